@@ -1,0 +1,68 @@
+# Each target sets up what it needs in .venv; `make clean` undoes it all.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+READY_DEV := $(VENV)/.ready-dev
+READY_SPARK := $(VENV)/.ready-spark
+PACKAGES := protocol config storage cleaner broker cli pipeline
+FAST := -m "not slow and not kafka and not spark and not interop"
+
+.PHONY: run test check demo interop bench clean docs lock
+
+run: $(READY)
+	$(BIN)/odradek serve --set log.dirs=data
+
+test: $(READY_DEV) $(READY_SPARK)
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(PACKAGES)
+	$(BIN)/python -m pytest -m "not interop"
+
+check: $(READY_DEV)
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(PACKAGES)
+	$(BIN)/python -m pytest $(FAST)
+
+interop: $(READY_DEV) $(READY_SPARK)
+	$(BIN)/python -m pytest -m "interop or kafka or spark"
+
+demo: $(READY_DEV) $(READY_SPARK)
+	$(BIN)/python -m bench.demo
+
+bench: $(READY_DEV)
+	$(BIN)/python -m bench.produce
+
+docs: $(READY_DEV)
+	$(BIN)/python -m config.reference > docs/configs.md
+
+lock:
+	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \
+		-o requirements.lock pyproject.toml
+	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \
+		--extra dev -o requirements-dev.lock pyproject.toml
+	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \
+		--extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) data .kafka .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "odradek needs Python 3.11 or newer: say make PYTHON=python3.x")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+
+$(READY): $(BIN)/python pyproject.toml requirements.lock
+	$(BIN)/python -m pip install -q -r requirements.lock
+	$(BIN)/python -m pip install -q --no-deps -e .
+	$(BIN)/python -m broker.warm_up
+	touch $@
+
+$(READY_DEV): $(READY) requirements-dev.lock
+	$(BIN)/python -m pip install -q -r requirements-dev.lock
+	touch $@
+
+$(READY_SPARK): $(READY_DEV) requirements-pipeline.lock
+	$(BIN)/python -m pip install -q -r requirements-pipeline.lock
+	touch $@

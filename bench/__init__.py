@@ -1,0 +1,1 @@
+"""One script a question, asked of Odradek and of Apache Kafka in one run."""

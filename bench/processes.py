@@ -1,0 +1,240 @@
+"""Brokers as processes: starts Odradek or Apache Kafka on free ports, and ends them again.
+
+Used by the benchmarks, the demo and the tests. Everything listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+
+def free_port() -> int:
+    """Return a port of the loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class OdradekProcess:
+    """`odradek serve` on a directory; may be stopped, killed and started again."""
+
+    directory: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    http_port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def http(self) -> str:
+        """The address of /metrics and /health."""
+        return f"http://127.0.0.1:{self.http_port}"
+
+    @property
+    def data(self) -> Path:
+        """The log directory."""
+        return self.directory / "data"
+
+    @property
+    def log_file(self) -> Path:
+        """What the broker wrote to standard output and error, of all its runs."""
+        return self.directory / "broker.log"
+
+    def start(self) -> float:
+        """Start it, and return the seconds until its first answer."""
+        settings = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "metrics.listener": f"127.0.0.1:{self.http_port}",
+            "log.dirs": str(self.data),
+            "group.initial.rebalance.delay.ms": "0",
+            **self.settings,
+        }
+        arguments = [sys.executable, "-m", "cli.main", "serve"]
+        for key, value in settings.items():
+            arguments += ["--set", f"{key}={value}"]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("KAFKA_")}
+        environment.update(self.environment, PYTHONPATH=str(ROOT))
+        with self.log_file.open("ab") as output:
+            self.process = subprocess.Popen(
+                arguments, stdout=output, stderr=output, cwd=ROOT, env=environment
+            )
+        return wait_until_answering(self.port, self.process, self.log_file)
+
+    def stop(self) -> None:
+        """Stop it as `kill` would, and wait until it is gone."""
+        if self.process is not None:
+            self.process.terminate()
+            end(self.process)
+            self.process = None
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL): nothing is flushed or closed."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process = None
+
+    def log_text(self) -> str:
+        """Return what it has written so far."""
+        return self.log_file.read_text(errors="replace")
+
+
+@dataclass
+class KafkaProcess:
+    """Apache Kafka as one KRaft node, its jars found by kafka_libs()."""
+
+    directory: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    controller_port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        """The log directory."""
+        return self.directory / "data"
+
+    @property
+    def log_file(self) -> Path:
+        """What the broker wrote."""
+        return self.directory / "kafka.log"
+
+    def start(self) -> float:
+        """Format the data directory when it is new, start, return seconds to the first answer."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        properties = self.directory / "server.properties"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "listeners": (
+                f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}"
+            ),
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(self.data),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self.settings,
+        }
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        if not self.data.exists():
+            cluster_id = kafka_tool(["kafka.tools.StorageTool", "random-uuid"]).stdout.strip()
+            format_it = ["kafka.tools.StorageTool", "format", "-t", cluster_id]
+            kafka_tool([*format_it, "-c", str(properties)])
+        # The flags of Kafka's own start script.
+        flags = (
+            "-Xmx1G -Xms1G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 "
+            "-XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent "
+            "-Djava.awt.headless=true -Droot.level=WARN -Dcleaner.level=INFO"
+        ).split()
+        with self.log_file.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*java(flags), "kafka.Kafka", str(properties)], stdout=output, stderr=output
+            )
+        return wait_until_answering(self.port, self.process, self.log_file)
+
+    def stop(self) -> None:
+        """Stop it as `kill` would, and wait until it is gone."""
+        if self.process is not None:
+            self.process.terminate()
+            end(self.process)
+            self.process = None
+
+    def log_text(self) -> str:
+        """Return what it has written so far."""
+        return self.log_file.read_text(errors="replace")
+
+
+def kafka_libs() -> Path | None:
+    """Return the folder of Kafka's jars (KAFKA_LIBS, else .kafka/libs), None when it is not there."""
+    found = Path(os.environ.get("KAFKA_LIBS", ROOT / ".kafka" / "libs"))
+    return found if shutil.which("java") and list(found.glob("kafka_2.13-*.jar")) else None
+
+
+def java(flags: Sequence[str]) -> list[str]:
+    """Return the beginning of a Java command with Kafka's jars on the class path."""
+    libs = kafka_libs()
+    assert libs is not None, "Kafka's jars are not there: run `make kafka` (needs Java and Maven)"
+    log4j = ROOT / "bench" / "log4j2.properties"
+    return ["java", *flags, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{libs}/*"]
+
+
+def kafka_tool(
+    arguments: Sequence[str], *, timeout_s: float = 120, text: str | None = None, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's tools by its class name to its end."""
+    return subprocess.run(
+        [*java(["-Xmx512m"]), *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=check,
+    )
+
+
+def wait_until_answering(port: int, process: subprocess.Popen[bytes], log_file: Path) -> float:
+    """Ask ApiVersions until there is an answer; return the seconds that took."""
+    started = time.monotonic()
+    request = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+    while time.monotonic() - started < START_TIMEOUT_S:
+        if process.poll() is not None:
+            raise RuntimeError(f"the broker ended at once:\n{log_file.read_text()}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as s:
+            s.settimeout(2)
+            s.sendall(request)
+            if s.recv(4):
+                return time.monotonic() - started
+        time.sleep(0.01)
+    raise RuntimeError(f"no answer within {START_TIMEOUT_S} s:\n{log_file.read_text()}")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process to end, and kill it when it does not."""
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+
+
+def resident_bytes(process: subprocess.Popen[bytes]) -> int:
+    """Return the resident memory of a process."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,76 @@
+"""The API table: what the broker serves, in which versions, and where the handler is.
+
+Handlers and messages are imported when an API is first asked for, so that the broker listens
+sooner; a test holds the ranges against the declarations. Produce is advertised from version 0
+on because librdkafka needs it (KAFKA-18659), and served from version 3 on, as Kafka 4 does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.messages import message_classes, snake_case
+from protocol.schema import info_of
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """An API that is served, and the versions in which it is advertised."""
+
+    key: int
+    name: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """What serving an API takes: its function and its request class."""
+
+    api: Api
+    handle: Any
+    request: type
+    first: int
+    flexible_from: int
+
+
+APIS: tuple[Api, ...] = (
+    Api(0, "Produce", 0, 13),
+    Api(1, "Fetch", 4, 18),
+    Api(2, "ListOffsets", 1, 11),
+    Api(3, "Metadata", 0, 13),
+    Api(8, "OffsetCommit", 2, 10),
+    Api(9, "OffsetFetch", 1, 10),
+    Api(10, "FindCoordinator", 0, 6),
+    Api(11, "JoinGroup", 0, 9),
+    Api(12, "Heartbeat", 0, 4),
+    Api(13, "LeaveGroup", 0, 5),
+    Api(14, "SyncGroup", 0, 5),
+    Api(15, "DescribeGroups", 0, 6),
+    Api(16, "ListGroups", 0, 5),
+    Api(18, "ApiVersions", 0, 4),
+    Api(19, "CreateTopics", 2, 7),
+    Api(20, "DeleteTopics", 1, 6),
+    Api(21, "DeleteRecords", 0, 2),
+    Api(22, "InitProducerId", 0, 5),
+    Api(23, "OffsetForLeaderEpoch", 2, 4),
+    Api(32, "DescribeConfigs", 1, 4),
+    Api(33, "AlterConfigs", 0, 2),
+    Api(37, "CreatePartitions", 0, 3),
+    Api(42, "DeleteGroups", 0, 2),
+    Api(44, "IncrementalAlterConfigs", 0, 1),
+    Api(60, "DescribeCluster", 0, 2),
+)
+BY_KEY: Mapping[int, Api] = {api.key: api for api in APIS}
+API_VERSIONS: Mapping[int, tuple[int, int]] = {api.key: (api.first, api.last) for api in APIS}
+
+
+def load(api: Api) -> Handler:
+    """Import an API's handler and messages."""
+    module = importlib.import_module(f"broker.apis.{snake_case(api.name)}")
+    request = message_classes(api.name)[0]
+    info = info_of(request)
+    return Handler(api, module.handle, request, info.versions.first, info.flexible.first)

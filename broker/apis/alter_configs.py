@@ -1,0 +1,45 @@
+"""AlterConfigs (33): replace all settings of a resource at once.
+
+What the request leaves out goes back to its default. Clients of today use
+IncrementalAlterConfigs.
+"""
+
+from __future__ import annotations
+
+from broker.config_operations import SET, Operation, Wish, carry_out
+from broker.context import RequestContext
+from broker.errors import code_of, message_of
+from protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Replace settings, resource by resource."""
+    wishes = [
+        Wish(
+            one.resource_type,
+            one.resource_name,
+            [Operation(config.name, SET, config.value) for config in one.configs],
+            replaces_all=True,
+        )
+        for one in request.resources
+    ]
+    broker = context.broker
+    outcomes = await carry_out(
+        wishes, broker.configs, broker.topics, validate_only=request.validate_only
+    )
+    return AlterConfigsResponse(
+        throttle_time_ms=0,
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=code_of(outcome) if outcome else 0,
+                error_message=message_of(outcome) if outcome else None,
+                resource_type=wish.resource_type,
+                resource_name=wish.resource_name,
+            )
+            for wish, outcome in zip(wishes, outcomes, strict=True)
+        ],
+    )

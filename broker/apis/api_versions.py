@@ -1,0 +1,47 @@
+"""ApiVersions (18): which APIs and versions the broker serves.
+
+A request of an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the table
+(KIP-511), so that the client can choose again: see `unsupported_version`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from broker.apis import API_VERSIONS
+from broker.context import RequestContext
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+_KEY = 18
+
+# ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN, in KIP-511's words: letters and digits,
+# with "-" and "." between them.
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """Answer with the API table, or refuse a client that names itself unreadably."""
+    if context.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    # No feature is finalized (KIP-584): clients then take transactions and groups as they were
+    # before features, which is what the broker serves.
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_rows(API_VERSIONS))
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """Make the answer to a version that is not served; to be encoded in version 0."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_rows({_KEY: API_VERSIONS[_KEY]})
+    )
+
+
+def _rows(table: Mapping[int, tuple[int, int]]) -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=key, min_version=first, max_version=last)
+        for key, (first, last) in sorted(table.items())
+    ]

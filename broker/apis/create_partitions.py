@@ -1,0 +1,46 @@
+"""CreatePartitions (37): give topics more partitions. There is no way to have fewer again."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.context import RequestContext
+from broker.errors import Explained, Refusal, code_of, message_of
+from broker.topic_plans import Enlargement
+from protocol.errors import ErrorCode
+from protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(
+    context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Enlarge what can be enlarged; a name that comes twice is refused (ControllerApis)."""
+    times = Counter(one.name for one in request.topics)
+    twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    results = [_result(name, twice) for name, count in times.items() if count > 1]
+    wanted = [_enlargement(one) for one in request.topics if times[one.name] == 1]
+    outcomes = await context.broker.topics.enlarge(wanted, validate_only=request.validate_only)
+    results += [_result(one.name, outcome) for one, outcome in zip(wanted, outcomes, strict=True)]
+    return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+
+
+def _enlargement(asked: CreatePartitionsTopic) -> Enlargement:
+    assignments = asked.assignments
+    return Enlargement(
+        asked.name,
+        asked.count,
+        None if assignments is None else [one.broker_ids for one in assignments],
+    )
+
+
+def _result(name: str, outcome: Explained | None) -> CreatePartitionsTopicResult:
+    if outcome is None:
+        return CreatePartitionsTopicResult(name=name, error_code=0)
+    return CreatePartitionsTopicResult(
+        name=name, error_code=code_of(outcome), error_message=message_of(outcome)
+    )

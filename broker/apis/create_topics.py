@@ -1,0 +1,64 @@
+"""CreateTopics (19): create topics with their settings, or only check whether that could be."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.context import RequestContext
+from broker.errors import Explained, Refusal, code_of, message_of
+from broker.topic_plans import NewTopic, TopicPlan
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Create what can be created; a name that comes twice is refused (ControllerApis)."""
+    times = Counter(one.name for one in request.topics)
+    wanted = [_new_topic(one) for one in request.topics if times[one.name] == 1]
+    outcomes = await context.broker.topics.create(wanted, validate_only=request.validate_only)
+    results = [_result(new.name, outcome) for new, outcome in zip(wanted, outcomes, strict=True)]
+    twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    results += [_result(name, twice) for name, count in times.items() if count > 1]
+    return CreateTopicsResponse(topics=results)
+
+
+def _new_topic(asked: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        asked.name,
+        asked.num_partitions,
+        asked.replication_factor,
+        [(one.partition_index, one.broker_ids) for one in asked.assignments],
+        {one.name: one.value for one in asked.configs},
+    )
+
+
+def _result(name: str, outcome: TopicPlan | Explained) -> CreatableTopicResult:
+    if not isinstance(outcome, TopicPlan):
+        return CreatableTopicResult(
+            name=name, error_code=code_of(outcome), error_message=message_of(outcome), configs=[]
+        )
+    entries = sorted(outcome.resolved.entries.values(), key=lambda entry: entry.name)
+    return CreatableTopicResult(
+        name=name,
+        topic_id=outcome.record.topic_id,
+        error_code=0,
+        error_message=None,
+        num_partitions=outcome.record.partition_count,
+        replication_factor=outcome.record.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in entries
+        ],
+    )

@@ -1,0 +1,22 @@
+"""DeleteGroups: remove empty groups and their offsets."""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from protocol.errors import ErrorCode
+from protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+
+async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """Answer when the tombstones of all groups that can be removed are stored."""
+    # All are begun before the first is waited for: one flush serves them all.
+    begun = {group_id: context.broker.groups.delete(group_id) for group_id in request.groups_names}
+    results = []
+    for group_id, answer in begun.items():
+        error = answer if isinstance(answer, ErrorCode) else await answer
+        results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+    return DeleteGroupsResponse(throttle_time_ms=0, results=results)

@@ -1,0 +1,73 @@
+"""DeleteRecords (21): move the log start offset of partitions forward (KIP-107)."""
+
+from __future__ import annotations
+
+import logging
+
+from broker.context import RequestContext
+from broker.errors import EXPLAINED, Refusal, code_of
+from broker.topics import Topic
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+logger = logging.getLogger(__name__)
+
+_HIGH_WATERMARK = -1
+_NO_LOW_WATERMARK = -1
+
+
+def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Cut logs, partition by partition."""
+    topics = context.broker.topics
+    return DeleteRecordsResponse(
+        throttle_time_ms=0,
+        topics=[
+            DeleteRecordsTopicResult(
+                name=one.name,
+                partitions=[_cut(topics.get(one.name), asked) for asked in one.partitions],
+            )
+            for one in request.topics
+        ],
+    )
+
+
+def _cut(topic: Topic | None, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    try:
+        low_watermark = _delete_before(topic, asked)
+    except EXPLAINED as error:
+        return DeleteRecordsPartitionResult(
+            partition_index=asked.partition_index,
+            low_watermark=_NO_LOW_WATERMARK,
+            error_code=code_of(error),
+        )
+    return DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=low_watermark, error_code=0
+    )
+
+
+def _delete_before(topic: Topic | None, asked: DeleteRecordsPartition) -> int:
+    """Return the log start offset after records were deleted (Partition.deleteRecordsOnLeader)."""
+    log = topic.log(asked.partition_index) if topic else None
+    if topic is None or log is None:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.is_internal:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if log.config.compact and not log.config.delete:
+        # Readers of a compacted topic rely on each key's latest value being there.
+        raise Refusal(ErrorCode.POLICY_VIOLATION)
+    offset = log.high_watermark if asked.offset == _HIGH_WATERMARK else asked.offset
+    if offset < 0:
+        raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
+    before = log.log_start_offset
+    log.advance_start_offset(offset)
+    if log.log_start_offset > before:
+        logger.info(
+            "deleted records topic=%s partition=%d start=%d", topic.name, log.partition, offset
+        )
+    return log.log_start_offset

@@ -1,0 +1,105 @@
+"""DeleteTopics (20): delete topics by name or by id, with all that is in them.
+
+The checks and their order are those of Kafka's ControllerApis.deleteTopics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from broker.context import RequestContext
+from broker.errors import Explained, Refusal, code_of, message_of
+from protocol.errors import ErrorCode
+from protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from protocol.wire import ZERO_UUID
+
+_TOPICS_SINCE = 6
+_DISABLED_SINCE = 3
+
+
+async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Delete what can be deleted."""
+    asked = request.topics
+    if context.api_version < _TOPICS_SINCE:
+        asked = [DeleteTopicState(name=name) for name in request.topic_names]
+    if not context.broker.config.delete_topic_enable:
+        return DeleteTopicsResponse(responses=_disabled(asked, context.api_version))
+    doomed, results = _sort_out(context, asked)
+    outcomes = await context.broker.topics.delete(list(doomed))
+    results += [
+        _result(doomed[topic_id], topic_id, outcome)
+        for topic_id, outcome in zip(doomed, outcomes, strict=True)
+    ]
+    return DeleteTopicsResponse(responses=results)
+
+
+def _sort_out(
+    context: RequestContext, asked: Sequence[DeleteTopicState]
+) -> tuple[dict[bytes, str], list[DeletableTopicResult]]:
+    """Return the topics to delete, id to name, and what is said of the others."""
+    results = []
+    names: Counter[str] = Counter()
+    ids: Counter[bytes] = Counter()
+    for one in asked:
+        if one.name is not None and one.topic_id != ZERO_UUID:
+            message = "You may not specify both topic name and topic id."
+            results.append(_refused(one.name, one.topic_id, message))
+        elif one.name is not None:
+            names[one.name] += 1
+        elif one.topic_id != ZERO_UUID:
+            ids[one.topic_id] += 1
+        else:
+            message = "Neither topic name nor id were specified."
+            results.append(_refused(None, ZERO_UUID, message))
+    doomed: dict[bytes, str] = {}
+    for topic_id, count in ids.items():
+        topic = context.broker.topics.by_id(topic_id)
+        if count > 1:
+            results.append(_refused(None, topic_id, "Duplicate topic id."))
+        elif topic is None:
+            unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+            results.append(_result(None, topic_id, unknown))
+        else:
+            doomed[topic_id] = topic.name
+    for name, count in names.items():
+        topic = context.broker.topics.get(name)
+        if count > 1:
+            results.append(_refused(name, ZERO_UUID, "Duplicate topic name."))
+        elif topic is None:
+            unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            results.append(_result(name, ZERO_UUID, unknown))
+        elif topic.topic_id in ids:
+            doomed.pop(topic.topic_id, None)
+            message = "The provided topic name maps to an ID that was already supplied."
+            results.append(_refused(name, topic.topic_id, message))
+        else:
+            doomed[topic.topic_id] = name
+    return doomed, results
+
+
+def _disabled(asked: Sequence[DeleteTopicState], version: int) -> list[DeletableTopicResult]:
+    code = ErrorCode.TOPIC_DELETION_DISABLED
+    if version < _DISABLED_SINCE:
+        code = ErrorCode.INVALID_REQUEST
+    return [_result(one.name, one.topic_id, Refusal(code)) for one in asked]
+
+
+def _refused(name: str | None, topic_id: bytes, message: str) -> DeletableTopicResult:
+    return _result(name, topic_id, Refusal(ErrorCode.INVALID_REQUEST, message))
+
+
+def _result(name: str | None, topic_id: bytes, outcome: Explained | None) -> DeletableTopicResult:
+    if outcome is None:
+        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=0)
+    return DeletableTopicResult(
+        name=name,
+        topic_id=topic_id,
+        error_code=code_of(outcome),
+        error_message=message_of(outcome),
+    )

@@ -1,0 +1,51 @@
+"""DescribeCluster (60): the brokers and the controller, which here is the one broker."""
+
+from __future__ import annotations
+
+from broker.authorized_operations import ALL_OF_CLUSTER
+from broker.context import RequestContext
+from protocol.errors import ErrorCode
+from protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """Describe the cluster; refuse a client that takes this for a controller (KIP-919)."""
+    if request.endpoint_type == _CONTROLLERS:
+        return _refusal(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, "
+            "but we wanted an endpoint of type CONTROLLER",
+        )
+    if request.endpoint_type != _BROKERS:
+        return _refusal(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            f"Unsupported endpoint type {request.endpoint_type}",
+        )
+    config = context.broker.config
+    host, port = context.advertised()
+    response = DescribeClusterResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        cluster_id=context.broker.cluster_id,
+        controller_id=config.node_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=config.node_id, host=host, port=port, rack=config.broker_rack
+            )
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_OF_CLUSTER
+    return response
+
+
+def _refusal(code: ErrorCode, message: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(
+        throttle_time_ms=0, error_code=code, error_message=message, cluster_id="", brokers=[]
+    )

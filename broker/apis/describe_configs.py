@@ -1,0 +1,117 @@
+"""DescribeConfigs (32): settings in force, and where they come from.
+
+A topic's are its own above the broker's; a broker's are found under its node id, and what
+clients have set for all brokers under "". Behaviour of Kafka's ConfigHelper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from broker import topic_names
+from broker.configs import ALL_BROKERS
+from broker.context import RequestContext
+from broker.errors import EXPLAINED, Refusal, code_of, message_of
+from broker.metadata import ResourceType
+from config.option import Entry, Source
+from protocol.errors import ErrorCode
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Describe resources, each on its own."""
+    return DescribeConfigsResponse(
+        throttle_time_ms=0,
+        results=[_describe(context, request, asked) for asked in request.resources],
+    )
+
+
+def _describe(
+    context: RequestContext, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        error_code=0,
+        error_message=None,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=[],
+    )
+    try:
+        entries = _entries(context, asked)
+    except EXPLAINED as error:
+        result.error_code, result.error_message = code_of(error), message_of(error)
+        return result
+    keys = set(asked.configuration_keys or ())  # none stands for all, as null does
+    result.configs = [
+        _config(entry, request) for entry in entries if not keys or entry.name in keys
+    ]
+    return result
+
+
+def _entries(context: RequestContext, asked: DescribeConfigsResource) -> Iterable[Entry]:
+    if asked.resource_type == ResourceType.TOPIC:
+        return _of_topic(context, asked.resource_name)
+    if asked.resource_type == ResourceType.BROKER:
+        return _of_broker(context, asked.resource_name)
+    raise Refusal(
+        ErrorCode.INVALID_REQUEST,
+        f"Unsupported resource type: {asked.resource_type}. "
+        "Ask for topics (2) or for the broker (4).",
+    )
+
+
+def _of_topic(context: RequestContext, name: str) -> Iterable[Entry]:
+    problem = topic_names.problem(name)
+    if problem:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    topic = context.broker.topics.get(name)
+    if topic is None:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return context.broker.configs.of_topic(topic.overrides).entries.values()
+
+
+def _of_broker(context: RequestContext, name: str) -> Iterable[Entry]:
+    configs = context.broker.configs
+    if name == ALL_BROKERS:
+        return [
+            _as_set_for_all(configs.entries[option], value)
+            for option, value in configs.defaults_of_all_brokers.items()
+        ]
+    configs.check_name(name)
+    return configs.entries.values()
+
+
+def _as_set_for_all(entry: Entry, value: str) -> Entry:
+    """Describe what was set for all brokers, though one of them may have a setting of its own."""
+    source = Source.DYNAMIC_DEFAULT_BROKER
+    return replace(
+        entry,
+        value=None if entry.sensitive else value,
+        source=source,
+        synonyms=tuple(one for one in entry.synonyms if one.source is source),
+    )
+
+
+def _config(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source)
+            for one in entry.synonyms
+            if request.include_synonyms
+        ],
+        config_type=entry.kind,
+        documentation=entry.doc if request.include_documentation else None,
+    )

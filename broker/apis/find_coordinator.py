@@ -1,0 +1,68 @@
+"""FindCoordinator: who coordinates a group. There is one broker, so: this one, or nobody yet.
+
+Transactions and share groups have no coordinator here.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+_GROUP = 0
+_TRANSACTION = 1
+_BATCH_VERSION = 4
+_NO_NODE_ID = -1
+_NO_PORT = -1
+
+
+def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """Name this node for every group."""
+    error = _problem(request.key_type)
+    if context.api_version >= _BATCH_VERSION:
+        found = [_coordinator(context, key, error) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(
+            error_message=None, node_id=0, host="", port=0, error_code=0, coordinators=found
+        )
+    found_one = _coordinator(context, request.key, error)
+    return FindCoordinatorResponse(
+        error_code=error,
+        error_message=found_one.error_message or error.name,
+        node_id=found_one.node_id,
+        host=found_one.host,
+        port=found_one.port,
+        coordinators=[],
+    )
+
+
+def _problem(key_type: int) -> ErrorCode:
+    if key_type == _GROUP:
+        return ErrorCode.NONE
+    if key_type == _TRANSACTION:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.INVALID_REQUEST
+
+
+def _coordinator(context: RequestContext, key: str, error: ErrorCode) -> Coordinator:
+    if error is not ErrorCode.NONE:
+        return Coordinator(
+            key=key,
+            node_id=_NO_NODE_ID,
+            host="",
+            port=_NO_PORT,
+            error_code=error,
+            error_message=error.sentence,
+        )
+    host, port = context.advertised()
+    return Coordinator(
+        key=key,
+        node_id=context.broker.node_id,
+        host=host,
+        port=port,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+    )

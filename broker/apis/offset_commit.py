@@ -1,0 +1,87 @@
+"""OffsetCommit: store how far a group has read (broker/groups/commits.py).
+
+Offsets are kept under the topic's name together with its id, whichever of the two a request
+names it by, so that those of a deleted topic are not taken for its successor's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import replace
+
+from broker.context import RequestContext
+from broker.groups.commits import refused_topic
+from broker.groups.seams import Topics
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponseTopic,
+)
+
+_TOPIC_ID_VERSION = 10
+
+
+def handle(
+    context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    """Answer when the offsets of existing partitions are stored; refuse the others."""
+    topics = context.broker.groups.topics
+    by_id = context.api_version >= _TOPIC_ID_VERSION
+    known: list[OffsetCommitRequestTopic] = []
+    refused: list[OffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        _sort(topics, topic, known, refused, by_id=by_id)
+    if not known:
+        return OffsetCommitResponse(topics=refused)
+    answer = context.broker.groups.commit(replace(request, topics=known), context)
+    if not refused:
+        return answer
+    if isinstance(answer, OffsetCommitResponse):
+        return _merge(refused, answer)
+    return _merge_later(refused, answer)
+
+
+def _sort(
+    topics: Topics,
+    topic: OffsetCommitRequestTopic,
+    known: list[OffsetCommitRequestTopic],
+    refused: list[OffsetCommitResponseTopic],
+    *,
+    by_id: bool,
+) -> None:
+    """Add a topic, or its partitions, to those that exist or to those that are refused."""
+    name = topics.name_of(topic.topic_id) if by_id else topic.name
+    topic_id = topic.topic_id if by_id else topics.id_of(topic.name)
+    if name is None:
+        refused.append(refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+        return
+    count = topics.partition_count(name) if topic_id is not None else 0
+    there = [p for p in topic.partitions if 0 <= p.partition_index < count]
+    absent = [p for p in topic.partitions if not 0 <= p.partition_index < count]
+    if there and topic_id is not None:
+        known.append(OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=there))
+    if absent:
+        rest = replace(topic, name=name, partitions=absent)
+        refused.append(refused_topic(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
+def _merge(
+    refused: list[OffsetCommitResponseTopic], stored: OffsetCommitResponse
+) -> OffsetCommitResponse:
+    """Put both halves of an answer together, each topic once."""
+    by_name = {topic.name: topic for topic in refused}
+    for topic in stored.topics:
+        half = by_name.get(topic.name)
+        if half is None:
+            refused.append(topic)
+        else:
+            half.partitions.extend(topic.partitions)
+    return OffsetCommitResponse(topics=refused)
+
+
+async def _merge_later(
+    refused: list[OffsetCommitResponseTopic], answer: Awaitable[OffsetCommitResponse]
+) -> OffsetCommitResponse:
+    return _merge(refused, await answer)

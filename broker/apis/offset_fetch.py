@@ -1,0 +1,152 @@
+"""OffsetFetch: read the offsets that groups have stored (broker/groups/commits.py).
+
+Up to version 7 a request asks for one group, and the response has the fields of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+
+from broker.context import RequestContext
+from broker.groups.seams import Topics
+from protocol.errors import ErrorCode
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+_GROUP_ERROR_VERSION = 2
+_GROUPS_VERSION = 8
+_TOPIC_ID_VERSION = 10
+_NO_OFFSET = -1
+
+
+def handle(
+    context: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    """Answer for each group; require_stable waits for offsets that are being stored."""
+    groups = request.groups if context.api_version >= _GROUPS_VERSION else [_as_group(request)]
+    answers = [_fetch(context, group, require_stable=request.require_stable) for group in groups]
+    done = [answer for answer in answers if isinstance(answer, OffsetFetchResponseGroup)]
+    if len(done) == len(answers):
+        return _response(context, groups, done)
+    return _respond_later(context, groups, answers)
+
+
+def _fetch(
+    context: RequestContext, group: OffsetFetchRequestGroup, *, require_stable: bool
+) -> OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]:
+    coordinator = context.broker.groups
+    asked = group
+    if context.api_version >= _TOPIC_ID_VERSION and group.topics is not None:
+        asked = replace(group, topics=_named(coordinator.topics, group.topics))
+    return coordinator.fetch(asked, require_stable=require_stable)
+
+
+async def _respond_later(
+    context: RequestContext,
+    groups: list[OffsetFetchRequestGroup],
+    answers: list[OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]],
+) -> OffsetFetchResponse:
+    async def of(
+        answer: OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup],
+    ) -> OffsetFetchResponseGroup:
+        return answer if isinstance(answer, OffsetFetchResponseGroup) else await answer
+
+    return _response(context, groups, await asyncio.gather(*map(of, answers)))
+
+
+def _response(
+    context: RequestContext,
+    asked: list[OffsetFetchRequestGroup],
+    fetched: list[OffsetFetchResponseGroup],
+) -> OffsetFetchResponse:
+    if context.api_version < _GROUPS_VERSION:
+        return _as_one(context, asked[0], fetched[0])
+    if context.api_version >= _TOPIC_ID_VERSION:
+        topics = context.broker.groups.topics
+        for group, answer in zip(asked, fetched, strict=True):
+            if answer.error_code == ErrorCode.NONE:
+                _identify(topics, group, answer)
+    return OffsetFetchResponse(topics=[], error_code=ErrorCode.NONE, groups=fetched)
+
+
+def _named(
+    topics: Topics, asked: list[OffsetFetchRequestTopics]
+) -> list[OffsetFetchRequestTopics]:
+    """Give topics that a request names by id their names; leave out those that have none."""
+    named = ((topic, topics.name_of(topic.topic_id)) for topic in asked)
+    return [replace(topic, name=name) for topic, name in named if name is not None]
+
+
+def _identify(
+    topics: Topics, asked: OffsetFetchRequestGroup, answer: OffsetFetchResponseGroup
+) -> None:
+    """Name an answer's topics by id, and add those that were asked for and do not exist."""
+    if asked.topics is None:
+        for topic in answer.topics:
+            topic.topic_id = topics.id_of(topic.name) or topic.topic_id
+        answer.topics = [t for t in answer.topics if topics.name_of(t.topic_id) == t.name]
+        return
+    unknown = [topic for topic in asked.topics if topics.name_of(topic.topic_id) is None]
+    answer.topics += [_failed_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in unknown]
+
+
+def _failed_topic(topic: OffsetFetchRequestTopics, error: int) -> OffsetFetchResponseTopics:
+    partitions = [
+        OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=error
+        )
+        for index in topic.partition_indexes
+    ]
+    return OffsetFetchResponseTopics(
+        name=topic.name, topic_id=topic.topic_id, partitions=partitions
+    )
+
+
+def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def _as_one(
+    context: RequestContext, asked: OffsetFetchRequestGroup, fetched: OffsetFetchResponseGroup
+) -> OffsetFetchResponse:
+    topics = fetched.topics
+    if fetched.error_code != ErrorCode.NONE and context.api_version < _GROUP_ERROR_VERSION:
+        # Where the response has no error of its own, each partition has it.
+        topics = [_failed_topic(topic, fetched.error_code) for topic in asked.topics or ()]
+    return OffsetFetchResponse(
+        error_code=fetched.error_code,
+        groups=[],
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name, partitions=[_as_old(p) for p in topic.partitions]
+            )
+            for topic in topics
+        ],
+    )
+
+
+def _as_old(partition: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=partition.partition_index,
+        committed_offset=partition.committed_offset,
+        committed_leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.metadata,
+        error_code=partition.error_code,
+    )

@@ -1,0 +1,60 @@
+"""OffsetForLeaderEpoch (23): where a leader epoch ended, so that a reader finds lost records.
+
+After an unclean stop a log may have lost its end. It then goes on in a new epoch, and a
+consumer that asks where its own epoch ended learns what of its reading is gone (KIP-320).
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.topics import Topic
+from protocol.errors import ErrorCode
+from protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from storage.log import Log
+
+_NO_EPOCH = -1
+
+
+def handle(
+    context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Look epochs up, partition by partition."""
+    topics = context.broker.topics
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=one.topic,
+                partitions=[_look_up(topics.get(one.topic), asked) for asked in one.partitions],
+            )
+            for one in request.topics
+        ]
+    )
+
+
+def _look_up(topic: Topic | None, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    log = topic.log(asked.partition) if topic else None
+    if log is None:
+        return EpochEndOffset(
+            partition=asked.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    fenced = _fence(log, asked.current_leader_epoch)
+    if fenced:
+        return EpochEndOffset(partition=asked.partition, error_code=fenced)
+    epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+    return EpochEndOffset(
+        partition=asked.partition, error_code=0, leader_epoch=epoch, end_offset=end_offset
+    )
+
+
+def _fence(log: Log, current_leader_epoch: int) -> ErrorCode:
+    if current_leader_epoch == _NO_EPOCH or current_leader_epoch == log.leader_epoch:
+        return ErrorCode.NONE
+    if current_leader_epoch < log.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -1,0 +1,145 @@
+"""Produce (0): append one batch to each of some partitions.
+
+acks=1 is answered after the write. acks=all is answered once the batch is on the disk, when
+log.flush.acks.all is set (the default): one node has no replica to lean on. acks=0 gets no
+response; when such a batch is refused, the connection is closed, as Kafka does, so that the
+client looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from broker.context import CloseConnection, RequestContext
+from broker.errors import code_of
+from broker.topics import Topic
+from protocol.errors import ErrorCode
+from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from storage.errors import InvalidRecord, StorageError
+from storage.log import Log
+
+_TOPIC_IDS_SINCE = 13
+_ACKS = (-1, 0, 1)
+
+
+def handle(
+    context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    """Append what can be appended, and answer as `acks` asks."""
+    broker = context.broker
+    now_ms = broker.clock.now_ms()
+    touched: list[Log] = []
+    responses = []
+    for data in request.topic_data:
+        topic = _find(context, data)
+        partitions = [
+            _append(context, request, topic, data, partition, now_ms, touched)
+            for partition in data.partition_data
+        ]
+        responses.append(
+            TopicProduceResponse(
+                name=data.name, topic_id=data.topic_id, partition_responses=partitions
+            )
+        )
+    response = ProduceResponse(responses=responses)
+    if request.acks == 0:
+        _close_if_refused(response)
+        return None
+    if request.acks == -1 and touched and broker.config.log_flush_acks_all:
+        return _after_flush(context, response, touched)
+    return response
+
+
+def _find(context: RequestContext, data: TopicProduceData) -> Topic | None:
+    if context.api_version >= _TOPIC_IDS_SINCE:
+        return context.broker.topics.by_id(data.topic_id)
+    return context.broker.topics.get(data.name)
+
+
+def _append(
+    context: RequestContext,
+    request: ProduceRequest,
+    topic: Topic | None,
+    data: TopicProduceData,
+    partition: PartitionProduceData,
+    now_ms: int,
+    touched: list[Log],
+) -> PartitionProduceResponse:
+    index = partition.index
+    if topic is None:
+        by_id = context.api_version >= _TOPIC_IDS_SINCE
+        missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _refused(index, missing, None)
+    if not 0 <= index < len(topic.partitions):
+        return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+    if request.acks not in _ACKS:
+        return _refused(index, ErrorCode.INVALID_REQUIRED_ACKS, None)
+    if topic.is_internal:
+        return _refused(
+            index,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{topic.name} is the broker's own: clients must not write to it",
+        )
+    log = topic.partitions[index]
+    try:
+        appended = log.append(partition.records or b"", now_ms=now_ms)
+    except StorageError as error:
+        context.broker.metrics.refused_batches += 1
+        refused = _refused(index, code_of(error), str(error))
+        if isinstance(error, InvalidRecord):
+            refused.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=text)
+                for at, text in error.record_errors
+            ]
+        return refused
+    touched.append(log)
+    return PartitionProduceResponse(
+        index=index,
+        error_code=0,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=log.log_start_offset,
+    )
+
+
+def _refused(index: int, code: ErrorCode, message: str | None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        error_message=message or code.sentence,
+    )
+
+
+def _close_if_refused(response: ProduceResponse) -> None:
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                raise CloseConnection(
+                    f"a batch with acks=0 was refused: {partition.error_message}"
+                )
+
+
+async def _after_flush(
+    context: RequestContext, response: ProduceResponse, touched: list[Log]
+) -> ProduceResponse:
+    """Wait for the disk; a disk that fails turns the appends into errors."""
+    try:
+        await context.broker.group_commit.flush(touched)
+    except StorageError as error:
+        for topic in response.responses:
+            for at, partition in enumerate(topic.partition_responses):
+                if partition.error_code == 0:
+                    refused = _refused(partition.index, code_of(error), str(error))
+                    topic.partition_responses[at] = refused
+    return response

@@ -1,0 +1,22 @@
+"""SyncGroup: receive an assignment, and from the leader all of them (broker/groups/syncing.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from broker.context import RequestContext
+from broker.groups import responses
+from protocol.errors import ErrorCode
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+_PROTOCOL_VERSION = 5
+
+
+def handle(
+    context: RequestContext, request: SyncGroupRequest
+) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+    """Answer when the leader's assignment has been stored."""
+    names_both = request.protocol_type is not None and request.protocol_name is not None
+    if context.api_version >= _PROTOCOL_VERSION and not names_both:
+        return responses.sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return context.broker.groups.sync(request, context)

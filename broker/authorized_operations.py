@@ -1,0 +1,57 @@
+"""Which operations a client may do on a resource, as the bit field that responses carry.
+
+Bit n stands for the operation of code n (AclOperation); without an authorizer everybody may do
+everything that a resource supports (AclEntry.supportedOperations, AuthHelper).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Operation(IntEnum):
+    """Something that an ACL allows or denies, by its code in the protocol."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def bit_field(*operations: Operation) -> int:
+    """Return the bit field with a set of operations."""
+    return sum(1 << operation for operation in set(operations))
+
+
+ALL_OF_TOPIC = bit_field(
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+ALL_OF_GROUP = bit_field(
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+ALL_OF_CLUSTER = bit_field(
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)

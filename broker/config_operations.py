@@ -1,0 +1,144 @@
+"""What clients want done to settings: decided here, carried out by Configs and Topics.
+
+AlterConfigs replaces all settings of a resource; IncrementalAlterConfigs changes single ones
+(KIP-339). Checks, their order and their words are those of Kafka's ConfigAdminManager and
+ConfigurationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from broker import topic_names
+from broker.configs import Alteration, Configs
+from broker.errors import EXPLAINED, Explained, Refusal
+from broker.metadata import ResourceType
+from broker.topics import Topics
+from config.effective import BROKER_OPTION, TOPIC_OPTION
+from config.option import Option
+from config.values import Kind
+from protocol.errors import ErrorCode
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+_WORDS = ("SET", "DELETE", "APPEND", "SUBTRACT")
+_OPTIONS: Mapping[int, Mapping[str, Option]] = {
+    ResourceType.TOPIC: TOPIC_OPTION,
+    ResourceType.BROKER: BROKER_OPTION,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One change: SET a setting, DELETE it, or APPEND to or SUBTRACT from a list."""
+
+    name: str
+    kind: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to become of a resource's settings; with `replaces_all`, of those unnamed too."""
+
+    resource_type: int
+    resource_name: str
+    operations: Sequence[Operation]
+    replaces_all: bool = False
+
+
+async def carry_out(
+    wishes: Sequence[Wish], configs: Configs, topics: Topics, *, validate_only: bool
+) -> list[Explained | None]:
+    """Change resources, each wholly or not at all; None stands for a change that was made."""
+    outcomes: dict[tuple[int, str], Explained | None] = {}
+    of_topics: dict[str, Alteration] = {}
+    times = Counter((wish.resource_type, wish.resource_name) for wish in wishes)
+    for wish in wishes:
+        key = wish.resource_type, wish.resource_name
+        outcomes[key] = None
+        try:
+            if times[key] > 1:
+                message = "Each resource must appear at most once."
+                raise Refusal(ErrorCode.INVALID_REQUEST, message)
+            _check(wish)
+            if wish.resource_type == ResourceType.TOPIC:
+                of_topics[wish.resource_name] = alteration(wish)
+            else:
+                await configs.alter(
+                    wish.resource_name, alteration(wish), validate_only=validate_only
+                )
+        except EXPLAINED as error:
+            outcomes[key] = error
+    if of_topics:
+        done = await topics.alter_configs(of_topics, validate_only=validate_only)
+        outcomes |= {(ResourceType.TOPIC, name): outcome for name, outcome in done.items()}
+    return [outcomes[wish.resource_type, wish.resource_name] for wish in wishes]
+
+
+def alteration(wish: Wish) -> Alteration:
+    """Return the function from a resource's present settings to its new ones."""
+
+    def alter(present: Mapping[str, str]) -> Mapping[str, str]:
+        altered = {} if wish.replaces_all else dict(present)
+        for operation in wish.operations:
+            if operation.kind == DELETE:
+                altered.pop(operation.name, None)
+                continue
+            assert operation.value is not None, "_check has seen to it"
+            if operation.kind == SET:
+                altered[operation.name] = operation.value
+            else:
+                option = _OPTIONS[wish.resource_type].get(operation.name)
+                altered[operation.name] = _change_list(operation, option, present)
+        return altered
+
+    return alter
+
+
+def _check(wish: Wish) -> None:
+    """Refuse what is wrong with a wish by itself, whatever the present settings are."""
+    if len({operation.name for operation in wish.operations}) < len(wish.operations):
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    missing = [one.name for one in wish.operations if one.kind != DELETE and one.value is None]
+    if missing:
+        message = f"Null value not supported for : {', '.join(missing)}"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+    for operation in wish.operations:
+        if not SET <= operation.kind <= SUBTRACT:
+            message = f"Unknown operations type {operation.kind}"
+            raise Refusal(ErrorCode.INVALID_REQUEST, message)
+    if wish.resource_type not in _OPTIONS:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"Unknown resource type {wish.resource_type}. "
+            "Topics (2) and the broker (4) have settings that can be changed.",
+        )
+    if wish.resource_type == ResourceType.TOPIC:
+        if not wish.resource_name:
+            message = "Default topic resources are not allowed."
+            raise Refusal(ErrorCode.INVALID_REQUEST, message)
+        problem = topic_names.problem(wish.resource_name)
+        if problem:
+            raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+
+
+def _change_list(operation: Operation, option: Option | None, present: Mapping[str, str]) -> str:
+    if option is None or option.kind is not Kind.LIST:
+        raise Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {_WORDS[operation.kind]} to key {operation.name} "
+            "because its type is not LIST.",
+        )
+    # What is not set begins as the declared default, whatever the broker's setting is.
+    text = present.get(operation.name, option.default_text or "")
+    items = [item for item in text.split(",") if item]
+    assert operation.value is not None
+    for item in operation.value.split(","):
+        if operation.kind == APPEND and item not in items:
+            items.append(item)
+        elif operation.kind == SUBTRACT and item in items:
+            items.remove(item)
+    return ",".join(items)

@@ -1,0 +1,146 @@
+"""The broker's configuration as it is now: what it was started with, and what was set since.
+
+Clients change a running broker with AlterConfigs, for all brokers (resource name "") or for
+this one (its node id). What they set is kept in the metadata store and goes above the static
+settings; a topic that leaves an option to the broker follows at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from broker.changes import Changes
+from broker.errors import Refusal
+from broker.metadata import MetadataStore, Resource, ResourceType
+from config.broker import BrokerConfig
+from config.effective import check_dynamic, resolve_broker, resolve_topic
+from config.errors import ConfigError
+from config.option import Entry, Layer, Resolved, Source
+from config.topic import TopicConfig
+from protocol.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+ALL_BROKERS = ""
+
+Layers = Sequence[Layer]
+Alteration = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Makes a resource's new settings of its present ones; may raise Refusal."""
+
+
+class Configs:
+    """The configurations in force. The event loop owns it; read `broker` anew for each use."""
+
+    def __init__(
+        self,
+        static: Layer,
+        stored: Mapping[Resource, Mapping[str, str]],
+        store: MetadataStore,
+        changes: Changes,
+    ) -> None:
+        """Put what the store remembers above the static settings.
+
+        Raises ConfigError when the two do not fit together any more.
+        """
+        self._static, self._store, self._changes = static, store, changes
+        node_id = str(resolve_broker([static]).config.node_id)
+        self._sources = {
+            node_id: Source.DYNAMIC_BROKER,
+            ALL_BROKERS: Source.DYNAMIC_DEFAULT_BROKER,
+        }
+        self._dynamic = {
+            name: dict(stored.get(Resource(ResourceType.BROKER, name), {}))
+            for name in self._sources
+        }
+        self._layers = self._layers_of(self._dynamic)
+        self._resolved = resolve_broker(self._layers)
+        self._of_plain_topic = resolve_topic({}, self._layers)
+        # Called with the layers to come, before they are stored; raise ConfigError to refuse.
+        self.checks: list[Callable[[Layers], None]] = []
+        # Called once new settings are in force.
+        self.on_changed: list[Callable[[BrokerConfig], None]] = []
+
+    @property
+    def broker(self) -> BrokerConfig:
+        """The broker's settings in force; replaced whole when they change."""
+        return self._resolved.config
+
+    @property
+    def node_id(self) -> int:
+        """The number of this broker, which cannot change while it runs."""
+        return self._resolved.config.node_id
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """What DescribeConfigs says of each of the broker's options."""
+        return self._resolved.entries
+
+    @property
+    def defaults_of_all_brokers(self) -> Mapping[str, str]:
+        """The settings that clients have made for all brokers."""
+        return self._dynamic[ALL_BROKERS]
+
+    def of_topic(
+        self, overrides: Mapping[str, str], layers: Layers | None = None
+    ) -> Resolved[TopicConfig]:
+        """Resolve a topic's settings above the broker's, or above layers that may come.
+
+        Raises ConfigError for settings that are not valid.
+        """
+        if layers is not None:
+            return resolve_topic(overrides, layers)
+        if not overrides:  # most topics: let them share one
+            return self._of_plain_topic
+        return resolve_topic(overrides, self._layers)
+
+    async def alter(self, name: str, alteration: Alteration, *, validate_only: bool) -> None:
+        """Change the settings of all brokers (`""`) or of this one, by its node id.
+
+        Raises Refusal for what a running broker cannot be told, and MetadataError.
+        """
+        self.check_name(name)
+        await self._changes.run(lambda: self._alter(name, alteration, validate_only))
+
+    async def _alter(self, name: str, alteration: Alteration, validate_only: bool) -> None:
+        values = alteration(self._dynamic[name])
+        dynamic = self._dynamic | {name: dict(values)}
+        layers = self._layers_of(dynamic)
+        try:
+            check_dynamic(values, per_broker=name != ALL_BROKERS)
+            resolved = resolve_broker(layers)
+            for check in self.checks:
+                check(layers)
+        except ConfigError as error:
+            # Kafka's word for it is the wrong one, and kept for compatibility (KAFKA-13609).
+            raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
+        if validate_only:
+            return
+        await self._store.replace_configs({Resource(ResourceType.BROKER, name): values})
+        self._dynamic, self._layers, self._resolved = dynamic, layers, resolved
+        self._of_plain_topic = resolve_topic({}, layers)
+        # Names only: a value may be a secret.
+        logger.info("changed broker settings broker=%r names=%s", name, ",".join(sorted(values)))
+        for changed in self.on_changed:
+            changed(self.broker)
+
+    def check_name(self, name: str) -> None:
+        """Raise Refusal for a name that is neither "" nor the node id of this broker."""
+        if name in self._sources:
+            return
+        try:
+            int(name)
+        except ValueError:
+            message = f"Node id must be an integer, but it is: {name}"
+            raise Refusal(ErrorCode.INVALID_REQUEST, message) from None
+        message = f"Unexpected broker id, expected {self.node_id}, but received {name}"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+
+    def _layers_of(self, dynamic: Mapping[str, Mapping[str, str]]) -> Layers:
+        return [
+            *(
+                Layer(source, dynamic[name], dict.fromkeys(dynamic[name], "set dynamically"))
+                for name, source in self._sources.items()
+            ),
+            self._static,
+        ]

@@ -1,0 +1,30 @@
+"""What a handler is told of a request, besides its body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
+    from broker.server import Listener
+
+
+class CloseConnection(Exception):
+    """The client cannot be told in a response; its connection is closed, for the reason given."""
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """A request's surroundings: the broker, the connection, the header."""
+
+    broker: Broker
+    listener: Listener
+    client_host: str  # "/127.0.0.1", as Kafka prints addresses
+    api_version: int
+    correlation_id: int
+    client_id: str
+
+    def advertised(self) -> tuple[str, int]:
+        """Return the host and port that clients of this listener are told to connect to."""
+        return self.listener.advertised_host, self.listener.advertised_port

@@ -1,0 +1,163 @@
+"""Takes a frame, finds its API, decodes, calls the handler, and sends what it answers.
+
+A handler answers at once or with an awaitable; requests of one connection may overlap, their
+responses keep order. This is one of the two places where any exception is caught: a bug in a
+handler is logged with its trace and answered by closing the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from broker import apis
+from broker.apis import Handler
+from broker.context import CloseConnection, RequestContext
+from protocol.compiler import decode_prefix
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.frames import (
+    API_VERSIONS_KEY,
+    RequestHeader,
+    encode_response,
+    read_request_header,
+    skip_header_tags,
+)
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
+    from broker.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Serves the frames of all connections; owned by the server."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._handlers: dict[int, Handler] = {}
+        self._loop = asyncio.get_running_loop()
+        self.frame_size_max = broker.config.socket_request_max_bytes
+        self.pending_max = broker.config.queued_max_requests
+
+    def serve(self, connection: Connection, frame: memoryview) -> None:
+        """Serve one request; a malformed one closes the connection."""
+        try:
+            header = read_request_header(frame)
+            handler = self._handler(header)
+            if handler is None:
+                self._answer_unsupported(connection, header)
+                return
+            version = header.api_version
+            if version >= handler.flexible_from:
+                skip_header_tags(frame, header)
+            request: Any
+            request, end = decode_prefix(handler.request, version, frame, header.body)
+            if end != len(frame):
+                raise ProtocolError(f"{len(frame) - end} bytes follow the request")
+        except ProtocolError as error:
+            self._broker.metrics.malformed_requests += 1
+            connection.refuse(str(error))
+            return
+        context = RequestContext(
+            self._broker,
+            connection.listener,
+            connection.client_host,
+            version,
+            header.correlation_id,
+            header.client_id or "",
+        )
+        self._broker.metrics.count_request(header.api_key)
+        try:
+            answer = handler.handle(context, request)
+        except CloseConnection as close:
+            connection.refuse(str(close))
+            return
+        except Exception:
+            self._fail(connection, handler, header)
+            return
+        if answer is None:
+            return
+        if isinstance(answer, Awaitable):
+            self._answer_later(connection, handler, header, answer)
+        else:
+            self._reply(connection, handler, header, answer)
+
+    def _handler(self, header: RequestHeader) -> Handler | None:
+        """Return the handler of a request, None for an API or a version that is not served."""
+        handler = self._handlers.get(header.api_key)
+        if handler is None:
+            api = apis.BY_KEY.get(header.api_key)
+            if api is None:
+                return None
+            handler = self._handlers[header.api_key] = apis.load(api)
+        if handler.first <= header.api_version <= handler.api.last:
+            return handler
+        return None
+
+    def _answer_unsupported(self, connection: Connection, header: RequestHeader) -> None:
+        api = apis.BY_KEY.get(header.api_key)
+        if header.api_key == API_VERSIONS_KEY:
+            # KIP-511: whatever the version, the answer tells the ones that work.
+            from broker.apis.api_versions import unsupported_version
+
+            chunks = encode_response(unsupported_version(), 0, header.correlation_id)
+            connection.reply(chunks)
+            return
+        name = api.name if api else "unknown API"
+        self._broker.metrics.malformed_requests += 1
+        connection.refuse(
+            f"request for {name} (key {header.api_key}) version {header.api_version}, "
+            "which is not served"
+        )
+
+    def _reply(
+        self, connection: Connection, handler: Handler, header: RequestHeader, answer: Any
+    ) -> None:
+        try:
+            chunks = encode_response(answer, header.api_version, header.correlation_id)
+        except Exception:
+            self._fail(connection, handler, header)
+            return
+        connection.reply(chunks)
+
+    def _answer_later(
+        self,
+        connection: Connection,
+        handler: Handler,
+        header: RequestHeader,
+        answer: Awaitable[Any],
+    ) -> None:
+        awaited = asyncio.ensure_future(answer)
+        slot = connection.reply_later(awaited)
+
+        def done(future: asyncio.Future[Any]) -> None:
+            if future.cancelled() or connection.is_lost:
+                if not future.cancelled():
+                    future.exception()  # retrieved, so that nobody complains of it
+                return
+            try:
+                response = future.result()
+                chunks = None
+                if response is not None:
+                    chunks = encode_response(response, header.api_version, header.correlation_id)
+            except Exception:
+                self._fail(connection, handler, header)
+                return
+            connection.fill(slot, chunks)
+
+        awaited.add_done_callback(done)
+
+    def _fail(self, connection: Connection, handler: Handler, header: RequestHeader) -> None:
+        self._broker.metrics.failed_requests += 1
+        logger.exception(
+            "failed to serve request api=%s version=%d client=%s peer=%s error=%s",
+            handler.api.name,
+            header.api_version,
+            header.client_id or "",
+            connection.peer,
+            ErrorCode.UNKNOWN_SERVER_ERROR.name,
+        )
+        connection.refuse(f"an internal error while serving {handler.api.name}")

@@ -1,0 +1,77 @@
+"""What a client is told when something cannot be done: one of Kafka's error codes.
+
+Storage speaks of logs and files, the configuration of values, the metadata store of its
+database. Here each kind of error gets its code, in one table.
+"""
+
+from __future__ import annotations
+
+from broker.metadata import MetadataError
+from config.errors import ConfigError
+from protocol.errors import ErrorCode
+from storage import errors as storage
+
+
+class Refusal(Exception):
+    """A request, or a part of one, that the broker does not carry out; says what to change."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.sentence)
+        self.code = code
+
+
+Explained = Refusal | storage.StorageError | ConfigError | MetadataError
+"""The errors that a client can be told of; anything else is a bug, which dispatch logs."""
+
+EXPLAINED = (Refusal, storage.StorageError, ConfigError, MetadataError)
+
+_CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
+    (ConfigError, ErrorCode.INVALID_CONFIG),
+    (MetadataError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (storage.OffsetOutOfRange, ErrorCode.OFFSET_OUT_OF_RANGE),
+    (storage.CorruptBatch, ErrorCode.CORRUPT_MESSAGE),
+    # As ProduceRequest.validateRecords: a batch of another magic is an invalid record.
+    (storage.UnsupportedFormat, ErrorCode.INVALID_RECORD),
+    (storage.BatchTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
+    (storage.InvalidRecord, ErrorCode.INVALID_RECORD),
+    (storage.InvalidTimestamp, ErrorCode.INVALID_TIMESTAMP),
+    (storage.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (storage.InvalidProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (storage.InvalidTransactionState, ErrorCode.INVALID_TXN_STATE),
+    (storage.CorruptFile, ErrorCode.KAFKA_STORAGE_ERROR),
+    (storage.DiskFailure, ErrorCode.KAFKA_STORAGE_ERROR),
+    (storage.DirectoryInUse, ErrorCode.KAFKA_STORAGE_ERROR),
+    (storage.UnknownDirectory, ErrorCode.KAFKA_STORAGE_ERROR),
+    # Between the cleaner and the log; a client that sees it has found a bug.
+    (storage.StaleSegments, ErrorCode.UNKNOWN_SERVER_ERROR),
+)
+
+# Messages quote what the client sent. A string of the older versions holds 32,767 bytes, of
+# which a character takes up to four.
+_MESSAGE_CHARACTERS_MAX = 8_000
+
+_CODE_OF = dict(_CODES)
+
+# Two lines for one kind would make the order of lines matter, a missing kind would reach
+# clients as an unknown error: both are found when the program starts.
+assert len(_CODE_OF) == len(_CODES), "an error has two codes"
+_unmapped = set(storage.StorageError.__subclasses__()) - set(_CODE_OF)
+assert not _unmapped, f"errors without a code: {_unmapped}"
+
+
+def code_of(error: Explained) -> ErrorCode:
+    """Return the error code that tells a client of an error."""
+    if isinstance(error, Refusal):
+        return error.code
+    for kind in type(error).__mro__:
+        if kind in _CODE_OF:
+            return _CODE_OF[kind]
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def message_of(error: Explained) -> str:
+    """Return the sentence that goes with the code, short enough for any version's string."""
+    text = str(error)
+    if len(text) <= _MESSAGE_CHARACTERS_MAX:
+        return text
+    return text[:_MESSAGE_CHARACTERS_MAX] + "…"

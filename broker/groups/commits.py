@@ -1,0 +1,254 @@
+"""OffsetCommit and OffsetFetch, and how offsets go: by expiry, with their topic, by deletion.
+
+Whoever names a generation must be a member of it. Whoever names none (-1) may commit while the
+group has no members: so do consumers that assign partitions themselves, and the admin client.
+
+Kafka's source: OffsetMetadataManager; OffsetExpirationConditionImpl (KIP-211).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.groups.effects import Caller, OffsetsStored, Persist
+from broker.groups.java import string_length
+from broker.groups.records import CommittedOffset, OffsetRecord
+from broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Turn
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from protocol.wire import ZERO_UUID
+
+_NO_OFFSET = -1
+
+
+def commit(turn: Turn, request: OffsetCommitRequest, caller: Caller) -> None:
+    """Have a request's offsets stored, or refuse it as a whole."""
+    group = turn.group
+    error = commit_problem(group, request)
+    if error is not ErrorCode.NONE:
+        turn.reply(caller, commit_error(request, error))
+        return
+    member = group.membership.get(request.member_id)
+    if member is not None and group.is_in(GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+        turn.restart_session(member)
+    records: list[OffsetRecord] = []
+    topics = [_commit_topic(turn, request, topic, records) for topic in request.topics]
+    response = OffsetCommitResponse(topics=topics)
+    if not records:
+        turn.reply(caller, response)
+        return
+    group.offsets.begin(records)
+    ticket = OffsetsStored(tuple(records), caller.token, request, response)
+    turn.effects.append(Persist(ticket.records, ticket))
+
+
+def commit_problem(group: ClassicGroup, request: OffsetCommitRequest) -> ErrorCode:
+    """Say why a request may not commit offsets; NONE when it may."""
+    generation = request.generation_id_or_member_epoch
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if generation < 0 and not request.member_id and request.group_instance_id is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.membership.check(request.member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        # The member has its generation but not its assignment: it is to sync first.
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """Refuse each of a request's offsets."""
+    return OffsetCommitResponse(topics=[refused_topic(topic, error) for topic in request.topics])
+
+
+def refused_topic(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitResponseTopic:
+    """Refuse each of a topic's offsets."""
+    partitions = [
+        OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error)
+        for p in topic.partitions
+    ]
+    return OffsetCommitResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, partitions=partitions
+    )
+
+
+def fetch(
+    group: ClassicGroup | None, request: OffsetFetchRequestGroup
+) -> OffsetFetchResponseGroup:
+    """Read offsets; a group or an offset that is not there reads as -1."""
+    known = group is not None and group.state is not GroupState.DEAD
+    if request.topics is None:
+        topics = _fetch_all(group) if group is not None and known else []
+    else:
+        topics = [_fetch_topic(group if known else None, topic) for topic in request.topics]
+    return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+
+
+def expired(turn: Turn) -> tuple[OffsetRecord, ...]:
+    """List the tombstones of the offsets that the group has not used for the retention time.
+
+    A group keeps what it reads. While it has members that do not speak the consumer protocol,
+    or rebalances, it keeps everything.
+    """
+    group = turn.group
+    base_ms = _retention_base(group)
+    if base_ms is None:
+        return ()
+    return tuple(
+        OffsetRecord(group.group_id, topic, partition, None)
+        for topic, partitions in group.offsets.by_topic.items()
+        if not group.is_subscribed_to(topic)
+        for partition, committed in partitions.items()
+        if (topic, partition) not in group.offsets.pending
+        and _is_expired(turn, committed, base_ms(committed))
+    )
+
+
+def all_offsets(group: ClassicGroup) -> tuple[OffsetRecord, ...]:
+    """List the tombstones of all offsets of a group, those on their way included."""
+    return tuple(
+        OffsetRecord(group.group_id, topic, partition, None)
+        for topic, partition in group.offsets.partitions()
+    )
+
+
+def offsets_of_topic(group: ClassicGroup, name: str, topic_id: bytes) -> tuple[OffsetRecord, ...]:
+    """List the tombstones of a group's offsets in a topic that has been deleted.
+
+    An offset of a topic of the same name with another id stays.
+    """
+    offsets = group.offsets
+    return tuple(
+        OffsetRecord(group.group_id, topic, partition, None)
+        for topic, partition in offsets.partitions()
+        if topic == name and _is_of_topic(offsets.get(topic, partition), topic_id)
+    )
+
+
+def _commit_topic(
+    turn: Turn,
+    request: OffsetCommitRequest,
+    topic: OffsetCommitRequestTopic,
+    records: list[OffsetRecord],
+) -> OffsetCommitResponseTopic:
+    """Answer for a topic as if it were stored, and add its records to those to store."""
+    partitions = []
+    for partition in topic.partitions:
+        error = ErrorCode.NONE
+        if string_length(partition.committed_metadata) > turn.config.offset_metadata_max_bytes:
+            error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        else:
+            committed = _committed(turn, request, topic, partition)
+            group_id, index = turn.group.group_id, partition.partition_index
+            records.append(OffsetRecord(group_id, topic.name, index, committed))
+        partitions.append(
+            OffsetCommitResponsePartition(
+                partition_index=partition.partition_index, error_code=error
+            )
+        )
+    return OffsetCommitResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, partitions=partitions
+    )
+
+
+def _committed(
+    turn: Turn,
+    request: OffsetCommitRequest,
+    topic: OffsetCommitRequestTopic,
+    partition: OffsetCommitRequestPartition,
+) -> CommittedOffset:
+    expires = request.retention_time_ms != -1
+    return CommittedOffset(
+        offset=partition.committed_offset,
+        leader_epoch=-1 if expires else partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp_ms=turn.now_ms,
+        expire_timestamp_ms=turn.now_ms + request.retention_time_ms if expires else -1,
+        # The record of an offset with an expiry has no room for the epoch and the id.
+        topic_id=ZERO_UUID if expires else topic.topic_id,
+    )
+
+
+def _fetch_all(group: ClassicGroup) -> list[OffsetFetchResponseTopics]:
+    return [
+        OffsetFetchResponseTopics(
+            name=topic,
+            partitions=[_fetched(index, committed) for index, committed in partitions.items()],
+        )
+        for topic, partitions in group.offsets.by_topic.items()
+    ]
+
+
+def _fetch_topic(
+    group: ClassicGroup | None, topic: OffsetFetchRequestTopics
+) -> OffsetFetchResponseTopics:
+    stored = {} if group is None else group.offsets.by_topic.get(topic.name, {})
+    partitions = []
+    for index in topic.partition_indexes:
+        committed = stored.get(index)
+        asked_for = _is_of_topic(committed, topic.topic_id) or topic.topic_id == ZERO_UUID
+        partitions.append(_fetched(index, committed if asked_for else None))
+    return OffsetFetchResponseTopics(
+        name=topic.name, topic_id=topic.topic_id, partitions=partitions
+    )
+
+
+def _fetched(index: int, committed: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+    if committed is None:
+        return OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=_NO_OFFSET, metadata=""
+        )
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+    )
+
+
+def _is_of_topic(committed: CommittedOffset | None, topic_id: bytes) -> bool:
+    """Tell whether an offset may be one of a topic; before Kafka 4.1 none has the id."""
+    return committed is None or committed.topic_id in (ZERO_UUID, topic_id)
+
+
+def _retention_base(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
+    """Choose when the retention of an offset begins; None when nothing may expire."""
+    if group.protocol_type is None:
+        return _committed_at
+    if group.state is GroupState.EMPTY:
+        since_ms = group.state_since_ms
+        return _committed_at if since_ms is None else (lambda _: since_ms)
+    reads_known = group.subscribed_topics is not None
+    is_consumer = group.protocol_type == CONSUMER_PROTOCOL_TYPE
+    is_stable = group.state is GroupState.STABLE
+    return _committed_at if is_consumer and reads_known and is_stable else None
+
+
+def _committed_at(committed: CommittedOffset) -> int:
+    return committed.commit_timestamp_ms
+
+
+def _is_expired(turn: Turn, committed: CommittedOffset, base_ms: int) -> bool:
+    if committed.expire_timestamp_ms != -1:
+        return turn.now_ms >= committed.expire_timestamp_ms
+    return turn.now_ms - base_ms >= turn.config.offsets_retention_ms

@@ -1,0 +1,38 @@
+"""What Kafka computes by Java's rules, where a client or a file can tell the difference.
+
+A Java string is a sequence of UTF-16 units: its length and its hash count those.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+
+def string_length(text: str | None) -> int:
+    """Return what String.length() would, 0 for null."""
+    if not text:
+        return 0
+    return len(text) if text.isascii() else len(_utf16(text)) // 2
+
+
+def string_hash(text: str) -> int:
+    """Return what String.hashCode() would, as an unsigned 32-bit number."""
+    units = _utf16(text)
+    value = 0
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    return value
+
+
+@lru_cache(maxsize=4096)
+def partition_for(group_id: str, partition_count: int) -> int:
+    """Return the partition of __consumer_offsets that a group lives in.
+
+    Kafka's source: GroupCoordinatorService.partitionFor, with Utils.abs of the hash.
+    """
+    return (string_hash(group_id) & 0x7FFFFFFF) % partition_count
+
+
+def _utf16(text: str) -> bytes:
+    # A lone surrogate cannot come from valid UTF-8, but would be one unit.
+    return text.encode("utf-16-be", "surrogatepass")

@@ -1,0 +1,205 @@
+"""Who is in a group: its members, their protocols, its leader, and whose requests wait.
+
+A member joins (JoinGroup), is given the generation, syncs (SyncGroup), and is given its
+assignment; both requests may be parked until the others have come. A static member keeps its
+place across restarts by its instance id (KIP-345). A pending member has been given an id but
+has not come back with it yet (KIP-394).
+
+No clock, no I/O, no answers: what follows from a change of membership is decided in
+rebalance.py. Kafka's source: ClassicGroup, ClassicGroupMember.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from broker.groups.effects import Caller
+from protocol.errors import ErrorCode
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""Assignors by name with a member's subscription for each, the preferred one first."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A member of a group, owned by its Membership."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    # A new member has never been answered: its session runs even while its request is parked.
+    is_new: bool = False
+    parked_join: Caller | None = None
+    parked_sync: Caller | None = None
+
+    def metadata(self, protocol: str) -> bytes:
+        """Return the member's subscription for a protocol, empty when it has none."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def keeps_session_by_waiting(self) -> bool:
+        """Tell whether a parked request stands for heartbeats."""
+        waits = self.parked_join is not None or self.parked_sync is not None
+        return waits and not self.is_new
+
+
+@dataclass(slots=True)
+class Membership:
+    """The members of one group, owned by its ClassicGroup."""
+
+    members: dict[str, Member] = field(default_factory=dict)
+    member_by_instance: dict[str, str] = field(default_factory=dict)
+    pending_joins: set[str] = field(default_factory=set)
+    # Members of the generation at hand whose SyncGroup has not come yet.
+    pending_syncs: set[str] = field(default_factory=set)
+    leader_id: str | None = None
+    parked_join_count: int = 0
+    supporters: Counter[str] = field(default_factory=Counter)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self.members
+
+    def get(self, member_id: str) -> Member | None:
+        """Return a member by its id."""
+        return self.members.get(member_id)
+
+    def all(self) -> Iterable[Member]:
+        """Return the members in the order in which they came."""
+        return self.members.values()
+
+    def add(self, member: Member) -> None:
+        """Take a member in; the first one leads."""
+        assert member.member_id not in self.members
+        if member.instance_id is not None:
+            assert member.instance_id not in self.member_by_instance
+            self.member_by_instance[member.instance_id] = member.member_id
+        self.members[member.member_id] = member
+        self.supporters.update(name for name, _ in member.protocols)
+        self.parked_join_count += member.parked_join is not None
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.pending_joins.discard(member.member_id)
+
+    def remove(self, member_id: str) -> Member | None:
+        """Take a member, or a pending one, out; another takes the lead where it led.
+
+        Its parked requests go with it: the caller answers them first.
+        """
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._withdraw_support(member.protocols)
+            self.parked_join_count -= member.parked_join is not None
+            if member.instance_id is not None:
+                self.member_by_instance.pop(member.instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_joins.discard(member_id)
+        self.pending_syncs.discard(member_id)
+        return member
+
+    def replace_static(self, old: Member, new_member_id: str) -> Member:
+        """Give a static member's place to a new id; nothing of the old one stays parked."""
+        assert old.instance_id is not None
+        assert old.parked_join is None and old.parked_sync is None
+        new = Member(
+            member_id=new_member_id,
+            instance_id=old.instance_id,
+            client_id=old.client_id,
+            client_host=old.client_host,
+            rebalance_timeout_ms=old.rebalance_timeout_ms,
+            session_timeout_ms=old.session_timeout_ms,
+            protocols=old.protocols,
+            assignment=old.assignment,
+        )
+        # In the old one's place, so that the order of members says who came first.
+        self.members = {
+            new_member_id if key == old.member_id else key: (
+                new if key == old.member_id else member
+            )
+            for key, member in self.members.items()
+        }
+        self.member_by_instance[old.instance_id] = new_member_id
+        if self.leader_id == old.member_id:
+            self.leader_id = new_member_id
+        self.pending_syncs.discard(old.member_id)
+        return new
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        """Change the protocols that a member knows."""
+        self._withdraw_support(member.protocols)
+        member.protocols = protocols
+        self.supporters.update(name for name, _ in protocols)
+
+    def park_join(self, member: Member, caller: Caller) -> Caller | None:
+        """Park a JoinGroup; return the one of the same member that it displaces."""
+        displaced = self.unpark_join(member)
+        member.parked_join = caller
+        self.parked_join_count += 1
+        return displaced
+
+    def unpark_join(self, member: Member) -> Caller | None:
+        """Take a member's parked JoinGroup, for it to be answered."""
+        caller = member.parked_join
+        if caller is not None:
+            member.parked_join = None
+            self.parked_join_count -= 1
+        return caller
+
+    def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Say why a request may not speak for a member; NONE when it may."""
+        if instance_id is not None:
+            current = self.member_by_instance.get(instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def supports_any(self, names: Iterable[str]) -> bool:
+        """Tell whether all members know one of these protocols."""
+        return any(self.supporters[name] == len(self.members) for name in names)
+
+    def select_protocol(self) -> str:
+        """Choose a protocol that all members know by the vote of each for its favourite."""
+        candidates = {name for name, n in self.supporters.items() if n == len(self.members)}
+        votes = Counter(
+            next(name for name, _ in member.protocols if name in candidates)
+            for member in self.members.values()
+        )
+        # Of as many votes for two, the one that was voted for first.
+        return max(votes, key=votes.__getitem__)
+
+    def all_joined(self) -> bool:
+        """Tell whether the join phase has nobody left to wait for."""
+        return self.parked_join_count == len(self.members) and not self.pending_joins
+
+    def elect_joined_leader(self) -> bool:
+        """Make a member that has joined the leader; False when none has."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].parked_join is not None:
+            return True
+        for member in self.members.values():
+            if member.parked_join is not None:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    def rebalance_timeout_ms(self) -> int:
+        """Return the longest that a member asks the group to wait for it."""
+        return max((0, *(m.rebalance_timeout_ms for m in self.members.values())))
+
+    def _withdraw_support(self, protocols: Protocols) -> None:
+        for name, _ in protocols:
+            self.supporters[name] -= 1
+            if not self.supporters[name]:
+                del self.supporters[name]

@@ -1,0 +1,156 @@
+"""The records of __consumer_offsets: what groups and their offsets are on disk.
+
+Keys and values are one of Kafka's messages behind an int16 (protocol/messages/group_metadata):
+
+    offset   key | 1 | OffsetCommitKey  |    value | 4 | OffsetCommitValue  |   null: removed
+    group    key | 2 | GroupMetadataKey |    value | 3 | GroupMetadataValue |   null: removed
+
+The versions are those that Kafka 4.3 writes (GroupCoordinatorRecordHelpers): an offset whose
+commit named a retention time is written as version 1, the only one with an expiry. Older ones
+are read; key kind 0 is how Kafka before 0.9 wrote offsets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import TypeVar
+
+from protocol.compiler import decode, decode_prefix, encode
+from protocol.errors import ProtocolError
+from protocol.messages.group_metadata import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from protocol.wire import ZERO_UUID
+
+T = TypeVar("T")
+
+_OFFSET_KINDS = (0, 1)
+_OFFSET_KIND = 1
+_GROUP_KIND = 2
+_OFFSET_VALUE_VERSION = 4
+_EXPIRING_OFFSET_VALUE_VERSION = 1
+_GROUP_VALUE_VERSION = 3
+
+_INT16 = Struct(">h")
+_OFFSET_KEY_HEAD = _INT16.pack(_OFFSET_KIND)
+_GROUP_KEY_HEAD = _INT16.pack(_GROUP_KIND)
+
+KeyValue = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """How far a group has read a partition: the next offset that it wants.
+
+    A leader epoch or expiry of -1 and a topic id of zeros stand for "not known".
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
+    topic_id: bytes = ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRecord:
+    """A group's offset in a partition; None removes it."""
+
+    group_id: str
+    topic: str
+    partition: int
+    committed: CommittedOffset | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """A generation of a group; None removes the group."""
+
+    group_id: str
+    value: GroupMetadataValue | None
+
+
+Record = OffsetRecord | GroupRecord
+
+
+def encode_record(record: Record) -> KeyValue:
+    """Encode a record as the key and value to append.
+
+    Raises ProtocolError when a string is longer than the format can hold.
+    """
+    if isinstance(record, OffsetRecord):
+        return _encode_offset(record)
+    key = _GROUP_KEY_HEAD + encode(GroupMetadataKey(group=record.group_id), _GROUP_KIND)
+    if record.value is None:
+        return key, None
+    return key, _INT16.pack(_GROUP_VALUE_VERSION) + encode(record.value, _GROUP_VALUE_VERSION)
+
+
+def decode_record(key: bytes, value: bytes | None) -> Record | None:
+    """Decode a record; None when it is of a kind that is not kept here.
+
+    Raises ProtocolError for bytes that are no such record.
+    """
+    kind = _version(key)
+    if kind in _OFFSET_KINDS:
+        name = decode(OffsetCommitKey, kind, key, _INT16.size)
+        return OffsetRecord(name.group, name.topic, name.partition, _decode_offset(value))
+    if kind == _GROUP_KIND:
+        group = decode(GroupMetadataKey, kind, key, _INT16.size).group
+        return GroupRecord(group, _decode_value(GroupMetadataValue, value))
+    return None
+
+
+def _encode_offset(record: OffsetRecord) -> KeyValue:
+    name = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
+    key = _OFFSET_KEY_HEAD + encode(name, _OFFSET_KIND)
+    committed = record.committed
+    if committed is None:
+        return key, None
+    version = (
+        _OFFSET_VALUE_VERSION
+        if committed.expire_timestamp_ms == -1
+        else _EXPIRING_OFFSET_VALUE_VERSION
+    )
+    value = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_timestamp_ms,
+        expire_timestamp=committed.expire_timestamp_ms,
+        topic_id=committed.topic_id,
+    )
+    return key, _INT16.pack(version) + encode(value, version)
+
+
+def _decode_offset(value: bytes | None) -> CommittedOffset | None:
+    stored = _decode_value(OffsetCommitValue, value)
+    if stored is None:
+        return None
+    return CommittedOffset(
+        offset=stored.offset,
+        leader_epoch=stored.leader_epoch,
+        metadata=stored.metadata,
+        commit_timestamp_ms=stored.commit_timestamp,
+        expire_timestamp_ms=stored.expire_timestamp,
+        topic_id=stored.topic_id,
+    )
+
+
+def _decode_value(cls: type[T], value: bytes | None) -> T | None:
+    if value is None:
+        return None
+    # What follows the fields is left alone: a newer Kafka may have added to the end.
+    return decode_prefix(cls, _version(value), memoryview(value), _INT16.size)[0]
+
+
+def _version(data: bytes) -> int:
+    if len(data) < _INT16.size:
+        raise ProtocolError(f"a record of {len(data)} bytes has no version")
+    version: int = _INT16.unpack_from(data)[0]
+    return version

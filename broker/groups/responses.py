@@ -1,0 +1,129 @@
+"""The answers of a group to its members."""
+
+from __future__ import annotations
+
+from broker.groups.membership import Member
+from broker.groups.state import ClassicGroup
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from protocol.messages.list_groups import ListedGroup
+from protocol.messages.sync_group import SyncGroupResponse
+
+# From this version of JoinGroup on the protocol's name may be null.
+_NULLABLE_PROTOCOL_VERSION = 7
+# From this version of DescribeGroups on an unknown group is an error (KIP-1043).
+_UNKNOWN_GROUP_VERSION = 6
+# The type of every group here, as ListGroups names it.
+GROUP_TYPE = "classic"
+
+
+def joined(
+    group: ClassicGroup, member: Member, *, with_members: bool = True, skips: bool = False
+) -> JoinGroupResponse:
+    """Tell a member its generation; the leader also all members, to assign them partitions."""
+    membership = group.membership
+    leads = membership.leader_id == member.member_id
+    return JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol or "",
+        leader=membership.leader_id or "",
+        skip_assignment=skips and leads,
+        member_id=member.member_id,
+        members=_members(group) if leads and with_members else [],
+    )
+
+
+def join_error(error: ErrorCode, member_id: str = "", *, api_version: int) -> JoinGroupResponse:
+    """Refuse a JoinGroup."""
+    return JoinGroupResponse(
+        error_code=error,
+        leader="",
+        member_id=member_id,
+        members=[],
+        protocol_name=None if api_version >= _NULLABLE_PROTOCOL_VERSION else "",
+    )
+
+
+def synced(group: ClassicGroup, member: Member) -> SyncGroupResponse:
+    """Hand a member its assignment."""
+    return SyncGroupResponse(
+        error_code=ErrorCode.NONE,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        assignment=member.assignment,
+    )
+
+
+def sync_error(error: ErrorCode) -> SyncGroupResponse:
+    """Refuse a SyncGroup."""
+    return SyncGroupResponse(error_code=error, assignment=b"")
+
+
+def described(group: ClassicGroup) -> DescribedGroup:
+    """Describe a group; which protocol it uses only while it is Stable."""
+    stable_protocol = (group.protocol or "") if group.state.value == "Stable" else ""
+    members = [
+        DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(stable_protocol) if stable_protocol else b"",
+            member_assignment=member.assignment,
+        )
+        for member in group.membership.all()
+    ]
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=stable_protocol,
+        members=members,
+    )
+
+
+def described_as_unknown(group_id: str, *, api_version: int) -> DescribedGroup:
+    """Describe a group that is not there as Dead; later versions are told so as an error."""
+    if api_version < _UNKNOWN_GROUP_VERSION:
+        return described_error(group_id, ErrorCode.NONE, state="Dead")
+    described = described_error(group_id, ErrorCode.GROUP_ID_NOT_FOUND, state="Dead")
+    described.error_message = f"Group {group_id} not found."
+    return described
+
+
+def described_error(group_id: str, error: ErrorCode, *, state: str = "") -> DescribedGroup:
+    """Refuse to describe a group."""
+    return DescribedGroup(
+        error_code=error,
+        group_id=group_id,
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )
+
+
+def listed(group: ClassicGroup) -> ListedGroup:
+    """Name a group for a list."""
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type or "",
+        group_state=group.state.value,
+        group_type=GROUP_TYPE,
+    )
+
+
+def _members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
+    protocol = group.protocol or ""
+    return [
+        JoinGroupResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            metadata=member.metadata(protocol),
+        )
+        for member in group.membership.all()
+    ]

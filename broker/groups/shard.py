@@ -1,0 +1,312 @@
+"""The groups of one partition of __consumer_offsets: a state machine without clock or I/O.
+
+Every operation is told the time and returns what it has decided (effects.py). Effects are to
+be carried out in order; a `Persist` is answered, once the log has its records or has failed,
+by calling `stored` with its ticket, in the order in which the records were appended.
+
+The same machine replays the log when the broker starts: `replay` for each record, then
+`loaded`. Kafka's source: GroupCoordinatorShard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from broker.groups import commits, joining, rebalance, responses, sessions, syncing
+from broker.groups.config import GroupConfig
+from broker.groups.effects import (
+    AssignmentStored,
+    Caller,
+    Effect,
+    EmptyGroupStored,
+    GroupRemoved,
+    Note,
+    OffsetsRemoved,
+    OffsetsStored,
+    Persist,
+    Reply,
+    StaticMemberStored,
+    Ticket,
+    Timer,
+    TimerKind,
+    Token,
+)
+from broker.groups.records import GroupRecord, OffsetRecord, Record
+from broker.groups.state import ClassicGroup, GroupState, Turn
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.join_group import JoinGroupRequest
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from protocol.messages.offset_commit import OffsetCommitRequest
+from protocol.messages.sync_group import SyncGroupRequest
+
+# From this version of LeaveGroup on a request names several members.
+_LEAVE_BATCH_VERSION = 3
+# From this version of OffsetCommit on an unknown group is told as such (KIP-848).
+_COMMIT_UNKNOWN_GROUP_VERSION = 9
+# Tombstones in one append: keeps the batch small for any max.message.bytes.
+_TOMBSTONES_MAX = 512
+
+
+class Shard:
+    """Owns the groups of one partition."""
+
+    __slots__ = ("config", "groups", "partition")
+
+    def __init__(self, partition: int, config: GroupConfig) -> None:
+        self.partition = partition
+        self.config = config
+        self.groups: dict[str, ClassicGroup] = {}
+
+    def join(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
+        """Carry out a JoinGroup; the answer may come with a later operation."""
+        error = self._join_problem(request)
+        if error is not ErrorCode.NONE:
+            version = caller.api_version
+            refusal = responses.join_error(error, request.member_id, api_version=version)
+            return [Reply(caller.token, refusal)]
+        known = self.groups.get(request.group_id)
+        group = known or ClassicGroup(request.group_id, state_since_ms=now_ms)
+        turn = Turn(group, self.config, now_ms)
+        joining.join(turn, request, caller)
+        if known is None and (group.membership.members or group.membership.pending_joins):
+            self.groups[group.group_id] = group
+            joining.store_new_group(turn)
+        return turn.effects
+
+    def sync(self, request: SyncGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
+        """Carry out a SyncGroup; the answer may come with a later operation."""
+        if not request.group_id:
+            return [Reply(caller.token, responses.sync_error(ErrorCode.INVALID_GROUP_ID))]
+        turn = self._turn(request.group_id, now_ms)
+        if turn is None:
+            return [Reply(caller.token, responses.sync_error(ErrorCode.UNKNOWN_MEMBER_ID))]
+        syncing.sync(turn, request, caller)
+        return turn.effects
+
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller, now_ms: int) -> list[Effect]:
+        """Carry out a Heartbeat."""
+        turn = self._turn(request.group_id, now_ms)
+        if turn is None:
+            error = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
+            return [Reply(caller.token, HeartbeatResponse(error_code=error))]
+        sessions.heartbeat(turn, request, caller)
+        return turn.effects
+
+    def leave(self, request: LeaveGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
+        """Carry out a LeaveGroup."""
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+            return [Reply(caller.token, LeaveGroupResponse(error_code=error))]
+        leaving = request.members
+        if caller.api_version < _LEAVE_BATCH_VERSION:
+            leaving = [MemberIdentity(member_id=request.member_id)]
+        turn = self._turn(request.group_id, now_ms)
+        if turn is None:
+            return [Reply(caller.token, sessions.leave_unknown_group(leaving))]
+        sessions.leave(turn, leaving, caller)
+        return turn.effects
+
+    def commit(self, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> list[Effect]:
+        """Carry out an OffsetCommit whose topics are known by name; answered when stored."""
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if request.generation_id_or_member_epoch >= 0:
+                is_new_client = caller.api_version >= _COMMIT_UNKNOWN_GROUP_VERSION
+                error = (
+                    ErrorCode.GROUP_ID_NOT_FOUND if is_new_client else ErrorCode.ILLEGAL_GENERATION
+                )
+                return [Reply(caller.token, commits.commit_error(request, error))]
+            # A simple group: a consumer that assigns its partitions itself.
+            group = ClassicGroup(request.group_id, state_since_ms=now_ms)
+            self.groups[request.group_id] = group
+        turn = Turn(group, self.config, now_ms)
+        commits.commit(turn, request, caller)
+        return turn.effects
+
+    def delete(self, group_id: str, token: Token) -> list[Effect]:
+        """Remove an empty group and its offsets; answered with an ErrorCode when stored."""
+        group = self.groups.get(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            return [Reply(token, ErrorCode.GROUP_ID_NOT_FOUND)]
+        if group.state is not GroupState.EMPTY:
+            return [Reply(token, ErrorCode.NON_EMPTY_GROUP)]
+        return list(_remove_group(group, commits.all_offsets(group), token))
+
+    def topic_deleted(self, name: str, topic_id: bytes) -> list[Effect]:
+        """Remove the offsets of a deleted topic from all groups."""
+        effects: list[Effect] = []
+        for group in self.groups.values():
+            effects += _remove_offsets(commits.offsets_of_topic(group, name, topic_id))
+        return effects
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Remove offsets past their retention, and groups that have neither members nor any."""
+        effects: list[Effect] = []
+        for group in self.groups.values():
+            records = commits.expired(Turn(group, self.config, now_ms))
+            count = sum(len(partitions) for partitions in group.offsets.by_topic.values())
+            keeps_none = len(records) == count and not group.offsets.pending
+            is_empty = group.state is GroupState.EMPTY and not group.membership.pending_joins
+            if keeps_none and is_empty:
+                effects += _remove_group(group, records, None)
+            else:
+                effects += _remove_offsets(records)
+        return effects
+
+    def timer_fired(self, timer: Timer, now_ms: int) -> list[Effect]:
+        """Do what a timer was started for."""
+        turn = self._turn(timer.group_id, now_ms)
+        if turn is None or turn.group.state is GroupState.DEAD:
+            return []
+        if timer.kind is TimerKind.SESSION:
+            sessions.session_timer_fired(turn, timer.member_id)
+        elif timer.kind is TimerKind.JOIN:
+            rebalance.join_timer_fired(turn)
+        else:
+            rebalance.sync_timer_fired(turn)
+        return turn.effects
+
+    def stored(self, ticket: Ticket, error: ErrorCode, now_ms: int) -> list[Effect]:
+        """Go on after the log has a ticket's records (NONE), or could not take them."""
+        match ticket:
+            case OffsetsStored():
+                return self._offsets_stored(ticket, error)
+            case OffsetsRemoved():
+                return self._offsets_removed(ticket.records, error)
+            case GroupRemoved():
+                return self._group_removed(ticket, error)
+            case EmptyGroupStored():
+                return _note_failure(ticket.group_id, error)
+        turn = self._turn(ticket.group_id, now_ms)
+        if turn is None:
+            return []
+        if isinstance(ticket, AssignmentStored):
+            syncing.assignment_stored(turn, ticket, error)
+        else:
+            assert isinstance(ticket, StaticMemberStored)
+            joining.static_member_stored(turn, ticket, error)
+        return turn.effects
+
+    def replay(self, record: Record) -> None:
+        """Take in a record of the log, while it is loaded."""
+        if isinstance(record, GroupRecord):
+            group = self.groups.get(record.group_id) or ClassicGroup(record.group_id)
+            if record.value is None:
+                self._forget(group)
+            else:
+                group.restore(record.value)
+                self.groups[group.group_id] = group
+            return
+        if record.committed is not None and record.group_id not in self.groups:
+            self.groups[record.group_id] = ClassicGroup(record.group_id)
+        self._apply((record,))
+
+    def loaded(self, now_ms: int) -> list[Effect]:
+        """Begin to serve what has been replayed: every member gets its session timeout."""
+        effects: list[Effect] = []
+        for group in self.groups.values():
+            turn = Turn(group, self.config, now_ms, effects)
+            for member in group.membership.all():
+                turn.restart_session(member)
+            if len(group.membership) > self.config.max_size:
+                rebalance.prepare_rebalance(turn, "group.max.size has been lowered")
+        return effects
+
+    def unload(self, now_ms: int) -> list[Effect]:
+        """End serving: whoever waits is told to look for the coordinator again."""
+        effects: list[Effect] = []
+        gone = ErrorCode.NOT_COORDINATOR
+        for group in self.groups.values():
+            turn = Turn(group, self.config, now_ms, effects)
+            for member in group.membership.all():
+                join = group.membership.unpark_join(member)
+                if join is not None:
+                    version = join.api_version
+                    refusal = responses.join_error(gone, member.member_id, api_version=version)
+                    turn.reply(join, refusal)
+                sync, member.parked_sync = member.parked_sync, None
+                turn.reply(sync, responses.sync_error(gone))
+            group.move_to(GroupState.DEAD, now_ms)
+        return effects
+
+    def _join_problem(self, request: JoinGroupRequest) -> ErrorCode:
+        config = self.config
+        timeout_ms = request.session_timeout_ms
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not config.min_session_timeout_ms <= timeout_ms <= config.max_session_timeout_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if request.member_id and request.group_id not in self.groups:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
+
+    def _turn(self, group_id: str, now_ms: int) -> Turn | None:
+        group = self.groups.get(group_id)
+        return None if group is None else Turn(group, self.config, now_ms)
+
+    def _offsets_stored(self, ticket: OffsetsStored, error: ErrorCode) -> list[Effect]:
+        self.groups[ticket.request.group_id].offsets.end(ticket.records)
+        if error is not ErrorCode.NONE:
+            return [Reply(ticket.token, commits.commit_error(ticket.request, error))]
+        self._apply(ticket.records)
+        return [Reply(ticket.token, ticket.response)]
+
+    def _offsets_removed(self, records: Sequence[OffsetRecord], error: ErrorCode) -> list[Effect]:
+        if error is ErrorCode.NONE:
+            self._apply(records)
+            return []
+        return _note_failure(records[0].group_id, error)
+
+    def _group_removed(self, ticket: GroupRemoved, error: ErrorCode) -> list[Effect]:
+        if error is ErrorCode.NONE:
+            self._apply(ticket.records)
+            group = self.groups.get(ticket.group_id)
+            if group is not None and _is_unused_since(group, ticket.generation):
+                self._forget(group)
+        if ticket.token is None:
+            return _note_failure(ticket.group_id, error)
+        return [Reply(ticket.token, error)]
+
+    def _apply(self, records: Sequence[OffsetRecord]) -> None:
+        for record in records:
+            group = self.groups.get(record.group_id)
+            if group is not None:
+                group.offsets.apply(record)
+
+    def _forget(self, group: ClassicGroup) -> None:
+        """Drop a group of which the log has a tombstone; offsets make it a simple one."""
+        if group.offsets:
+            self.groups[group.group_id] = ClassicGroup(group.group_id, offsets=group.offsets)
+        else:
+            self.groups.pop(group.group_id, None)
+
+
+def _remove_offsets(records: Sequence[OffsetRecord]) -> Iterator[Effect]:
+    for start in range(0, len(records), _TOMBSTONES_MAX):
+        chunk = tuple(records[start : start + _TOMBSTONES_MAX])
+        yield Persist(chunk, OffsetsRemoved(chunk))
+
+
+def _remove_group(
+    group: ClassicGroup, records: Sequence[OffsetRecord], token: Token | None
+) -> Iterator[Effect]:
+    """Remove the offsets first: a group is gone only when nothing of it is left."""
+    whole = len(records) - len(records) % _TOMBSTONES_MAX
+    yield from _remove_offsets(records[:whole])
+    rest = tuple(records[whole:])
+    tombstone = GroupRecord(group.group_id, None)
+    yield Persist((*rest, tombstone), GroupRemoved(group.group_id, group.generation, rest, token))
+
+
+def _is_unused_since(group: ClassicGroup, generation: int) -> bool:
+    """Tell that nobody has joined since a generation: else the group lives on."""
+    is_empty = group.state is GroupState.EMPTY and not group.membership.pending_joins
+    return is_empty and group.generation == generation
+
+
+def _note_failure(group_id: str, error: ErrorCode) -> list[Effect]:
+    if error is ErrorCode.NONE:
+        return []
+    # Nobody waits for it: what the log has of the group stays true until it is written again.
+    return [Note(f"failed to store group={group_id} error={error.name}", is_warning=True)]

@@ -1,0 +1,126 @@
+"""The broker's own topics as the coordinators see them: append records, replay them.
+
+Records go into `__consumer_offsets` as a producer's would, so that Kafka's tools read them and
+the cleaner compacts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+from broker.errors import EXPLAINED
+from broker.group_commit import GroupCommit
+from broker.topics import Topic, Topics
+from protocol.batches import Record, decode_records, encode_batch
+from storage.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+KeyValue = tuple[bytes, bytes | None]
+
+
+class InternalLog:
+    """One internal topic, created when it is first written to. The event loop owns it."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        name: str,
+        group_commit: GroupCommit,
+        *,
+        partition_count: Callable[[], int],
+        waits_for_disk: Callable[[], bool],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._topics, self._name = topics, name
+        self._group_commit = group_commit
+        self._configured_count = partition_count
+        self._waits_for_disk = waits_for_disk
+        self._now_ms = now_ms
+        self._creation: asyncio.Task[None] | None = None
+        self._held: list[tuple[int, Sequence[KeyValue], asyncio.Future[None]]] = []
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the topic has, or will have once it is created."""
+        topic = self._topics.get(self._name)
+        return len(topic.partitions) if topic else self._configured_count()
+
+    async def ready(self) -> Topic:
+        """Return the topic, created if need be; raises what broker.errors explains."""
+        return await self._topics.internal(self._name)
+
+    def append(self, partition: int, records: Sequence[KeyValue]) -> asyncio.Future[None]:
+        """Append records as one batch; the future is done once they are durable enough.
+
+        It fails with an error that broker.errors explains.
+        """
+        topic = self._topics.get(self._name)
+        if topic is not None and not self._held:
+            return self._append(topic, partition, records)
+        held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held.append((partition, records, held))
+        if self._creation is None:
+            self._creation = asyncio.get_running_loop().create_task(self._create())
+        return held
+
+    def replay(self, partition: int) -> Iterator[KeyValue]:
+        """Read every record of a partition, oldest first, waiting for the disk."""
+        topic = self._topics.get(self._name)
+        log = topic.log(partition) if topic else None
+        if log is None:
+            return
+        for header, data in log.batches(log.log_start_offset):
+            if not header.is_control:
+                for record in decode_records(data):
+                    if record.key is not None:
+                        yield record.key, record.value
+
+    def _append(
+        self, topic: Topic, partition: int, records: Sequence[KeyValue]
+    ) -> asyncio.Future[None]:
+        log = topic.partitions[partition]
+        now_ms = self._now_ms()
+        batch = encode_batch(
+            [Record(at, now_ms, key, value) for at, (key, value) in enumerate(records)]
+        )
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            log.append(batch, now_ms=now_ms, from_client=False)
+        except StorageError as error:
+            done.set_exception(error)
+            return done
+        if self._waits_for_disk():
+            return self._group_commit.flush([log])
+        done.set_result(None)
+        return done
+
+    async def _create(self) -> None:
+        """Create the topic, then append what was held back meanwhile, in order."""
+        try:
+            topic = await self.ready()
+        except EXPLAINED as error:
+            logger.error("could not create topic=%s: %s", self._name, error)
+            for _, _, held in self._held:
+                if not held.done():
+                    held.set_exception(error)
+        else:
+            for partition, records, held in self._held:
+                _forward(self._append(topic, partition, records), held)
+        self._held = []
+        self._creation = None
+
+
+def _forward(source: asyncio.Future[None], target: asyncio.Future[None]) -> None:
+    def done(future: asyncio.Future[None]) -> None:
+        error = future.exception()
+        if target.done():
+            return
+        if error is None:
+            target.set_result(None)
+        else:
+            target.set_exception(error)
+
+    source.add_done_callback(done)

@@ -1,0 +1,77 @@
+"""Starts and stops the broker as a process: settings, logging, signals, the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import uvloop
+
+from broker.clock import SystemClock
+from broker.composition import Broker
+from broker.metadata import MetadataError
+from config.effective import resolve_broker
+from config.errors import ConfigError
+from config.layers import static_layer
+from config.option import Layer
+from storage.errors import StorageError
+from storage.files import RealFileSystem, raise_open_files_limit
+
+logger = logging.getLogger(__name__)
+
+_LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+class StartError(Exception):
+    """The broker cannot start; the message is one line for a person."""
+
+
+def run(
+    config: Path | None,
+    environment: Mapping[str, str],
+    pairs: Iterable[str],
+    log_level: str,
+    version: str,
+) -> None:
+    """Run the broker until SIGTERM or SIGINT.
+
+    Raises StartError when it cannot start.
+    """
+    logging.basicConfig(level=log_level, format=_LOG_FORMAT, stream=sys.stderr)
+    try:
+        static = static_layer(config, environment, pairs)
+        for warning in resolve_broker([static]).warnings:
+            logger.warning("%s", warning)
+    except ConfigError as error:
+        raise StartError("; ".join(error.problems)) from error
+    raise_open_files_limit()
+    uvloop.run(_serve(static, version))
+
+
+async def _serve(static: Layer, version: str) -> None:
+    broker = Broker(static, RealFileSystem(), SystemClock())
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        await broker.start()
+    except ConfigError as error:
+        raise StartError("; ".join(error.problems)) from error
+    except (MetadataError, StorageError) as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise StartError(
+            f"cannot listen: {error.strerror or error}; choose other listeners or "
+            "metrics.listener, or stop what uses the address"
+        ) from error
+    where = ", ".join(f"{one.host or '*'}:{one.port}" for one in broker.server.listeners)
+    data = ", ".join(str(directory.path) for directory in broker.directories)
+    print(f"odradek {version} accepts connections on {where}, data in {data}", flush=True)
+    await stopping.wait()
+    logger.info("stopping")
+    await broker.stop()

@@ -1,0 +1,302 @@
+"""The cluster's metadata: topics, configurations and producer ids, in an embedded database.
+
+`MetadataStore` is the seam: all that the broker asks of its metadata, small enough that another
+engine (PostgreSQL, once brokers are many) can stand behind it. `SqliteMetadata` is the embedded
+default: the file `odradek.db` in the first log directory. A store only remembers; what a topic
+name may be, or a configuration's value, is decided above it.
+
+Each change is one transaction, durable when it returns. It runs in the store's own thread, so
+that the event loop does not wait for the disk; the caller awaits it and then brings what it
+holds in memory up to date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+# No partition directory can be called so: those end in "-<number>".
+DATABASE_NAME = "odradek.db"
+
+# One script a schema version, applied in order; a released script is never changed again.
+_MIGRATIONS = (
+    """
+    CREATE TABLE cluster (
+        id               TEXT NOT NULL,
+        next_producer_id INTEGER NOT NULL
+    );
+    CREATE TABLE topic (
+        id                 BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
+        name               TEXT NOT NULL UNIQUE,
+        partition_count    INTEGER NOT NULL CHECK (partition_count > 0),
+        replication_factor INTEGER NOT NULL CHECK (replication_factor > 0),
+        created_ms         INTEGER NOT NULL,
+        is_deleting        INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE TABLE config (
+        resource_type INTEGER NOT NULL,
+        resource_name TEXT NOT NULL,
+        name          TEXT NOT NULL,
+        value         TEXT NOT NULL,
+        PRIMARY KEY (resource_type, resource_name, name)
+    );
+    """,
+)
+
+
+class MetadataError(Exception):
+    """The metadata cannot be read or written; the message names the database."""
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to (ConfigResource.Type)."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Resource:
+    """The owner of configurations: a topic by its name, a broker by its id, "" for all brokers."""
+
+    type: ResourceType
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic as the store knows it; `is_deleting` once its deletion has begun."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    replication_factor: int
+    created_ms: int
+    is_deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """All that a store holds, read once when the broker starts."""
+
+    cluster_id: str
+    topics: tuple[TopicRecord, ...]
+    configs: Mapping[Resource, Mapping[str, str]]
+
+
+class MetadataStore(Protocol):
+    """What the broker asks of its metadata. Every method may raise MetadataError."""
+
+    async def load(self) -> Metadata:
+        """Read everything but the producer ids."""
+
+    async def create_topics(self, topics: Sequence[tuple[TopicRecord, Mapping[str, str]]]) -> None:
+        """Add topics, each with its configurations; all of them or none."""
+
+    async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
+        """Mark topics whose files are about to go, so that a restart finishes the work."""
+
+    async def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
+        """Forget topics and their configurations."""
+
+    async def set_partition_counts(self, counts: Mapping[bytes, int]) -> None:
+        """Note how many partitions topics have, by topic id; all of them or none."""
+
+    async def replace_configs(self, changes: Mapping[Resource, Mapping[str, str]]) -> None:
+        """Replace all configurations of some resources; all of them or none."""
+
+    async def allocate_producer_ids(self, count: int) -> int:
+        """Set a block of producer ids apart, for good; return its first."""
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of the database."""
+
+
+class SqliteMetadata:
+    """Metadata in one SQLite file, which this process holds alone.
+
+    Written ahead (WAL) with synchronous=FULL: a commit is one fsync, and durable. The lock is
+    exclusive: nobody changes the file behind the broker's back, and the log's index lives in
+    memory rather than in a shared mapping, which network and virtual file systems lack.
+    """
+
+    def __init__(self, path: Path, new_cluster_id: Callable[[], str]) -> None:
+        """Open the database, or create it with a cluster id of its own.
+
+        Raises MetadataError when the file is damaged, newer than this program, or in use.
+        """
+        self._path = path
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
+        with self._naming_the_file():
+            # Autocommit: every transaction below begins and ends where one can see it.
+            self._database = sqlite3.connect(
+                path, isolation_level=None, check_same_thread=False, timeout=0
+            )
+        try:
+            with self._naming_the_file():
+                self._prepare(new_cluster_id)
+        except MetadataError:
+            self._database.close()
+            raise
+
+    async def load(self) -> Metadata:
+        return await self._in_thread(self._load)
+
+    async def create_topics(self, topics: Sequence[tuple[TopicRecord, Mapping[str, str]]]) -> None:
+        def change() -> None:
+            for topic, configs in topics:
+                self._database.execute(
+                    "INSERT INTO topic VALUES (?, ?, ?, ?, ?, ?)",
+                    (
+                        topic.topic_id,
+                        topic.name,
+                        topic.partition_count,
+                        topic.replication_factor,
+                        topic.created_ms,
+                        topic.is_deleting,
+                    ),
+                )
+                self._replace_configs(Resource(ResourceType.TOPIC, topic.name), configs)
+
+        await self._in_transaction(change)
+
+    async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
+        def change() -> None:
+            self._database.executemany(
+                "UPDATE topic SET is_deleting = 1 WHERE id = ?", [(i,) for i in topic_ids]
+            )
+
+        await self._in_transaction(change)
+
+    async def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
+        def change() -> None:
+            self._database.executemany(
+                "DELETE FROM config WHERE resource_type = ?"
+                " AND resource_name = (SELECT name FROM topic WHERE id = ?)",
+                [(ResourceType.TOPIC, topic_id) for topic_id in topic_ids],
+            )
+            self._database.executemany("DELETE FROM topic WHERE id = ?", [(i,) for i in topic_ids])
+
+        await self._in_transaction(change)
+
+    async def set_partition_counts(self, counts: Mapping[bytes, int]) -> None:
+        def change() -> None:
+            self._database.executemany(
+                "UPDATE topic SET partition_count = ? WHERE id = ?",
+                [(count, topic_id) for topic_id, count in counts.items()],
+            )
+
+        await self._in_transaction(change)
+
+    async def replace_configs(self, changes: Mapping[Resource, Mapping[str, str]]) -> None:
+        def change() -> None:
+            for resource, configs in changes.items():
+                self._replace_configs(resource, configs)
+
+        await self._in_transaction(change)
+
+    async def allocate_producer_ids(self, count: int) -> int:
+        def change() -> int:
+            ((first,),) = self._database.execute("SELECT next_producer_id FROM cluster")
+            self._database.execute("UPDATE cluster SET next_producer_id = ?", (first + count,))
+            assert isinstance(first, int)
+            return first
+
+        return await self._in_transaction(change)
+
+    async def close(self) -> None:
+        await self._in_thread(self._database.close)
+        self._thread.shutdown()
+
+    def _prepare(self, new_cluster_id: Callable[[], str]) -> None:
+        self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = FULL")
+        ((verdict,),) = self._database.execute("PRAGMA quick_check(1)")
+        if verdict != "ok":
+            raise MetadataError(f"{self._path} is damaged ({verdict}): restore it from a backup")
+        ((version,),) = self._database.execute("PRAGMA user_version")
+        if version > len(_MIGRATIONS):
+            raise MetadataError(
+                f"{self._path} has schema version {version}, written by a newer release: "
+                f"this one knows versions up to {len(_MIGRATIONS)}"
+            )
+        for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
+            # executescript would commit what is open: the transaction is part of the script.
+            self._database.executescript(
+                f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;"
+            )
+        # A statement of its own, so that a crash after the migration leaves nothing half made.
+        self._database.execute(
+            "INSERT INTO cluster SELECT ?, 0 WHERE NOT EXISTS (SELECT * FROM cluster)",
+            (new_cluster_id(),),
+        )
+
+    def _load(self) -> Metadata:
+        ((cluster_id,),) = self._database.execute("SELECT id FROM cluster")
+        rows = self._database.execute(
+            "SELECT name, id, partition_count, replication_factor, created_ms, is_deleting"
+            " FROM topic ORDER BY name"
+        )
+        topics = tuple(
+            TopicRecord(name, topic_id, partitions, replicas, created_ms, bool(is_deleting))
+            for name, topic_id, partitions, replicas, created_ms, is_deleting in rows
+        )
+        configs: dict[Resource, dict[str, str]] = {}
+        for kind, name, key, value in self._database.execute(
+            "SELECT resource_type, resource_name, name, value FROM config ORDER BY name"
+        ):
+            configs.setdefault(Resource(ResourceType(kind), name), {})[key] = value
+        return Metadata(cluster_id, topics, configs)
+
+    def _replace_configs(self, resource: Resource, configs: Mapping[str, str]) -> None:
+        owner = (int(resource.type), resource.name)
+        self._database.execute(
+            "DELETE FROM config WHERE resource_type = ? AND resource_name = ?", owner
+        )
+        self._database.executemany(
+            "INSERT INTO config VALUES (?, ?, ?, ?)",
+            [(*owner, name, value) for name, value in configs.items()],
+        )
+
+    async def _in_transaction(self, change: Callable[[], T]) -> T:
+        def transact() -> T:
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                result = change()
+                self._database.execute("COMMIT")
+                return result
+            finally:
+                # Still open only when something failed; SQLite may have rolled back already.
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+
+        return await self._in_thread(transact)
+
+    async def _in_thread(self, operation: Callable[[], T]) -> T:
+        with self._naming_the_file():
+            return await asyncio.get_running_loop().run_in_executor(self._thread, operation)
+
+    @contextmanager
+    def _naming_the_file(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            cause = str(error)
+            if cause == "database is locked":
+                cause = "it is in use by another process"
+            elif cause == "file is not a database":
+                cause = "it is damaged, or no metadata database: restore it from a backup"
+            raise MetadataError(f"{self._path}: {cause}") from error

@@ -1,0 +1,76 @@
+"""What the broker does now and then: checkpoints, removals, producers that fell silent.
+
+Each job has its own interval from the settings, read anew every time. A job that fails is
+logged and tried again at its next turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
+
+logger = logging.getLogger(__name__)
+
+_REMOVALS_INTERVAL_MS = 1_000
+
+Job = Callable[[], Awaitable[None]]
+
+
+class Periodic:
+    """The jobs and their tasks; owned by the broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin; each job first runs after its first interval."""
+        config = self._broker.configs
+        self._every(
+            lambda: config.broker.log_flush_offset_checkpoint_interval_ms, self._checkpoint
+        )
+        self._every(lambda: _REMOVALS_INTERVAL_MS, self._remove)
+        self._every(
+            lambda: config.broker.producer_id_expiration_check_interval_ms, self._expire_producers
+        )
+
+    def stop(self) -> None:
+        """End all jobs."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _every(self, interval_ms: Callable[[], int], job: Job) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(_repeat(interval_ms, job)))
+
+    async def _checkpoint(self) -> None:
+        for directory in self._broker.directories:
+            directory.write_checkpoints()
+
+    async def _remove(self) -> None:
+        now_ms = self._broker.clock.now_ms()
+        for directory in self._broker.directories:
+            due = directory.take_due_removals(now_ms)
+            if due:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._broker.readers, directory.remove, due)
+
+    async def _expire_producers(self) -> None:
+        now_ms = self._broker.clock.now_ms()
+        for log in self._broker.logs():
+            log.producers.expire(now_ms, self._broker.config.producer_id_expiration_ms)
+
+
+async def _repeat(interval_ms: Callable[[], int], job: Job) -> None:
+    while True:
+        await asyncio.sleep(interval_ms() / 1000)
+        try:
+            await job()
+        except StorageError:
+            logger.exception("failed periodic job=%s", getattr(job, "__name__", job))

@@ -1,0 +1,31 @@
+"""Producer ids: numbers that no two producers of the cluster ever share (KIP-98)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.metadata import MetadataStore
+
+# ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE. What is left of a block is lost at a restart.
+BLOCK_SIZE = 1000
+
+
+class ProducerIds:
+    """Hands out producer ids, from blocks that the metadata store has set apart."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._next = self._end = 0
+        self._refill = asyncio.Lock()
+
+    async def take(self) -> int:
+        """Return an id that nobody had before. Raises MetadataError."""
+        while self._next == self._end:
+            async with self._refill:
+                # Whoever waited here finds the block that the first one fetched.
+                if self._next == self._end:
+                    first = await self._store.allocate_producer_ids(BLOCK_SIZE)
+                    self._next, self._end = first, first + BLOCK_SIZE
+        taken = self._next
+        self._next += 1
+        return taken

@@ -1,0 +1,397 @@
+"""The topics of the broker: name or id to partitions and settings, as requests look them up.
+
+A change is written to the metadata store first and to the log directories after, so that a
+crash in between leaves what the next start can finish:
+
+    created    a known topic lacks partition directories        they are made
+    enlarged   the same
+    deleted    a topic is marked, its directories remain        they go, then the topic
+    unknown    a directory belongs to no topic                  it is left alone and reported
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from broker import topic_names
+from broker.changes import Changes
+from broker.configs import Alteration, Configs, Layers
+from broker.errors import EXPLAINED, Explained, Refusal
+from broker.metadata import (
+    Metadata,
+    MetadataError,
+    MetadataStore,
+    Resource,
+    ResourceType,
+    TopicRecord,
+)
+from broker.partitions import Partitions
+from broker.topic_plans import (
+    Enlargement,
+    NewTopic,
+    Surroundings,
+    TopicPlan,
+    check_enlargement,
+    internal_topic,
+    plan_topic,
+)
+from config.broker import BrokerConfig
+from config.errors import ConfigError
+from config.topic import TopicConfig
+from protocol.errors import ErrorCode
+from storage.errors import StorageError
+from storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is now; replaced whole when it changes."""
+
+    record: TopicRecord
+    partitions: tuple[Log, ...]
+    overrides: Mapping[str, str]
+    config: TopicConfig
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.record.name
+
+    @property
+    def topic_id(self) -> bytes:
+        """The topic's id, 16 bytes; another topic of the same name later has another."""
+        return self.record.topic_id
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the broker itself writes it."""
+        return self.name in topic_names.INTERNAL
+
+    def log(self, partition: int) -> Log | None:
+        """Return a partition's log, None when there is no such partition."""
+        return self.partitions[partition] if 0 <= partition < len(self.partitions) else None
+
+
+class Topics:
+    """The registry of topics. The event loop owns it; changes wait for the store and the disk.
+
+    What fails for one topic is data in the result; the others are carried out.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        configs: Configs,
+        changes: Changes,
+        partitions: Partitions,
+        *,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], bytes],
+    ) -> None:
+        self._store, self._configs, self._changes = store, configs, changes
+        self._partitions = partitions
+        self._now_ms, self._new_id = now_ms, new_id
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._names_by_collision_key: dict[str, str] = {}
+        # Called with a topic that is gone, its logs deleted.
+        self.on_deleted: list[Callable[[Topic], None]] = []
+        # Called with a topic whose settings have changed, by itself or with the broker's.
+        self.on_config_changed: list[Callable[[Topic], None]] = []
+        configs.checks.append(self._check_layers)
+        configs.on_changed.append(self._follow_broker)
+
+    def get(self, name: str) -> Topic | None:
+        """Return a topic by its name."""
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        """Return a topic by its id."""
+        return self._by_id.get(topic_id)
+
+    def __iter__(self) -> Iterator[Topic]:
+        """Iterate over the topics as they are now."""
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        """Return how many topics there are."""
+        return len(self._by_name)
+
+    async def load(self, metadata: Metadata) -> None:
+        """Load all logs, and finish what a crash interrupted; once, before requests come.
+
+        Raises StorageError, and ConfigError for a topic whose settings no longer fit the
+        broker's.
+        """
+        for record in metadata.topics:
+            overrides = metadata.configs.get(Resource(ResourceType.TOPIC, record.name), {})
+            if record.is_deleting:
+                await self._partitions.delete_remains(record, self._configs.of_topic({}).config)
+                await self._store.finish_deletion([record.topic_id])
+                logger.info("finished deletion topic=%s", record.name)
+                continue
+            with _naming(record.name):
+                resolved = self._configs.of_topic(overrides)
+            missing = self._partitions.missing(record)
+            if missing:
+                logger.warning("made missing partitions topic=%s: %s", record.name, missing)
+            self._publish(await self._open(TopicPlan(record, overrides, resolved)))
+        for path in self._partitions.strays:
+            logger.warning("left alone a directory that belongs to no topic path=%s", path)
+
+    async def create(
+        self, wanted: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicPlan | Explained]:
+        """Create topics, each with its settings or not at all; or only say what would happen."""
+        return await self._changes.run(lambda: self._create(wanted, validate_only))
+
+    async def delete(self, topic_ids: Sequence[bytes]) -> list[Explained | None]:
+        """Delete topics by their ids; None stands for a deletion that was done."""
+        return await self._changes.run(lambda: self._delete(topic_ids))
+
+    async def enlarge(
+        self, wanted: Sequence[Enlargement], *, validate_only: bool = False
+    ) -> list[Explained | None]:
+        """Give topics more partitions; None stands for an enlargement that was done."""
+        return await self._changes.run(lambda: self._enlarge(wanted, validate_only))
+
+    async def alter_configs(
+        self, wanted: Mapping[str, Alteration], *, validate_only: bool = False
+    ) -> dict[str, Explained | None]:
+        """Change settings of topics, by name; None stands for a change that was made."""
+        return await self._changes.run(lambda: self._alter_configs(wanted, validate_only))
+
+    async def internal(self, name: str) -> Topic:
+        """Return a topic of the broker's own, created on first need.
+
+        Raises Refusal, StorageError or MetadataError when that fails.
+        """
+        found = self.get(name)
+        if found is None:
+            (outcome,) = await self.create([internal_topic(name, self._configs.broker)])
+            found = self.get(name)  # somebody else may have been first
+            if found is None:
+                assert not isinstance(outcome, TopicPlan), "a created topic is published"
+                raise outcome
+        return found
+
+    # --- changes, each in its turn ------------------------------------------------------------
+
+    async def _create(
+        self, wanted: Sequence[NewTopic], validate_only: bool
+    ) -> list[TopicPlan | Explained]:
+        outcomes = self._plan(wanted)
+        plans = [outcome for outcome in outcomes if isinstance(outcome, TopicPlan)]
+        if validate_only or not plans:
+            return outcomes
+        try:
+            await self._store.create_topics([(plan.record, plan.overrides) for plan in plans])
+        except MetadataError as error:
+            return [error if isinstance(outcome, TopicPlan) else outcome for outcome in outcomes]
+        failed: dict[str, StorageError] = {}
+        for plan in plans:
+            try:
+                self._publish(await self._open(plan))
+            except StorageError as error:
+                failed[plan.record.name] = error
+                await self._undo_creation(plan, error)
+                continue
+            logger.info(
+                "created topic topic=%s partitions=%d configs=%s",
+                plan.record.name,
+                plan.record.partition_count,
+                dict(plan.overrides),
+            )
+        return [
+            failed.get(outcome.record.name, outcome) if isinstance(outcome, TopicPlan) else outcome
+            for outcome in outcomes
+        ]
+
+    def _plan(self, wanted: Sequence[NewTopic]) -> list[TopicPlan | Explained]:
+        """Plan topics one after the other, each as if those before it were there already."""
+        outcomes: list[TopicPlan | Explained] = []
+        names = dict.fromkeys(self._by_name)
+        keys = dict(self._names_by_collision_key)
+        around = Surroundings(self._configs.broker, self._configs.of_topic, names, keys)
+        for new in wanted:
+            try:
+                plan = plan_topic(new, around, topic_id=self._new_id(), now_ms=self._now_ms())
+                self._partitions.refuse_strays(plan.record)
+            except EXPLAINED as error:
+                outcomes.append(error)
+                continue
+            names[new.name] = None
+            key = topic_names.collision_key(new.name)
+            if key:
+                keys[key] = new.name
+            outcomes.append(plan)
+        return outcomes
+
+    async def _undo_creation(self, plan: TopicPlan, error: StorageError) -> None:
+        name, topic_id = plan.record.name, plan.record.topic_id
+        logger.error("could not create topic=%s: %s", name, error)
+        try:
+            await self._store.begin_deletion([topic_id])
+            await self._partitions.delete_remains(plan.record, plan.resolved.config)
+            await self._store.finish_deletion([topic_id])
+        except (StorageError, MetadataError) as later:
+            logger.error("left topic=%s half made until the next start: %s", name, later)
+
+    async def _delete(self, topic_ids: Sequence[bytes]) -> list[Explained | None]:
+        outcomes: dict[bytes, Explained | None] = {
+            topic_id: None if topic_id in self._by_id else Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+            for topic_id in topic_ids
+        }
+        doomed = [topic_id for topic_id, refused in outcomes.items() if refused is None]
+        try:
+            await self._store.begin_deletion(doomed)
+        except MetadataError as error:
+            return [outcomes[topic_id] or error for topic_id in topic_ids]
+        gone = []
+        for topic_id in doomed:
+            topic = self._by_id[topic_id]
+            self._withdraw(topic)
+            try:
+                await self._partitions.delete(topic.partitions)
+                gone.append(topic_id)
+            except StorageError as error:
+                logger.error("could not delete logs topic=%s: %s", topic.name, error)
+                outcomes[topic_id] = error
+            logger.info("deleted topic topic=%s", topic.name)
+            for deleted in self.on_deleted:
+                deleted(topic)
+        try:
+            await self._store.finish_deletion(gone)
+        except MetadataError as error:
+            # Marked and without logs: the next start forgets them.
+            logger.error("could not forget deleted topics: %s", error)
+        return [outcomes[topic_id] for topic_id in topic_ids]
+
+    async def _enlarge(
+        self, wanted: Sequence[Enlargement], validate_only: bool
+    ) -> list[Explained | None]:
+        outcomes: list[Explained | None] = []
+        counts: dict[bytes, int] = {}
+        for one in wanted:
+            topic = self.get(one.name)
+            refused: Explained | None = None
+            try:
+                if topic is None:
+                    raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                check_enlargement(one, len(topic.partitions), self._configs.node_id)
+                counts[topic.topic_id] = one.partition_count
+            except Refusal as error:
+                refused = error
+            outcomes.append(refused)
+        if validate_only or not counts:
+            return outcomes
+        try:
+            await self._store.set_partition_counts(counts)
+        except MetadataError as error:
+            return [refused or error for refused in outcomes]
+        failed: dict[str, StorageError] = {}
+        for topic_id, count in counts.items():
+            topic = self._by_id[topic_id]
+            try:
+                await self._add_partitions(topic, count)
+            except StorageError as error:
+                logger.error("could not add partitions topic=%s: %s", topic.name, error)
+                failed[topic.name] = error
+        return [
+            refused or failed.get(one.name) for one, refused in zip(wanted, outcomes, strict=True)
+        ]
+
+    async def _add_partitions(self, topic: Topic, count: int) -> None:
+        record = replace(topic.record, partition_count=count)
+        added = range(len(topic.partitions), count)
+        logs = await self._partitions.open(record, topic.config, added)
+        # The topic is still what it was before the wait: changes wait for one another.
+        self._publish(replace(topic, record=record, partitions=(*topic.partitions, *logs)))
+        logger.info("added partitions topic=%s partitions=%d", topic.name, count)
+
+    async def _alter_configs(
+        self, wanted: Mapping[str, Alteration], validate_only: bool
+    ) -> dict[str, Explained | None]:
+        outcomes: dict[str, Explained | None] = {}
+        altered: dict[str, tuple[Mapping[str, str], TopicConfig]] = {}
+        for name, alteration in wanted.items():
+            topic = self.get(name)
+            outcomes[name] = None
+            try:
+                overrides = alteration(topic.overrides if topic else {})
+                config = self._configs.of_topic(overrides).config
+                if topic is None:
+                    message = f"The topic '{name}' does not exist."
+                    raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+                altered[name] = overrides, config
+            except (Refusal, ConfigError) as error:
+                outcomes[name] = error
+        if validate_only or not altered:
+            return outcomes
+        try:
+            await self._store.replace_configs(
+                {
+                    Resource(ResourceType.TOPIC, name): overrides
+                    for name, (overrides, _) in altered.items()
+                }
+            )
+        except MetadataError as error:
+            return {name: refused or error for name, refused in outcomes.items()}
+        for name, (overrides, config) in altered.items():
+            self._reconfigure(self._by_name[name], overrides, config)
+            logger.info("changed settings topic=%s configs=%s", name, dict(overrides))
+        return outcomes
+
+    # --- the broker's settings ----------------------------------------------------------------
+
+    def _check_layers(self, layers: Layers) -> None:
+        distinct = {frozenset(topic.overrides.items()): topic for topic in self}
+        for topic in distinct.values():
+            with _naming(topic.name):
+                self._configs.of_topic(topic.overrides, layers)
+
+    def _follow_broker(self, _: BrokerConfig) -> None:
+        for topic in self:
+            config = self._configs.of_topic(topic.overrides).config
+            if config != topic.config:
+                self._reconfigure(topic, topic.overrides, config)
+
+    # --- memory and directories ---------------------------------------------------------------
+
+    def _publish(self, topic: Topic) -> None:
+        self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
+        key = topic_names.collision_key(topic.name)
+        if key:
+            self._names_by_collision_key[key] = topic.name
+
+    def _withdraw(self, topic: Topic) -> None:
+        del self._by_name[topic.name], self._by_id[topic.topic_id]
+        self._names_by_collision_key.pop(topic_names.collision_key(topic.name) or "", None)
+
+    def _reconfigure(
+        self, topic: Topic, overrides: Mapping[str, str], config: TopicConfig
+    ) -> None:
+        changed = replace(topic, overrides=overrides, config=config)
+        for log in changed.partitions:
+            log.config = config
+        self._publish(changed)
+        for listener in self.on_config_changed:
+            listener(changed)
+
+    async def _open(self, plan: TopicPlan) -> Topic:
+        record, config = plan.record, plan.resolved.config
+        logs = await self._partitions.open(record, config, range(record.partition_count))
+        return Topic(record, tuple(logs), plan.overrides, config)
+
+
+@contextmanager
+def _naming(topic: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(*(f"topic {topic}: {problem}" for problem in error.problems)) from error

@@ -1,0 +1,87 @@
+"""Fetches that wait for data: parked with a deadline, woken by the append that is enough.
+
+A waiter is told how many bytes it still misses. Appends to its logs count towards that, so that
+an append costs nothing but a subtraction for each waiter of that log, and no log is read twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from storage.log import Log
+
+
+class Waiter:
+    """One parked fetch."""
+
+    __slots__ = ("deadline", "finish", "logs", "missing_bytes")
+
+    def __init__(self, logs: Sequence[Log], missing_bytes: int, finish: Callable[[], None]):
+        self.logs = logs
+        self.missing_bytes = missing_bytes
+        self.finish = finish
+        self.deadline: asyncio.TimerHandle | None = None
+
+
+class Purgatory:
+    """All parked fetches, by log; named as in Kafka. The event loop owns it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiters: dict[Log, set[Waiter]] = {}
+        self._ready: list[Waiter] = []
+
+    def __len__(self) -> int:
+        return len({waiter for waiters in self._waiters.values() for waiter in waiters})
+
+    def park(
+        self, logs: Sequence[Log], missing_bytes: int, wait_ms: int, finish: Callable[[], None]
+    ) -> Waiter:
+        """Call `finish` once the logs have grown by that many bytes, or the time has passed."""
+        waiter = Waiter(logs, missing_bytes, finish)
+        for log in logs:
+            self._waiters.setdefault(log, set()).add(waiter)
+        waiter.deadline = self._loop.call_later(wait_ms / 1000, self._wake, waiter)
+        return waiter
+
+    def appended(self, log: Log, size_bytes: int) -> None:
+        """Count an append, and wake who has waited for it once this step of the loop is over."""
+        waiters = self._waiters.get(log)
+        if not waiters:
+            return
+        for waiter in waiters:
+            waiter.missing_bytes -= size_bytes
+            if waiter.missing_bytes <= 0:
+                self._schedule(waiter)
+
+    def changed(self, log: Log) -> None:
+        """Wake every fetch of a log that was trimmed or deleted."""
+        for waiter in self._waiters.get(log, ()):
+            self._schedule(waiter)
+
+    def cancel(self, waiter: Waiter) -> None:
+        """Forget a waiter whose client is gone."""
+        if waiter.deadline is not None:
+            waiter.deadline.cancel()
+            waiter.deadline = None
+            for log in waiter.logs:
+                waiters = self._waiters[log]
+                waiters.discard(waiter)
+                if not waiters:
+                    del self._waiters[log]
+
+    def _schedule(self, waiter: Waiter) -> None:
+        if not self._ready:
+            self._loop.call_soon(self._wake_ready)
+        self._ready.append(waiter)
+
+    def _wake_ready(self) -> None:
+        ready, self._ready = self._ready, []
+        for waiter in ready:
+            self._wake(waiter)
+
+    def _wake(self, waiter: Waiter) -> None:
+        if waiter.deadline is not None:
+            self.cancel(waiter)
+            waiter.finish()

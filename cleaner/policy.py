@@ -1,0 +1,190 @@
+"""Which log to compact, how far, and in which pieces: pure decisions over frozen views.
+
+The words are Kafka's. A log's head, from its first dirty offset on, has not been cleaned; its
+tail has. The ratio of cleanable bytes tells how filthy a log is. Source: LogCleanerManager,
+LogToClean and Cleaner.groupSegmentsBySize of Kafka 4.3.
+
+    0                first dirty offset        first uncleanable offset     log end offset
+    |  tail: clean   |  head: will be cleaned  |  head: too young, or active  |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from cleaner.view import LogView, SegmentView
+
+# The widest range of offsets that a segment's indexes can name.
+OFFSET_SPAN_MAX = 2**31 - 1
+
+
+class Bound(Enum):
+    """What keeps the rest of a log from being cleaned."""
+
+    ACTIVE_SEGMENT = "the active segment"
+    LAST_STABLE_OFFSET = "the last stable offset"
+    MIN_COMPACTION_LAG = "min.compaction.lag.ms"
+
+
+class CheckpointProblem(Enum):
+    """Why the cleaner's checkpoint cannot be the first dirty offset."""
+
+    BELOW_LOG_START = "lies before the log start offset"
+    BEYOND_LOG_END = "lies beyond the log end offset"
+
+
+@dataclass(frozen=True, slots=True)
+class DirtyRange:
+    """How far a log is clean, and how far it can be cleaned now."""
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int  # the base offset of the first segment that is left alone
+    clean_bytes: int
+    cleanable_bytes: int
+    bound: Bound
+    overdue_ms: int  # by how much max.compaction.lag.ms is exceeded; 0 when it is not
+    checkpoint_problem: CheckpointProblem | None
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes of all segments that count."""
+        return self.clean_bytes + self.cleanable_bytes
+
+    @property
+    def cleanable_ratio(self) -> float:
+        """The share of these bytes that is dirty."""
+        return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSizes:
+    """What counts when segments are grouped."""
+
+    base_offset: int
+    log_bytes: int
+    index_bytes: int
+    time_index_bytes: int
+
+
+def dirty_range(log: LogView, checkpoint: int | None, now_ms: int) -> DirtyRange:
+    """Find the range of a log that can be cleaned, from the offset up to which it is clean."""
+    first_dirty, problem = _first_dirty_offset(log, checkpoint)
+    uncleanable, bound = _first_uncleanable_offset(log, first_dirty, now_ms)
+    # A segment is cleaned whole or not at all.
+    end = _segments_from(log.segments, max(first_dirty, uncleanable))[0].base_offset
+    return DirtyRange(
+        first_dirty,
+        end,
+        sum(s.size_bytes for s in log.segments if s.base_offset < first_dirty),
+        sum(
+            s.size_bytes
+            for s in _segments_from(log.segments, min(first_dirty, end))
+            if s.base_offset < end
+        ),
+        bound,
+        _overdue_ms(log, first_dirty, now_ms),
+        problem,
+    )
+
+
+def is_cleanable(log: LogView, dirty: DirtyRange) -> bool:
+    """Tell whether a log is to be cleaned: overdue, or filthier than the topic allows."""
+    if dirty.cleanable_bytes == 0:
+        return False
+    return dirty.overdue_ms > 0 or dirty.cleanable_ratio > log.config.min_cleanable_dirty_ratio
+
+
+def urgency(dirty: DirtyRange) -> tuple[int, float]:
+    """Return what cleanable logs are ordered by: overdue ones first, then the filthiest.
+
+    Kafka gives overdue logs no priority, so that a busy cleaner can leave them for good.
+    """
+    return dirty.overdue_ms, dirty.cleanable_ratio
+
+
+def group_segments(
+    segments: Sequence[SegmentSizes],
+    *,
+    log_bytes_max: int,
+    index_bytes_max: int,
+    end_offset: int,
+) -> list[range]:
+    """Group consecutive segments, as ranges of indexes, so that each group becomes one segment.
+
+    A group stays within the sizes given and within the offsets that indexes can name; what
+    follows the segments begins at `end_offset`.
+    """
+    groups: list[range] = []
+    start = 0
+    log_bytes = index_bytes = time_index_bytes = 0
+    for at, segment in enumerate(segments):
+        log_bytes += segment.log_bytes
+        index_bytes += segment.index_bytes
+        time_index_bytes += segment.time_index_bytes
+        after = segments[at + 1].base_offset if at + 1 < len(segments) else end_offset
+        # An empty segment may join any group: otherwise one would stay for every 2^31 offsets.
+        in_span = segment.log_bytes == 0 or (
+            after - 1 - segments[start].base_offset <= OFFSET_SPAN_MAX
+        )
+        fits = (
+            log_bytes <= log_bytes_max
+            and index_bytes <= index_bytes_max
+            and time_index_bytes <= index_bytes_max
+            and in_span
+        )
+        if at > start and not fits:
+            groups.append(range(start, at))
+            start = at
+            log_bytes = segment.log_bytes
+            index_bytes, time_index_bytes = segment.index_bytes, segment.time_index_bytes
+    if segments:
+        groups.append(range(start, len(segments)))
+    return groups
+
+
+def _first_dirty_offset(
+    log: LogView, checkpoint: int | None
+) -> tuple[int, CheckpointProblem | None]:
+    if checkpoint is None:
+        return log.log_start_offset, None
+    if checkpoint < log.log_start_offset:
+        return log.log_start_offset, CheckpointProblem.BELOW_LOG_START
+    if checkpoint > log.log_end_offset:
+        return log.log_start_offset, CheckpointProblem.BEYOND_LOG_END
+    return checkpoint, None
+
+
+def _first_uncleanable_offset(log: LogView, first_dirty: int, now_ms: int) -> tuple[int, Bound]:
+    bounds = [
+        (log.segments[-1].base_offset, Bound.ACTIVE_SEGMENT),
+        (log.last_stable_offset, Bound.LAST_STABLE_OFFSET),
+    ]
+    lag_ms = log.config.min_compaction_lag_ms
+    if lag_ms > 0:
+        young = (
+            s.base_offset
+            for s in _segments_from(log.segments, first_dirty)[:-1]
+            if s.largest_timestamp is not None and s.largest_timestamp > now_ms - lag_ms
+        )
+        bounds += [(offset, Bound.MIN_COMPACTION_LAG) for offset in young][:1]
+    return min(bounds, key=lambda bound: bound[0])
+
+
+def _overdue_ms(log: LogView, first_dirty: int, now_ms: int) -> int:
+    firsts = [
+        s.first_timestamp
+        for s in _segments_from(log.segments, first_dirty)[:-1]
+        if s.first_timestamp is not None and s.first_timestamp > 0
+    ]
+    until_ms = now_ms - log.config.max_compaction_lag_ms
+    return max(0, until_ms - min(firsts)) if firsts else 0
+
+
+def _segments_from(segments: Iterable[SegmentView], offset: int) -> list[SegmentView]:
+    """Return the segments from the one that holds an offset on; the active one at least."""
+    found = list(segments)
+    while len(found) > 1 and found[1].base_offset <= offset:
+        del found[0]
+    return found

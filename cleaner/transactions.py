@@ -1,0 +1,118 @@
+"""Which transactions were aborted, and when the markers that end transactions may go.
+
+A segment's `.txnindex` names the aborted transactions whose markers lie in the segment:
+
+    | version i16 = 0 | producer id i64 | first offset i64 | last offset i64 | stable offset i64 |
+
+First and last offset are those of the transaction, its marker included; the stable offset is
+the last stable offset when it was aborted. Source: AbortedTxn, TransactionIndex and
+CleanedTransactionMetadata of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from protocol.control import ControlType
+
+_ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+
+
+class CorruptTransactionIndex(ValueError):
+    """Bytes that are no transaction index."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AbortedTransaction:
+    """An entry of a transaction index. The order is that of the first offsets."""
+
+    first_offset: int
+    last_offset: int
+    producer_id: int
+    last_stable_offset: int
+
+
+def pack_aborted(transactions: Iterable[AbortedTransaction]) -> bytes:
+    """Return the bytes of a transaction index."""
+    return b"".join(
+        _ENTRY.pack(_VERSION, t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset)
+        for t in transactions
+    )
+
+
+def parse_aborted(data: bytes) -> list[AbortedTransaction]:
+    """Parse a transaction index; raises CorruptTransactionIndex."""
+    if len(data) % _ENTRY.size:
+        raise CorruptTransactionIndex(f"{len(data)} bytes are no whole entries")
+    found = []
+    for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data):
+        if version != _VERSION:
+            raise CorruptTransactionIndex(f"version {version}, expected {_VERSION}")
+        found.append(AbortedTransaction(first, last, producer_id, stable))
+    return found
+
+
+class CleanedTransactions:
+    """The transactions that a cleaning meets on its way through a log, oldest batch first.
+
+    Owned by one pass over the log, whose state it is: segments may end inside a transaction.
+    """
+
+    def __init__(self) -> None:
+        self._coming: list[AbortedTransaction] = []
+        # By producer: its aborted transaction, and whether a batch of it was met.
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        self._committed: set[int] = set()
+        # The aborted transactions whose markers were kept since take_kept() was last called.
+        self._kept: list[AbortedTransaction] = []
+
+    def add(self, transactions: Iterable[AbortedTransaction]) -> None:
+        """Note aborted transactions that overlap with what is read next."""
+        for transaction in transactions:
+            heapq.heappush(self._coming, transaction)
+
+    def on_data(self, producer_id: int, last_offset: int, *, is_transactional: bool) -> bool:
+        """Note a batch of records; return whether its transaction was aborted."""
+        self._begin_up_to(last_offset)
+        if not is_transactional:
+            return False
+        aborted = self._aborted.get(producer_id)
+        if aborted is None:
+            self._committed.add(producer_id)
+            return False
+        self._aborted[producer_id] = (aborted[0], True)
+        return True
+
+    def on_control(self, producer_id: int, last_offset: int, kind: ControlType | None) -> bool:
+        """Note a control batch; return whether nothing is left of what it ends.
+
+        `kind` is None for a batch whose record is gone.
+        """
+        self._begin_up_to(last_offset)
+        if kind is None:
+            return True
+        if kind == ControlType.ABORT:
+            aborted = self._aborted.pop(producer_id, None)
+            if aborted is None or not aborted[1]:
+                return True
+            self._kept.append(aborted[0])
+            return False
+        if kind == ControlType.COMMIT:
+            was_met = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not was_met
+        return False
+
+    def take_kept(self) -> list[AbortedTransaction]:
+        """Return the transactions for the next cleaned segment's index, and forget them."""
+        kept, self._kept = self._kept, []
+        return kept
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._coming and self._coming[0].first_offset <= offset:
+            transaction = heapq.heappop(self._coming)
+            self._aborted.setdefault(transaction.producer_id, (transaction, False))

@@ -1,0 +1,68 @@
+"""Frozen views of logs: what the cleaner's decisions are made from.
+
+The event loop takes them, so that pure functions and threads can work on facts that do not
+change under them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from config.topic import TopicConfig
+from storage.log import Log
+from storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentView:
+    """A segment as it was. Timestamps that no rule of the topic asks for are left out."""
+
+    base_offset: int
+    size_bytes: int
+    largest_timestamp: int | None = None  # ms; the file's modification time without records
+    first_timestamp: int | None = None  # ms; the first batch's largest
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """A log as it was."""
+
+    topic: str
+    partition: int
+    config: TopicConfig
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    segments: tuple[SegmentView, ...]  # the last one is active
+
+
+def view_log(log: Log) -> LogView:
+    """Take a view of a log for the choice of what to compact."""
+    config = log.config
+    with_largest = config.min_compaction_lag_ms > 0
+    with_first = config.max_compaction_lag_ms < 2**63 - 1
+    return LogView(
+        log.topic,
+        log.partition,
+        config,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.last_stable_offset,
+        log.high_watermark,
+        tuple(
+            SegmentView(
+                segment.base_offset,
+                segment.size_bytes,
+                largest_timestamp(segment) if with_largest else None,
+                segment.first_timestamp() if with_first else None,
+            )
+            for segment in log.segments
+        ),
+    )
+
+
+def largest_timestamp(segment: Segment) -> int:
+    """Return a segment's largest timestamp in ms, or when it was written if it has none."""
+    largest = segment.max_timestamp
+    return largest if largest >= 0 else segment.modified_ms

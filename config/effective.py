@@ -1,0 +1,225 @@
+"""The settings in force: of the broker, and of a topic that falls back to the broker's.
+
+A broker's layers are its static one (file, environment, --set) and the dynamic ones that
+clients have set since, for all brokers or for this one; the defaults go below them. A topic's
+own settings go on top of the same layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from config.broker import BrokerConfig
+from config.errors import ConfigError, raise_any
+from config.inert import INERT, INERT_GROUPS, is_removed
+from config.option import (
+    Entry,
+    Layer,
+    Option,
+    Resolved,
+    Source,
+    Synonym,
+    defaults_of,
+    fallbacks_of,
+    options_of,
+    resolve,
+)
+from config.topic import TopicConfig, check_topic
+from config.values import Kind
+
+BROKER_OPTIONS = (*options_of(BrokerConfig), *fallbacks_of(TopicConfig), *INERT)
+BROKER_OPTION = {option.name: option for option in BROKER_OPTIONS}
+TOPIC_OPTION = {option.name: option for option in options_of(TopicConfig)}
+
+_WITHOUT_ATTRIBUTE = (*fallbacks_of(TopicConfig), *INERT)
+_DEFAULTS = defaults_of(BROKER_OPTIONS)
+_LOUD = {
+    option.name: group.reason for group in INERT_GROUPS if group.loud for option in group.options
+}
+_FAMILIES = {
+    fallback.name: tuple(one.name for one in option.broker or ())
+    for option in options_of(TopicConfig)
+    for fallback in option.broker or ()
+}
+_CODEC_MAX = 4  # zstd
+_MAP_BYTES_MIN = 1024 * 1024  # Kafka's bound on a cleaner thread's share of the buffer
+
+
+def declared_options() -> tuple[Option, ...]:
+    """Return the options that code reads by attribute, of topics and of the broker."""
+    return (*options_of(TopicConfig), *options_of(BrokerConfig))
+
+
+def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
+    """Make the broker's config out of its layers; raise one ConfigError for all bad values.
+
+    Names that nobody declared are warned of and not refused, as in Kafka. So are those of
+    security settings that would have no effect.
+    """
+    layers = [_with_both_ids(layer) for layer in layers]
+    resolved = resolve(
+        BrokerConfig, [*layers, _DEFAULTS], also=_WITHOUT_ATTRIBUTE, families=_FAMILIES
+    )
+    topic = resolve_topic({}, layers).config
+    raise_any(message + _written(layers, names) for message, names in _conflicts(resolved, topic))
+    entries = {**resolved.entries, **_unknown_entries(layers)}
+    return Resolved(resolved.config, entries, tuple(_warnings(layers)))
+
+
+def resolve_topic(
+    overrides: Mapping[str, str], broker_layers: Iterable[Layer] = ()
+) -> Resolved[TopicConfig]:
+    """Make a topic's config out of its own settings and the broker's layers.
+
+    The config's segment_bytes is what internal.segment.bytes says where that is set; the
+    entries keep the two apart. Raise ConfigError for unknown names, bad values and
+    contradictions (Kafka's LogConfig.validate).
+    """
+    raise_any(
+        f"Unknown topic config name: {name}" for name in overrides if name not in TOPIC_OPTION
+    )
+    layers = [Layer(Source.TOPIC, overrides), *broker_layers, _DEFAULTS]
+    resolved = resolve(TopicConfig, layers)
+    check_topic(resolved.config)
+    if resolved.config.internal_segment_bytes is None:
+        return resolved
+    smaller = dataclasses.replace(
+        resolved.config, segment_bytes=resolved.config.internal_segment_bytes
+    )
+    return dataclasses.replace(resolved, config=smaller)
+
+
+def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
+    """Check settings that a running broker is told, for itself or for all brokers.
+
+    Raise ConfigError for those that need a restart, those that are one broker's alone, and
+    bad values (Kafka's DynamicBrokerConfig.validateConfigs). Whether the whole then fits
+    together is for resolve_broker to say.
+    """
+    known = [BROKER_OPTION[name] for name in values if name in BROKER_OPTION]
+    fixed = [option.name for option in known if option.read_only]
+    if fixed:
+        raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    single = [option.name for option in known if option.dynamic == "per-broker"]
+    if single and not per_broker:
+        raise ConfigError(
+            "Cannot update these configs at default cluster level, broker id must be "
+            f"specified: [{', '.join(single)}]"
+        )
+    problems: list[str] = []
+    for option in known:
+        try:
+            option.read(values[option.name])
+        except ConfigError as error:
+            problems += error.problems
+    raise_any(problems)
+
+
+def _with_both_ids(layer: Layer) -> Layer:
+    """Let node.id stand for broker.id and the other way round (KafkaConfig.populateSynonyms)."""
+    values = dict(layer.values)
+    origins = dict(layer.origins)
+    for one, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
+        if one in values and other not in values:
+            values[other] = values[one]
+            origins[other] = f"as {one}{', ' if one in origins else ''}{origins.get(one, '')}"
+    return Layer(layer.source, values, origins)
+
+
+def _conflicts(
+    resolved: Resolved[BrokerConfig], topic: TopicConfig
+) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield what contradicts, with the names that it is about."""
+    config = resolved.config
+    if config.node_id != config.broker_id:
+        yield (
+            "You must set `node.id` to the same value as `broker.id`.",
+            ("node.id", "broker.id"),
+        )
+    if "broker" not in config.process_roles:
+        yield "process.roles must contain broker: add it, or remove it", ("process.roles",)
+    if topic.retention_ms == 0:
+        yield (
+            "log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
+            _FAMILIES["log.retention.ms"],
+        )
+    threads = max(1, config.log_cleaner_threads)
+    if config.log_cleaner_dedupe_buffer_size // threads <= _MAP_BYTES_MIN:
+        yield (
+            "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+            ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"),
+        )
+    if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
+        yield (
+            "queued.max.request.bytes must be larger or equal to socket.request.max.bytes",
+            ("queued.max.request.bytes", "socket.request.max.bytes"),
+        )
+    if config.max_connections_per_ip == 0 and not config.connections_per_host:
+        yield (
+            "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
+            "property is set.",
+            ("max.connections.per.ip",),
+        )
+    codec = config.offsets_topic_compression_codec
+    if not 0 <= codec <= _CODEC_MAX:
+        yield f"Unknown compression type id: {codec}", ("offsets.topic.compression.codec",)
+    if resolved.entries["authorizer.class.name"].value:
+        yield (
+            "authorizer.class.name is set, but there is no authorization yet and every client "
+            "may do everything: remove it if that is what you want",
+            ("authorizer.class.name",),
+        )
+    yield from _listener_problems(config)
+
+
+def _listener_problems(config: BrokerConfig) -> Iterator[tuple[str, Sequence[str]]]:
+    try:
+        _ = config.advertised_endpoints
+    except ConfigError as error:
+        names = ("listeners", "advertised.listeners", "listener.security.protocol.map")
+        for problem in error.problems:
+            yield problem, names
+
+
+def _written(layers: Iterable[Layer], names: Iterable[str]) -> str:
+    """Say where the named settings were written, for the end of an error."""
+    layers = sorted(layers, key=lambda layer: layer.source)
+    notes = []
+    for name in names:
+        origin = next((layer.origins[name] for layer in layers if name in layer.origins), None)
+        if origin is not None:
+            notes.append(f"{name}: {origin}")
+    return f" ({'; '.join(notes)})" if notes else ""
+
+
+def _unknown_entries(layers: Iterable[Layer]) -> dict[str, Entry]:
+    """Describe names that nobody declared as Kafka does, hidden in case they are secrets."""
+    found: dict[str, Entry] = {}
+    for layer in sorted(layers, key=lambda layer: layer.source):
+        for name in layer.values:
+            if name not in BROKER_OPTION and name not in found:
+                synonyms = (Synonym(name, None, layer.source),)
+                found[name] = Entry(
+                    name, None, layer.source, synonyms, True, True, Kind.UNKNOWN, ""
+                )
+    return found
+
+
+def _warnings(layers: Iterable[Layer]) -> Iterator[str]:
+    for layer in layers:
+        for name in layer.values:
+            origin = layer.origins.get(name)
+            told = f"{name} ({origin})" if origin else name
+            if name in _LOUD:
+                yield f"{told} has no effect: {_LOUD[name]}"
+            elif name not in BROKER_OPTION:
+                yield f"{told} is ignored: {_why_unknown(name)}"
+
+
+def _why_unknown(name: str) -> str:
+    if is_removed(name):
+        return "Kafka has no such option any more"
+    near = difflib.get_close_matches(name, BROKER_OPTION, n=1, cutoff=0.8)
+    return f"no such option, did you mean {near[0]}?" if near else "no such option"

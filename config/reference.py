@@ -1,0 +1,166 @@
+"""The page that lists every option, made from the declarations.
+
+`python -m config.reference > docs/configs.md` writes it anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from config.broker import BrokerConfig
+from config.effective import TOPIC_OPTION
+from config.inert import INERT_GROUPS
+from config.option import DAY_MS, HOUR_MS, MINUTE_MS, Option, fallbacks_of, options_of
+from config.topic import TopicConfig
+from config.values import DOUBLE_MAX, INT32_MAX, INT64_MAX
+
+_INTRODUCTION = """\
+# Configuration
+
+<!-- Made by `python -m config.reference > docs/configs.md`; edit the declarations instead. -->
+
+Options have the names, types and meanings of Apache Kafka 4.3. A broker reads them from a
+`server.properties` (`odradek serve --config FILE`), from environment variables as Kafka's
+images do (`KAFKA_LOG_DIRS` is `log.dirs`: `_` for a dot, `__` for an underscore, `___` for a
+dash), and from `--set key=value`; of these the later wins. Names that do not exist are warned
+of and ignored. A topic's options are set when it is created or with `kafka-configs`.
+
+*Dynamic* options can be changed while the broker runs: *cluster-wide* for all brokers at once
+or for one, *per-broker* for one only. A topic's can always be changed.
+"""
+
+_TOPIC = """\
+## Topic options
+
+The synonym is the broker's option that counts where the topic does not set its own. Of several
+the first that is set counts.
+"""
+
+_BROKER = """\
+## Broker options
+"""
+
+_FALLBACKS = """\
+## Broker options that topics fall back to
+
+What each means is said of the topic's option of the second column.
+"""
+
+_INERT = """\
+## Options without effect
+
+These are accepted so that a `server.properties` of Kafka's loads as it is, checked for their
+type, and described to clients; they do nothing.
+"""
+
+_MARKS = {INT32_MAX: "2^31 - 1", INT64_MAX: "2^63 - 1", DOUBLE_MAX: "no limit"}
+_MS = ((DAY_MS, "day"), (HOUR_MS, "hour"), (MINUTE_MS, "minute"), (1000, "second"))
+_BYTES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
+
+
+def reference() -> str:
+    """Return the page as Markdown."""
+    return "\n".join(
+        [
+            _INTRODUCTION,
+            _TOPIC,
+            *_topic_table(),
+            "",
+            _BROKER,
+            *_broker_table(),
+            "",
+            _FALLBACKS,
+            *_fallback_table(),
+            "",
+            _INERT,
+            *_inert_lists(),
+        ]
+    )
+
+
+def _topic_table() -> Iterator[str]:
+    yield from _head("Name", "Type", "Default", "Valid values", "Synonyms", "What it does")
+    for one in _shown(options_of(TopicConfig)):
+        synonyms = ", ".join(f"`{fallback.name}`" for fallback in one.broker or ())
+        yield _row(_code(one.name), *_facts(one), synonyms, _says(one))
+
+
+def _broker_table() -> Iterator[str]:
+    yield from _head("Name", "Type", "Default", "Valid values", "Dynamic", "What it does")
+    for one in _shown(options_of(BrokerConfig)):
+        yield _row(_code(one.name), *_facts(one), one.dynamic, _says(one))
+
+
+def _fallback_table() -> Iterator[str]:
+    meant = {
+        fallback.name: option.name
+        for option in TOPIC_OPTION.values()
+        for fallback in option.broker or ()
+    }
+    yield from _head("Name", "Topic option", "Type", "Default", "Valid values", "Dynamic")
+    for one in _shown(fallbacks_of(TopicConfig)):
+        yield _row(_code(one.name), _code(meant[one.name]), *_facts(one), one.dynamic)
+
+
+def _inert_lists() -> Iterator[str]:
+    for group in INERT_GROUPS:
+        names = ", ".join(_code(one.name) for one in _shown(group.options))
+        yield f"**{group.title}.** {group.reason} {names}\n"
+
+
+def _shown(options: Iterable[Option]) -> list[Option]:
+    return sorted((one for one in options if not one.internal), key=lambda one: one.name)
+
+
+def _head(*titles: str) -> Iterator[str]:
+    yield _row(*titles)
+    yield _row(*("---" for _ in titles))
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def _facts(option: Option) -> tuple[str, str, str]:
+    valid = option.valid.description if option.valid else ""
+    return option.kind.name.lower(), _default(option), valid
+
+
+def _says(option: Option) -> str:
+    return f"{option.doc} {option.inert}".strip()
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"
+
+
+def _default(option: Option) -> str:
+    text = option.default_text
+    if text is None:
+        return "none"
+    nice = _nice(option)
+    return f"`{text}`{nice}" if text else "empty"
+
+
+def _nice(option: Option) -> str:
+    """Return a number in words people use, when it is a round one."""
+    value = option.default
+    if isinstance(value, int | float) and value in _MARKS:
+        return f" ({_MARKS[value]})"
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        return ""
+    if option.name.endswith(".ms"):
+        for size, unit in _MS:
+            if value % size == 0:
+                count = value // size
+                return f" ({count} {unit}{'s' if count > 1 else ''})"
+    if option.name.endswith((".bytes", ".size")):
+        for size, unit in _BYTES:
+            if value % size == 0:
+                return f" ({value // size} {unit})"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

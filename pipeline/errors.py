@@ -1,0 +1,98 @@
+"""What goes wrong between Spark and a broker, told in one line that says what to change.
+
+Spark reports a missing topic as forty lines of Java. A person at a terminal needs one: what was
+tried, where, and which option to change. The Java stays available behind ``--debug``.
+"""
+
+import re
+
+# Text in Spark's report -> what to tell. The first entry whose text occurs wins, so causes stand
+# before the wrappers that Spark puts around them. {where} and {what} are filled by the caller.
+_EXPLANATIONS = (
+    (
+        r"UnknownTopicOrPartition",
+        "{what} does not exist at {where}: create it, or change --topic",
+    ),
+    (
+        r"TopicAuthorizationException|GroupAuthorizationException",
+        "{where} does not let this user read {what}: allow Describe and Read on it, "
+        "or log in as another user through --option kafka.sasl.jaas.config=…",
+    ),
+    (
+        r"SaslAuthenticationException|SslAuthenticationException|IllegalSaslState",
+        "{where} refused to log this client in: "
+        "check --option kafka.security.protocol=… and kafka.sasl.…",
+    ),
+    (
+        r"No resolvable bootstrap urls|Failed to construct kafka|Failed to create new KafkaAdmin",
+        "Kafka's client could not be set up for {where}: "
+        "check --bootstrap-servers and every --option kafka.…",
+    ),
+    (
+        r"Partition .* offset was changed from|Some data may have been lost|"
+        r"KAFKA_DATA_LOSS|Set\(\S+\) are gone|failOnDataLoss",
+        "records of {what} that were still to be read are gone from {where} (deleted by "
+        "retention, or the topic was made anew): start again with a new --table and "
+        "--checkpoint, or go on past the loss with --no-fail-on-data-loss",
+    ),
+    (
+        r"Cannot fetch record for offset|Timeout.*poll",
+        "{where} returned nothing for an offset of {what} that it says it has, within "
+        "kafkaConsumer.pollTimeoutMs: see the broker's log, or raise "
+        "--option kafkaConsumer.pollTimeoutMs=…",
+    ),
+    (
+        r"TimeoutException|DisconnectException",
+        "{where} accepts connections but does not answer Kafka requests in time: check that "
+        "advertised.listeners names an address this machine reaches, and "
+        "--option kafka.security.protocol=…",
+    ),
+    (
+        r"No space left on device",
+        "the disk under --table or --checkpoint is full: make room and run the same command again",
+    ),
+    (
+        r"Permission denied|AccessControlException|Mkdirs failed",
+        "--table and --checkpoint must be folders that this user may write: {first}",
+    ),
+)
+
+
+class PipelineError(Exception):
+    """Stop the pipeline with one line that says what to change."""
+
+
+def explain(error: BaseException, *, where: str, what: str) -> str:
+    """Tell a failure of Spark, py4j or Kafka's client in one line.
+
+    ``where`` names the broker and ``what`` the topic, as they should read inside a sentence.
+    """
+    report = _report(error)
+    first = _first_line(report)
+    for pattern, explanation in _EXPLANATIONS:
+        if re.search(pattern, report):
+            return explanation.format(where=where, what=what, first=first)
+    return f"Spark stopped while reading {what} at {where}: {first} (--debug shows all of it)"
+
+
+def _report(error: BaseException) -> str:
+    """Join what an exception and its causes say, Java's side included."""
+    parts: list[str] = []
+    seen: BaseException | None = error
+    while seen is not None and len(parts) < 10:  # a cause chain can be a cycle
+        parts.append(str(seen))
+        # PySpark keeps Java's trace, which alone names the Kafka exception, in this attribute.
+        parts.append(str(getattr(seen, "_stackTrace", None) or ""))
+        seen = getattr(seen, "_cause", None) or seen.__cause__
+    return "\n".join(parts)
+
+
+def _first_line(report: str) -> str:
+    """Return the first line that says something, without Spark's labels and codes."""
+    for line in report.splitlines():
+        text = re.sub(r"^An error occurred while calling \S+", "", line).strip(" .:")
+        text = re.sub(r"\s*SQLSTATE: \w+", "", text)
+        text = re.sub(r"^(?:: )?(?:[a-z]\w*\.)+(\w+(?:Exception|Error))", r"\1", text)
+        if text:
+            return text[:300]
+    return "no reason given"

@@ -1,0 +1,202 @@
+"""Keep the latest value of every key of a topic as a table, continuously.
+
+This is what a compacted topic is for, seen from the other end: the broker's cleaner drops records
+that a later one with the same key has replaced, and this job drops them from a table at once.
+
+    topic, in order of offset            table
+    p3:10  p5:7  p3:11  p6:25  p6:12     p3:11  p6:12  p5:17
+    p5:14  p7:9  p5:17  p7:(tombstone)
+
+A record replaces the table's row of its key when its offset is higher; a tombstone, a record
+without a value, deletes the row. A key is a key of its partition, as it is for the cleaner: Kafka
+orders records only within one. A record without a key replaces nothing and is left out.
+
+Each micro-batch becomes one new snapshot of the table (see `pipeline.table`), so that readers see
+all of a batch or nothing, and a job that was killed anywhere continues from its checkpoint with
+each record counted once.
+"""
+
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+import click
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+from pipeline.errors import PipelineError, explain
+from pipeline.options import (
+    make_session_options,
+    make_source,
+    run_command,
+    session_options,
+    source_options,
+)
+from pipeline.session import open_session
+from pipeline.source import RECORD_COLUMNS, TopicSource, read_stream, require_broker
+from pipeline.table import (
+    Snapshot,
+    checkpoint_progress,
+    newest_snapshot,
+    read_snapshot,
+    read_table,
+    remove_snapshots,
+    require_match,
+    write_snapshot,
+)
+
+# The local property through which Spark tells code inside a batch which query runs it.
+_QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True, slots=True)
+class LatestJob:
+    """What to keep where: a source, a table, the job's memory of how far it has come.
+
+    With ``available_now`` the job ends at the offsets that the topic has when it starts;
+    otherwise it starts a batch every ``interval_seconds``. ``keep_snapshots`` counts the newest.
+    """
+
+    source: TopicSource
+    table: str
+    checkpoint: str
+    available_now: bool = False
+    interval_seconds: int = 10
+    keep_snapshots: int = 2
+
+
+def latest_per_key(records: DataFrame) -> DataFrame:
+    """Keep each key's last record, without the keys whose last record is a tombstone.
+
+    Takes and gives the columns of `pipeline.source.RECORD_COLUMNS`. Pure: the result depends on
+    which records there are, never on their order or on how often one occurs.
+    """
+    last = f.max_by(f.struct("value", "timestamp", "headers"), "offset").alias("last")
+    return (
+        records.where(f.col("key").isNotNull())
+        .groupBy("topic", "partition", "key")
+        .agg(last, f.max("offset").alias("offset"))
+        .select("*", "last.*")
+        .where(f.col("value").isNotNull())
+        .select(*RECORD_COLUMNS)
+    )
+
+
+def merge(table: DataFrame, records: DataFrame) -> DataFrame:
+    """Return the table with later records applied: a row a key, none for a deleted one.
+
+    ``records`` must be those that follow in the topic. Splitting a topic into such batches
+    anywhere and merging them one by one comes to `latest_per_key` of the whole.
+    """
+    return latest_per_key(table.unionByName(records))
+
+
+def apply_batch(job: LatestJob, records: DataFrame, batch_id: int, query_id: str) -> bool:
+    """Commit the table with one more batch in it; return False if it was in there already."""
+    spark = records.sparkSession
+    newest = newest_snapshot(spark, job.table)
+    if newest is not None and newest.batch_id >= batch_id:
+        return False
+    snapshot = Snapshot(batch_id, query_id)
+    write_snapshot(merge(read_snapshot(spark, job.table, newest), records), job.table, snapshot)
+    remove_snapshots(spark, job.table, snapshot, job.keep_snapshots - 1)
+    return True
+
+
+def start(
+    spark: SparkSession, job: LatestJob, committed: Callable[[int, int], None]
+) -> StreamingQuery:
+    """Start the job; ``committed`` hears each batch's number and the table's count of keys.
+
+    Raises PipelineError where the table and the checkpoint do not belong together.
+    """
+    newest = newest_snapshot(spark, job.table)
+    progress = checkpoint_progress(spark, job.checkpoint)
+    require_match(newest, progress, job.table, job.checkpoint)
+
+    def apply(records: DataFrame, batch_id: int) -> None:
+        session = records.sparkSession
+        query_id = str(session.sparkContext.getLocalProperty(_QUERY_ID))
+        if apply_batch(job, records, batch_id, query_id):
+            # The footers of the files just written hold the count: no data is read.
+            committed(batch_id, read_table(session, job.table).count())
+
+    writer = read_stream(spark, job.source).writeStream.foreachBatch(apply)
+    writer = writer.option("checkpointLocation", job.checkpoint).queryName("latest")
+    if job.available_now:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{job.interval_seconds} seconds")
+    return writer.start()
+
+
+@click.command("latest")
+@source_options
+@click.option("--table", required=True, metavar="FOLDER", help="Folder of the table.")
+@click.option(
+    "--checkpoint",
+    metavar="FOLDER",
+    help="Folder of the job's progress; belongs to the table.  [default: TABLE/_checkpoint]",
+)
+@click.option(
+    "--available-now", is_flag=True, help="Read what the topic holds now, then end."
+)
+@click.option(
+    "--interval-seconds",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Start a batch this often; 0 starts the next at once.",
+)
+@click.option(
+    "--starting-offsets",
+    default="earliest",
+    show_default=True,
+    help="earliest, latest or JSON; counts only until there is a checkpoint.",
+)
+@click.option(
+    "--max-offsets-per-trigger", type=int, help="Read at most this many offsets a batch."
+)
+@click.option(
+    "--fail-on-data-loss/--no-fail-on-data-loss",
+    default=True,
+    show_default=True,
+    help="Stop when records were deleted before the job had read them.",
+)
+@click.option(
+    "--keep-snapshots",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="How many versions of the table to keep, for readers still on an old one.",
+)
+@session_options
+def latest_command(
+    bootstrap_servers: str,
+    topic: str | None,
+    subscribe_pattern: str | None,
+    options: tuple[str, ...],
+    table: str,
+    checkpoint: str | None,
+    available_now: bool,
+    interval_seconds: int,
+    starting_offsets: str,
+    max_offsets_per_trigger: int | None,
+    fail_on_data_loss: bool,
+    keep_snapshots: int,
+    master: str,
+    conf: tuple[str, ...],
+    cache: str,
+    debug: bool,
+) -> None:
+    """Keep the latest value of every key of a topic as a table."""
+    source = make_source(
+        bootstrap_servers, topic, subscribe_pattern, options,
+        starting_offsets=starting_offsets,
+        max_offsets_per_trigger=max_offsets_per_trigger,
+        fail_on_data_loss=fail_on_data_loss,
+    )

@@ -1,0 +1,179 @@
+"""Start a Spark session that can read Kafka, or say in one line why not.
+
+`open_session` picks the connector that goes with the installed PySpark, gives Ivy settings and a
+cache of its own (see `pipeline.connector`), and keeps the Java side's chatter out of the terminal
+unless it is asked for. ``python -m pipeline.session`` fetches the jars ahead of time, for an
+image that must later start without a network.
+"""
+
+import collections
+import re
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from os import environ
+from pathlib import Path
+
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from pipeline.connector import connector_settings, prepare, spark_version
+from pipeline.errors import PipelineError
+from pipeline.java import require_java
+
+# As many of the Java side's last lines as are kept to explain a failed start.
+_KEPT_LINES = 500
+
+_DEFAULTS = {
+    "spark.driver.memory": "1g",
+    # One Parquet file per shuffle partition and snapshot: Spark's default of 200 suits a cluster.
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+# A local session talks to nobody, and a container's host name need not resolve.
+_LOCAL_DEFAULTS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """How to start Spark: where it runs, its settings, where fetched jars are kept."""
+
+    cache: Path
+    app_name: str = "odradek"
+    master: str = "local[2]"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    debug: bool = False
+
+
+def session_settings(
+    options: SessionOptions, jar_names: frozenset[str], version: str
+) -> dict[str, str]:
+    """Return every Spark setting of a session; the user's own win, and an empty one unsets."""
+    settings = {"spark.master": options.master, "spark.app.name": options.app_name}
+    settings.update(_DEFAULTS)
+    if options.master.startswith("local"):
+        settings.update(_LOCAL_DEFAULTS)
+    settings.update(connector_settings(jar_names, version, jars_folder(options.cache, version)))
+    settings.update(options.settings)
+    return {name: value for name, value in settings.items() if value}
+
+
+def jars_folder(cache: Path, version: str) -> Path:
+    """Return the folder for one Spark version's jars, so that versions never share any."""
+    return cache / f"spark-{version}"
+
+
+@contextmanager
+def open_session(options: SessionOptions) -> Iterator[SparkSession]:
+    """Start a Spark session with the Kafka connector, and stop it at the end.
+
+    The first start on a machine fetches the connector's jars; later ones need no network.
+    Raises PipelineError where there is no suitable Java, the jars cannot be had, or Spark refuses
+    a setting.
+    """
+    major = require_java(environ)
+    home = Path(environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    jar_names = frozenset(path.name for path in (home / "jars").glob("*.jar"))
+    version = spark_version(jar_names) or pyspark.__version__
+    settings = session_settings(options, jar_names, version)
+    prepare(jars_folder(options.cache, version))
+    log = _JavaLog()
+    try:
+        spark = _start(settings, None if options.debug else log)
+    except (PySparkException, Py4JError, OSError) as error:
+        if options.debug:
+            raise
+        reason = explain_start(f"{log.text()}\n{error}", settings, major)
+        raise PipelineError(reason) from error
+    spark.sparkContext.setLogLevel("WARN" if options.debug else "ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> str:
+    """Tell in one line why Spark did not start, from what its Java side printed."""
+    packages = settings.get("spark.jars.packages", "")
+    folder = settings.get("spark.jars.ivy", "Ivy's cache folder")
+    if "unresolved dependency" in report or "download failed" in report:
+        # Ivy reports a host it cannot reach as a warning, and then the module as "not found".
+        unreachable = re.search(r"Host (\S+) not found|Server access error|timed out", report)
+        if unreachable:
+            return (
+                f"the jars of {packages} could not be fetched from Maven Central: connect to the "
+                "network once (python -m pipeline.session fetches them), or name your mirror with "
+                "--conf spark.jars.ivySettings=FILE"
+            )
+        missing = re.search(r"(?:unresolved dependency|download failed): ([^\],]+)", report)
+        name = missing[1] if missing else packages
+        return (
+            f"Maven Central lacks {name}: pip install pyspark==4.0.0, whose jars are all there, "
+            f"and delete {folder}"
+        )
+    if "Could not reserve enough space" in report or "Invalid maximum heap size" in report:
+        memory = settings["spark.driver.memory"]
+        return f"Java cannot have {memory} of memory: lower --conf spark.driver.memory"
+    if "getSubject is" in report or "UnsupportedClassVersionError" in report:
+        return f"this Spark does not run on Java {java_major}: install Java 17 or 21"
+    said = [line.strip() for line in report.splitlines() if "Exception" in line or "Error" in line]
+    reason = re.sub(r"^Exception in thread \S+ |(?:\w+\.)+(?=\w+(?:Exception|Error))", "", said[0])
+    return f"Spark did not start: {reason[:300]} (--debug shows all of it)"
+
+
+def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:
+    """Start Java with its standard error in the log, or on the terminal if there is none."""
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    if log is None:
+        SparkContext(conf=conf)
+        return SparkSession.builder.getOrCreate()
+    # A process has one Java side at most, which outlives the sessions on it.
+    gateway = SparkContext._gateway
+    if gateway is None:
+        with log.writing_end() as end:
+            gateway = launch_gateway(conf, {"stderr": end})
+    SparkContext(conf=conf, gateway=gateway)
+    return SparkSession.builder.getOrCreate()
+
+
+class _JavaLog:
+    """The last lines that the Java side wrote to its standard error.
+
+    A socket pair rather than a file, so that a session that runs for months fills no disk; a
+    thread empties it, so that Java never waits for a reader.
+    """
+
+    def __init__(self) -> None:
+        self._lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+        self._reader: threading.Thread | None = None
+
+    @contextmanager
+    def writing_end(self) -> Iterator[socket.socket]:
+        """Lend the end that a child process writes to; its own copy outlives the loan."""
+        ours, theirs = socket.socketpair()
+        self._reader = threading.Thread(
+            target=self._read, args=(ours,), name="spark-java-log", daemon=True
+        )
+        self._reader.start()
+        with theirs:
+            yield theirs
+
+    def text(self) -> str:
+        """Return the kept lines; after Java has ended, all of its last ones are among them."""
+        if self._reader is not None:
+            self._reader.join(timeout=2)
+        return "\n".join(self._lines)
+
+    def _read(self, end: socket.socket) -> None:
+        with end, end.makefile("r", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                self._lines.append(line.rstrip())

@@ -1,0 +1,162 @@
+"""Read a topic through Spark's Kafka source, as a batch or as a stream.
+
+Both give one row a record, with these columns:
+
+    key        binary             null for a record without a key
+    value      binary             null for a tombstone
+    topic      string
+    partition  int
+    offset     bigint
+    timestamp  timestamp
+    headers    array<struct<key: string, value: binary>>, null for none
+
+Offsets of a compacted topic have gaps. Spark counts offsets, not records, so a batch bounded by
+``maxOffsetsPerTrigger`` can hold fewer records than its bound, or none.
+"""
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.errors import PipelineError
+
+RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+
+# Kafka's own default is a minute, which Spark tries three times over before it reports.
+_API_TIMEOUT_MS = 30_000
+
+_CONNECT_TIMEOUT_SECONDS = 5.0
+
+_STREAM_STARTS = ("earliest", "latest")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSource:
+    """What to read: exactly one of ``topic`` and ``subscribe_pattern``, and from where.
+
+    Offsets are ``earliest``, ``latest`` or Spark's JSON, as in ``{"prices": {"0": 23, "1": -2}}``,
+    where -2 is the earliest offset and -1 the latest. ``ending_offsets`` is for batches only,
+    ``max_offsets_per_trigger`` for streams only. ``options`` are further options of Spark's
+    source, such as ``kafka.security.protocol``.
+    """
+
+    bootstrap_servers: str
+    topic: str | None = None
+    subscribe_pattern: str | None = None
+    starting_offsets: str = "earliest"
+    ending_offsets: str = "latest"
+    max_offsets_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """Name the broker as it reads inside a sentence."""
+        return f"the broker at {self.bootstrap_servers}"
+
+    @property
+    def what(self) -> str:
+        """Name the topic as it reads inside a sentence."""
+        if self.topic is not None:
+            return f"topic {self.topic}"
+        return f"any topic matching {self.subscribe_pattern}"
+
+
+def read_batch(spark: SparkSession, source: TopicSource) -> DataFrame:
+    """Read the records that a topic holds now, between two sets of offsets.
+
+    Raises PipelineError for options that contradict each other.
+    """
+    options = common_options(source)
+    if source.starting_offsets == "latest":
+        raise PipelineError("a batch that starts at latest is empty: use --starting-offsets earliest")
+    _check_offsets(source.starting_offsets, "--starting-offsets", ("earliest",))
+    _check_offsets(source.ending_offsets, "--ending-offsets", ("latest",))
+    options["endingOffsets"] = source.ending_offsets
+    return spark.read.format("kafka").options(**options).load().select(*RECORD_COLUMNS)
+
+
+def read_stream(spark: SparkSession, source: TopicSource) -> DataFrame:
+    """Read a topic's records as a stream, from the starting offsets or the query's checkpoint.
+
+    Raises PipelineError for options that contradict each other.
+    """
+    options = common_options(source)
+    _check_offsets(source.starting_offsets, "--starting-offsets", _STREAM_STARTS)
+    if source.max_offsets_per_trigger is not None:
+        if source.max_offsets_per_trigger < 1:
+            raise PipelineError("--max-offsets-per-trigger must be at least 1")
+        options["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
+    return spark.readStream.format("kafka").options(**options).load().select(*RECORD_COLUMNS)
+
+
+def common_options(source: TopicSource) -> dict[str, str]:
+    """Return the options of Spark's Kafka source that batches and streams share."""
+    if (source.topic is None) == (source.subscribe_pattern is None):
+        raise PipelineError("name what to read with one of --topic and --subscribe-pattern")
+    options = {
+        "kafka.bootstrap.servers": source.bootstrap_servers,
+        "kafka.default.api.timeout.ms": str(_API_TIMEOUT_MS),
+        "startingOffsets": source.starting_offsets,
+        "failOnDataLoss": str(source.fail_on_data_loss).lower(),
+        "includeHeaders": "true",
+    }
+    if source.topic is not None:
+        options["subscribe"] = source.topic
+    else:
+        options["subscribePattern"] = str(source.subscribe_pattern)
+    options.update(source.options)
+    return options
+
+
+def require_broker(bootstrap_servers: str) -> None:
+    """Connect to a broker once, so that a wrong address is told before Java even starts.
+
+    ``bootstrap_servers`` is Kafka's list, ``host:port,host:port``; one that accepts is enough.
+    Raises PipelineError with what each address answered.
+    """
+    answers = []
+    for host, port in parse_addresses(bootstrap_servers):
+        try:
+            with socket.create_connection((host, port), _CONNECT_TIMEOUT_SECONDS):
+                return
+        except OSError as error:
+            answers.append(f"{host}:{port} {error.strerror or error}".lower())
+    raise PipelineError(
+        f"no broker answers ({'; '.join(answers)}): start it, or change --bootstrap-servers"
+    )
+
+
+def parse_addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
+    """Split Kafka's ``host:port,host:port``; IPv6 addresses stand in brackets.
+
+    Raises PipelineError for a list that is empty or malformed.
+    """
+    addresses = []
+    for entry in filter(None, (part.strip() for part in bootstrap_servers.split(","))):
+        host, _, port = entry.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise PipelineError(
+                f"--bootstrap-servers: {entry!r} is not host:port, as in 127.0.0.1:9092"
+            )
+        addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    if not addresses:
+        raise PipelineError("--bootstrap-servers is empty: give host:port, as in 127.0.0.1:9092")
+    return addresses
+
+
+def _check_offsets(offsets: str, option: str, words: tuple[str, ...]) -> None:
+    if offsets in words:
+        return
+    try:
+        parsed = json.loads(offsets)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict) or not all(isinstance(p, dict) for p in parsed.values()):
+        raise PipelineError(
+            f"{option}: {offsets!r} is neither {' nor '.join(words)} nor JSON such as "
+            '{"prices": {"0": 23}}'
+        )

@@ -1,0 +1,190 @@
+"""Keep a table as a series of whole snapshots, each committed at once.
+
+    <table>/
+      snapshot-00000000000000000041-<query id>/    the one before, for readers still on it
+      snapshot-00000000000000000042-<query id>/    the table after batch 42
+        part-00000-….snappy.parquet
+        _SUCCESS                                   written last: the snapshot is committed
+
+A snapshot is named for the batch it includes and for the streaming query that wrote it. Spark
+writes ``_SUCCESS`` into a folder only after every file in it is whole, so a folder without it
+never happened: a job killed half-way leaves one, and the same batch overwrites it on restart. A
+batch whose snapshot is committed is not applied again. Together with Spark's promise to repeat a
+batch with the same offsets until it is committed, each record counts exactly once.
+
+The table's folder goes wherever Hadoop's file systems go: a local path, ``s3a://``, ``hdfs://``.
+Each batch rewrites the whole table, which suits tables of up to some million keys.
+"""
+
+import re
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as t
+
+from pipeline.errors import PipelineError
+
+TABLE_SCHEMA = t.StructType(
+    [
+        t.StructField("key", t.BinaryType()),
+        t.StructField("value", t.BinaryType()),
+        t.StructField("topic", t.StringType()),
+        t.StructField("partition", t.IntegerType()),
+        t.StructField("offset", t.LongType()),
+        t.StructField("timestamp", t.TimestampType()),
+        t.StructField(
+            "headers",
+            t.ArrayType(
+                t.StructType(
+                    [
+                        t.StructField("key", t.StringType()),
+                        t.StructField("value", t.BinaryType()),
+                    ]
+                )
+            ),
+        ),
+    ]
+)
+
+_NAME = re.compile(r"snapshot-(\d{20})-([0-9a-f-]{36})")
+_COMMITTED = "_SUCCESS"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Snapshot:
+    """A snapshot of the table: the last batch in it, and the query that wrote it."""
+
+    batch_id: int
+    query_id: str
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder inside the table's."""
+        return f"snapshot-{self.batch_id:020d}-{self.query_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a checkpoint has come: its query, and its last committed batch (-1 for none)."""
+
+    query_id: str
+    batch_id: int
+
+
+def read_table(spark: SparkSession, table: str) -> DataFrame:
+    """Read the newest committed snapshot of a table.
+
+    Raises PipelineError where there is none.
+    """
+    snapshot = newest_snapshot(spark, table)
+    if snapshot is None:
+        raise PipelineError(f"{table} holds no table yet: run python -m pipeline.latest first")
+    return read_snapshot(spark, table, snapshot)
+
+
+def read_snapshot(spark: SparkSession, table: str, snapshot: Snapshot | None) -> DataFrame:
+    """Read one snapshot; none is the empty table."""
+    if snapshot is None:
+        return spark.createDataFrame([], TABLE_SCHEMA)
+    return spark.read.schema(TABLE_SCHEMA).parquet(f"{table}/{snapshot.name}")
+
+
+def newest_snapshot(spark: SparkSession, table: str) -> Snapshot | None:
+    """Return the committed snapshot with the most batches in it, or none."""
+    for snapshot in sorted(_snapshots(spark, table), reverse=True):
+        if _exists(spark, f"{table}/{snapshot.name}/{_COMMITTED}"):
+            return snapshot
+    return None
+
+
+def write_snapshot(rows: DataFrame, table: str, snapshot: Snapshot) -> None:
+    """Write a snapshot and commit it; an uncommitted one of the same name is replaced."""
+    (
+        rows.write.mode("overwrite")
+        # The commit is this file, so a site's configuration must not switch it off.
+        .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "true")
+        .parquet(f"{table}/{snapshot.name}")
+    )
+
+
+def remove_snapshots(spark: SparkSession, table: str, before: Snapshot, keep: int) -> None:
+    """Remove snapshots older than one, committed or not, but for the newest ``keep`` of them."""
+    older = sorted(s for s in _snapshots(spark, table) if s.batch_id < before.batch_id)
+    for snapshot in older[: max(0, len(older) - keep)]:
+        # A half-removed snapshot must not look committed: its marker goes first.
+        _remove(spark, f"{table}/{snapshot.name}/{_COMMITTED}")
+        _remove(spark, f"{table}/{snapshot.name}")
+
+
+def checkpoint_progress(spark: SparkSession, checkpoint: str) -> Progress | None:
+    """Read how far a streaming query's checkpoint has come; none where it has yet to start.
+
+    Reads two of the files that Spark keeps there: ``metadata``, ``{"id": "<query id>"}``, and
+    the names in ``commits``, one a batch.
+    """
+    if not _exists(spark, f"{checkpoint}/metadata"):
+        return None
+    metadata = spark.read.text(f"{checkpoint}/metadata", wholetext=True).first()
+    found = re.search(r'"id"\s*:\s*"([0-9a-f-]{36})"', metadata[0] if metadata else "")
+    if found is None:
+        raise PipelineError(
+            f"{checkpoint}/metadata names no query: give a new --checkpoint and a new --table"
+        )
+    committed = [int(name) for name in _list(spark, f"{checkpoint}/commits") if name.isdigit()]
+    return Progress(found[1], max(committed, default=-1))
+
+
+def require_match(
+    snapshot: Snapshot | None, progress: Progress | None, table: str, checkpoint: str
+) -> None:
+    """Refuse a table and a checkpoint that do not belong together.
+
+    The checkpoint says which records are behind; the table holds what they came to. With either
+    from elsewhere, records would be lost in silence. Raises PipelineError.
+    """
+    fresh = "give a new --table and a new --checkpoint to start from the beginning"
+    if snapshot is None:
+        if progress is not None and progress.batch_id >= 0:
+            raise PipelineError(
+                f"{checkpoint} has read up to batch {progress.batch_id} but {table} is empty: "
+                f"restore the table, or {fresh}"
+            )
+        return
+    if progress is None or progress.query_id != snapshot.query_id:
+        raise PipelineError(
+            f"{table} was written with another checkpoint than {checkpoint}: use that one, "
+            f"or {fresh}"
+        )
+    # A kill between the two commits leaves the table one batch ahead, never behind.
+    if not 0 <= snapshot.batch_id - progress.batch_id <= 1:
+        raise PipelineError(
+            f"{table} holds batch {snapshot.batch_id} but {checkpoint} is at batch "
+            f"{progress.batch_id}, as if one of them was restored from a copy: {fresh}"
+        )
+
+
+def _snapshots(spark: SparkSession, table: str) -> list[Snapshot]:
+    names = (_NAME.fullmatch(name) for name in _list(spark, table))
+    return [Snapshot(int(found[1]), found[2]) for found in names if found]
+
+
+# Spark gives Python no file system, but Java's is a call away: the same one, with the same
+# credentials, that Spark writes the table through.
+
+
+def _list(spark: SparkSession, folder: str) -> list[str]:
+    path = spark._jvm.org.apache.hadoop.fs.Path(folder)
+    files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+    if not files.exists(path):
+        return []
+    return [str(status.getPath().getName()) for status in files.listStatus(path)]
+
+
+def _exists(spark: SparkSession, name: str) -> bool:
+    path = spark._jvm.org.apache.hadoop.fs.Path(name)
+    return bool(path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path))
+
+
+def _remove(spark: SparkSession, name: str) -> None:
+    path = spark._jvm.org.apache.hadoop.fs.Path(name)
+    path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, True)

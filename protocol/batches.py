@@ -1,0 +1,493 @@
+"""Record batches of magic 2: the unit that producers send, logs store and consumers read.
+
+A batch goes from socket to file as it came; the broker reads its header, checks its CRC, and
+writes two fields that the CRC leaves out. All integers are big endian:
+
+     0 baseOffset       i64    the first offset; assigned by the broker
+     8 batchLength      i32    bytes from here on: the batch's size less LOG_OVERHEAD
+    12 leaderEpoch      i32    assigned by the broker
+    16 magic            i8     2; magic 0 and 1 are older formats with another layout
+    17 crc              u32    CRC-32C of all that follows it
+    21 attributes       i16    drawn below
+    23 lastOffsetDelta  i32    last offset less base offset; gaps are allowed once cleaned
+    27 baseTimestamp    i64    the first record's, ms; or the delete horizon
+    35 maxTimestamp     i64    ms; every record's timestamp when the log append time is used
+    43 producerId       i64    -1 for none
+    51 producerEpoch    i16    -1 for none
+    53 baseSequence     i32    -1 for none; the sequence of the record at the base offset
+    57 count            i32    records in the batch, 0 when all are cleaned away
+    61 records                 drawn in protocol/records_plain.py; compressed as a whole
+
+    attributes: | 0 (9 bits) | delete horizon | control | transactional | append time | codec (3) |
+
+Source: Kafka's DefaultRecordBatch and MemoryRecordsBuilder; KIP-98 (magic 2), KIP-534 (delete
+horizon).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from protocol.compression import Buffer, Codec, compress, decompress
+from protocol.errors import ProtocolError
+from protocol.records_plain import (
+    InvalidRecord,
+    RecordStatus,
+    decode_headers,
+    encode_record,
+    read_record,
+    wrap_int64,
+)
+
+MAGIC = 2
+LOG_OVERHEAD = 12  # what batchLength leaves out: the base offset and itself
+HEADER_SIZE = 61
+# An uncompressed request of Kafka's default socket.request.max.bytes could bring as much.
+DECOMPRESSED_MAX_BYTES = 100 * 1024 * 1024
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+
+# For hot paths: unpack once, then take fields of the tuple by these indexes.
+HEADER = struct.Struct(">qiibIhiqqqhii")
+(
+    BASE_OFFSET,
+    LENGTH,
+    LEADER_EPOCH,
+    MAGIC_BYTE,
+    CRC,
+    ATTRIBUTES,
+    LAST_OFFSET_DELTA,
+    BASE_TIMESTAMP,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    PRODUCER_EPOCH,
+    BASE_SEQUENCE,
+    COUNT,
+) = range(13)
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+_LENGTH_POSITION = 8
+_LEADER_EPOCH_POSITION = 12
+_MAGIC_POSITION = 16
+_CRC_POSITION = 17
+_ATTRIBUTES_POSITION = 21  # the first byte that the CRC covers
+_MAX_TIMESTAMP_POSITION = 35
+_INT32_MAX = 0x7FFFFFFF
+
+_I64 = struct.Struct(">q")
+_I32 = struct.Struct(">i")
+_U32 = struct.Struct(">I")
+_I16 = struct.Struct(">h")
+
+
+class CorruptBatch(ProtocolError):
+    """A batch whose header is cut off or impossible (Kafka's CORRUPT_MESSAGE)."""
+
+
+class CrcMismatch(CorruptBatch):
+    """A batch whose bytes are not the ones its CRC was computed from."""
+
+
+class UnsupportedMagic(ProtocolError):
+    """A message of magic 0 or 1, whose layout is another one."""
+
+    def __init__(self, magic: int) -> None:
+        super().__init__(f"magic {magic} where only batches of magic {MAGIC} are read")
+        self.magic = magic
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """A batch's header, field by field as drawn above."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch's size."""
+        return self.length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset the batch stands for, whether or not its record is still there."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        """How the records are compressed."""
+        return Codec(self.attributes & CODEC_MASK)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether all records have max_timestamp as theirs."""
+        return self.attributes & LOG_APPEND_TIME_BIT != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the records are Kafka's own, such as transaction markers."""
+        return self.attributes & CONTROL_BIT != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether base_timestamp tells from when on tombstones and markers may go."""
+        return self.attributes & DELETE_HORIZON_BIT != 0
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the record at the last offset; -1 without one."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record. Its timestamp is in ms, -1 for none; a null value makes it a tombstone.
+
+    Header keys are text on the wire; bytes that are no UTF-8 survive as surrogate escapes.
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """Add to a sequence, which starts over at 0 after 2^31 - 1."""
+    return (sequence + increment) & _INT32_MAX
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Read the header of the batch at `position`; its records need not be in the buffer.
+
+    Raises UnsupportedMagic for magic 0 and 1, CorruptBatch when the header is cut off or no
+    batch can have it. The CRC is not checked.
+    """
+    if len(buffer) - position < HEADER_SIZE:
+        _check_magic(buffer, position)
+        raise CorruptBatch(f"{len(buffer) - position} bytes are too few for a batch's header")
+    header = BatchHeader(*HEADER.unpack_from(buffer, position))
+    if (
+        header.magic != MAGIC
+        or header.length < HEADER_SIZE - LOG_OVERHEAD
+        or header.last_offset_delta < 0
+        or header.count < 0
+        or header.attributes & CODEC_MASK > Codec.ZSTD
+    ):
+        _check_magic(buffer, position)
+        raise CorruptBatch(f"no batch has such a header: {header}")
+    return header
+
+
+def iterate_batches(
+    buffer: Buffer, start: int = 0, end: int | None = None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield the position and header of each whole batch between `start` and `end`.
+
+    Stops before a batch that is cut off by the end, as fetched data often is. Raises as
+    read_header does.
+    """
+    if end is None:
+        end = len(buffer)
+    position = start
+    while end - position >= HEADER_SIZE:
+        header = read_header(buffer, position)
+        batch_end = position + LOG_OVERHEAD + header.length
+        if batch_end > end:
+            return
+        yield position, header
+        position = batch_end
+    if end - position > _MAGIC_POSITION:
+        _check_magic(buffer, position)
+
+
+def batch_crc(buffer: Buffer, position: int, size: int) -> int:
+    """Compute the CRC-32C that the batch of `size` bytes at `position` should have.
+
+    Large batches (32 KiB and more) are computed without the interpreter's lock.
+    """
+    covered = memoryview(buffer)[position + _ATTRIBUTES_POSITION : position + size]
+    return _crc32c()(covered)
+
+
+def check_crc(buffer: Buffer, position: int, size: int) -> None:
+    """Raise CrcMismatch unless the batch of `size` bytes at `position` has the CRC it states."""
+    stated = _U32.unpack_from(buffer, position + _CRC_POSITION)[0]
+    computed = batch_crc(buffer, position, size)
+    if stated != computed:
+        raise CrcMismatch(f"the batch states CRC {stated:#010x} but has {computed:#010x}")
+
+
+def patch_base_offset_and_epoch(
+    buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
+) -> None:
+    """Assign a batch its place in the log; the CRC covers neither field."""
+    _I64.pack_into(buffer, position, base_offset)
+    _I32.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def patch_max_timestamp(
+    buffer: bytearray | memoryview, position: int, timestamp: int, log_append_time: bool = False
+) -> None:
+    """Set a batch's maximum timestamp (ms), and its CRC anew.
+
+    With `log_append_time` it becomes the timestamp of each of its records
+    (DefaultRecordBatch.setMaxTimestamp).
+    """
+    if log_append_time:
+        attributes = _I16.unpack_from(buffer, position + _ATTRIBUTES_POSITION)[0]
+        attributes |= LOG_APPEND_TIME_BIT
+        _I16.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes)
+    _I64.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp)
+    size = _I32.unpack_from(buffer, position + _LENGTH_POSITION)[0] + LOG_OVERHEAD
+    _U32.pack_into(buffer, position + _CRC_POSITION, batch_crc(buffer, position, size))
+
+
+def patch_log_append_time(buffer: bytearray | memoryview, position: int, timestamp: int) -> None:
+    """Give all records of a batch the timestamp (ms) at which the broker appended them."""
+    patch_max_timestamp(buffer, position, timestamp, log_append_time=True)
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    leader_epoch: int = 0,
+    log_append_time: bool = False,
+    delete_horizon_ms: int | None = None,
+    last_offset_delta: int | None = None,
+    max_timestamp: int | None = None,
+) -> bytes:
+    """Encode records, in the order of their offsets, as one batch.
+
+    `last_offset_delta` keeps the offsets of records that are gone from the end, and
+    `max_timestamp` overrides the records' maximum. Raises ValueError for records that no
+    batch can hold: none, or offsets that do not rise from `base_offset` on.
+    """
+    if not records:
+        raise ValueError("a batch needs a record; empty_batch makes one without")
+    base_timestamp = records[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
+    section = _encode_section(records, base_offset, base_timestamp)
+    last_delta = records[-1].offset - base_offset
+    if last_offset_delta is None:
+        last_offset_delta = last_delta
+    if not last_delta <= last_offset_delta <= _INT32_MAX:
+        raise ValueError(f"offsets up to {records[-1].offset} in a batch from {base_offset}")
+    attributes = (
+        codec
+        | (LOG_APPEND_TIME_BIT if log_append_time else 0)
+        | (TRANSACTIONAL_BIT if transactional else 0)
+        | (CONTROL_BIT if control else 0)
+        | (DELETE_HORIZON_BIT if delete_horizon_ms is not None else 0)
+    )
+    return _encode(
+        base_offset,
+        leader_epoch,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max(record.timestamp for record in records) if max_timestamp is None else max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+        section if codec == Codec.NONE else compress(codec, section, level),
+    )
+
+
+def empty_batch(header: BatchHeader) -> bytes:
+    """Encode what remains of a batch whose records are all cleaned away.
+
+    It keeps the offsets, the producer's state and the maximum timestamp
+    (DefaultRecordBatch.writeEmptyHeader), and loses the codec and the delete horizon.
+    """
+    return _encode(
+        header.base_offset,
+        header.leader_epoch,
+        header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT),
+        header.last_offset_delta,
+        NO_TIMESTAMP,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        0,
+        b"",
+    )
+
+
+def replace_section(header: BatchHeader, section: bytes, codec: Codec) -> bytearray:
+    """Encode a batch that has another one's header, but its records packed by another codec."""
+    return bytearray(
+        _encode(
+            header.base_offset,
+            header.leader_epoch,
+            header.attributes & ~CODEC_MASK | codec,
+            header.last_offset_delta,
+            header.base_timestamp,
+            header.max_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.count,
+            section,
+        )
+    )
+
+
+def record_section(
+    buffer: Buffer, position: int, header: BatchHeader, max_decompressed: int
+) -> Buffer:
+    """Return the records of the batch at `position`, decompressed, as one section.
+
+    Uncompressed records come as a view of the buffer. Raises CorruptBatch when they are cut
+    off, and what decompress raises.
+    """
+    start, end = position + HEADER_SIZE, position + header.size_bytes
+    if end > len(buffer):
+        raise CorruptBatch(f"{len(buffer) - start} of {end - start} bytes of records are there")
+    section = memoryview(buffer)[start:end]
+    if header.attributes & CODEC_MASK == Codec.NONE or header.count == 0:
+        return section
+    return decompress(header.codec, section, max_decompressed)
+
+
+def decode_records(
+    buffer: Buffer, position: int = 0, max_decompressed: int = DECOMPRESSED_MAX_BYTES
+) -> list[Record]:
+    """Decode all records of the batch at `position`.
+
+    Raises ProtocolError: CorruptBatch for the header, InvalidRecord for the records, and what
+    decompress raises. The CRC is not checked.
+    """
+    header = read_header(buffer, position)
+    # One copy, so that each key and value below is a plain slice of bytes.
+    section = bytes(record_section(buffer, position, header, max_decompressed))
+    end = len(section)
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    records: list[Record] = []
+    at = 0
+    for _ in range(header.count):
+        parts = read_record(section, at, end)
+        at, delta, offset_delta, key_at, key_length, value_at, value_length, headers_at = parts
+        records.append(
+            Record(
+                wrap_int64(base_offset + offset_delta),
+                wrap_int64(base_timestamp + delta) if append_time is None else append_time,
+                section[key_at : key_at + key_length] if key_length >= 0 else None,
+                section[value_at : value_at + value_length] if value_length >= 0 else None,
+                decode_headers(section, headers_at, at) if section[headers_at] else (),
+            )
+        )
+    if at != end:
+        raise InvalidRecord(RecordStatus.TRAILING_BYTES, f"{end - at} bytes after the last record")
+    return records
+
+
+def _check_magic(buffer: Buffer, position: int) -> None:
+    """Raise UnsupportedMagic if the buffer reaches to a magic byte of an older format."""
+    if 0 <= position < len(buffer) - _MAGIC_POSITION:
+        magic = buffer[position + _MAGIC_POSITION]
+        if magic in (0, 1):
+            raise UnsupportedMagic(magic)
+
+
+@cache
+def _crc32c() -> Callable[[Buffer], int]:
+    # Importing crc32c takes 60 ms, as it reads its own package's metadata.
+    from crc32c import crc32c
+
+    return crc32c
+
+
+def _encode(
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    count: int,
+    section: bytes,
+) -> bytes:
+    """Put a header before a section, and the CRC into the header."""
+    batch = bytearray(
+        HEADER.pack(
+            base_offset,
+            HEADER_SIZE - LOG_OVERHEAD + len(section),
+            leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            last_offset_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            count,
+        )
+    )
+    batch += section
+    _U32.pack_into(batch, _CRC_POSITION, batch_crc(batch, 0, len(batch)))
+    return bytes(batch)
+
+
+def _encode_section(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
+    parts: list[bytes] = []
+    last = base_offset - 1
+    for record in records:
+        if record.offset <= last:
+            raise ValueError(f"offset {record.offset} where one above {last} must come")
+        last = record.offset
+        delta = wrap_int64(record.timestamp - base_timestamp)
+        parts.append(
+            encode_record(last - base_offset, delta, record.key, record.value, record.headers)
+        )
+    return b"".join(parts)

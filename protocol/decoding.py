@@ -1,0 +1,166 @@
+"""Emits the source of decode functions: `decode(b, p)` gives the value and the position after it.
+
+In the source, `b` is the frame, `p` the position, `o` the value in the making, `n` a length.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from protocol.emitter import Emitter, fixed_format, runs
+from protocol.schema import Field
+
+
+def emit_decode(e: Emitter) -> None:
+    """Emit the decode function of the emitter's class and version."""
+    e.name("new", e.cls.__new__)
+    e.name("cls", e.cls)
+    e.put(0, "def decode(b, p):")
+    e.put(1, "o = new(cls)")
+    for field in e.absent:
+        _decode_default(e, field)
+    for run in runs(e.plain):
+        if fixed_format(run[0]):
+            _decode_fixed(e, run)
+        else:
+            _decode_value(e, run[0], 1)
+    if e.flexible:
+        _decode_tagged(e)
+    e.put(1, "return o, p")
+
+
+def _decode_default(e: Emitter, field: Field) -> None:
+    default = field.default()
+    if default is None or isinstance(default, (bool, int, float, str, bytes)):
+        e.put(1, f"o.{field.name} = {default!r}")
+    else:
+        e.put(1, f"o.{field.name} = {e.name('default_' + field.name, field.default)}()")
+
+
+def _decode_fixed(e: Emitter, run: list[Field]) -> None:
+    formats = "".join(fixed_format(field) or "" for field in run)
+    targets = ", ".join(f"o.{field.name}" for field in run)
+    size = struct.calcsize(">" + formats)
+    e.put(1, f"{targets}, = {e.packer(formats, 'unpack_from')}(b, p)")
+    e.put(1, f"p += {size}")
+
+
+def _decode_value(e: Emitter, field: Field, depth: int) -> None:
+    """Emit the decoding of one field that is not of fixed size (or is tagged)."""
+    target = f"o.{field.name}"
+    fixed = fixed_format(field)
+    if fixed:
+        size = struct.calcsize(">" + fixed)
+        e.put(depth, f"{target}, = {e.packer(fixed, 'unpack_from')}(b, p)")
+        e.put(depth, f"p += {size}")
+        return
+    if field.struct is not None and not field.is_array:
+        _decode_struct(e, field, depth)
+        return
+    _decode_length(e, field, depth)
+    e.put(depth, "if n < 0:")
+    if field.is_nullable(e.version):
+        e.put(depth + 1, f"{target} = None")
+    else:
+        e.put(depth + 1, f"raise null_error({field.name!r})")
+    e.put(depth, "else:")
+    if field.is_array:
+        _decode_array(e, field, depth + 1)
+    else:
+        assert field.primitive is not None
+        _decode_octets(e, target, field.primitive.name, depth + 1)
+
+
+def _decode_length(e: Emitter, field: Field, depth: int) -> None:
+    if e.flexible:
+        e.put(depth, "n = b[p]; p += 1")
+        e.put(depth, "if n > 127:")
+        e.put(depth + 1, "n, p = read_uvarint(b, p - 1)")
+        e.put(depth, "n -= 1")
+    else:
+        is_string = field.primitive is not None and field.primitive.name == "string"
+        form, size = ("h", 2) if is_string and not field.is_array else ("i", 4)
+        e.put(depth, f"n, = {e.packer(form, 'unpack_from')}(b, p); p += {size}")
+
+
+def _decode_octets(e: Emitter, target: str, kind: str, depth: int) -> None:
+    made = {
+        "string": "str(take(b, p, n), 'utf-8')",
+        "bytes": "bytes(take(b, p, n))",
+        "records": "take(b, p, n)",
+    }[kind]
+    e.put(depth, f"{target} = {made}; p += n")
+
+
+def _decode_struct(e: Emitter, field: Field, depth: int) -> None:
+    assert field.struct is not None
+    inner = e.name(f"decode_{field.name}", e.nested(field.struct))
+    if not field.is_nullable(e.version):
+        e.put(depth, f"o.{field.name}, p = {inner}(b, p)")
+        return
+    # A nullable struct is led by an int8: -1 null, 1 present.
+    e.put(depth, f"n, = {e.packer('b', 'unpack_from')}(b, p); p += 1")
+    e.put(depth, "if n < 0:")
+    e.put(depth + 1, f"o.{field.name} = None")
+    e.put(depth, "else:")
+    e.put(depth + 1, f"o.{field.name}, p = {inner}(b, p)")
+
+
+def _decode_array(e: Emitter, field: Field, depth: int) -> None:
+    target = f"o.{field.name}"
+    if field.struct is not None:
+        inner = e.name(f"decode_{field.name}", e.nested(field.struct))
+        e.put(depth, "check_count(b, p, n, 1)")
+        e.put(depth, f"{target} = items = []")
+        e.put(depth, "for _ in range(n):")
+        e.put(depth + 1, f"item, p = {inner}(b, p)")
+        e.put(depth + 1, "items.append(item)")
+        return
+    assert field.primitive is not None
+    if field.primitive.format == "16s":
+        e.put(depth, "check_count(b, p, n, 16)")
+        e.put(depth, f"{target} = [bytes(b[i:i + 16]) for i in range(p, p + 16 * n, 16)]")
+        e.put(depth, "p += 16 * n")
+    elif field.primitive.format:
+        size = struct.calcsize(">" + field.primitive.format)
+        e.name("unpack_from", struct.unpack_from)
+        e.put(depth, f"check_count(b, p, n, {size})")
+        e.put(depth, f"{target} = list(unpack_from(f'>{{n}}{field.primitive.format}', b, p))")
+        e.put(depth, f"p += {size} * n")
+    else:
+        e.put(depth, "check_count(b, p, n, 1)")
+        e.put(depth, f"{target} = items = []")
+        e.put(depth, "for _ in range(n):")
+        item = Field(field.name, field.spec, field.primitive, None, False, False)
+        _decode_length(e, item, depth + 1)
+        e.put(depth + 1, "if n < 0:")
+        e.put(depth + 2, f"raise null_error({field.name!r})")
+        _decode_octets(e, "item", field.primitive.name, depth + 1)
+        e.put(depth + 1, "items.append(item)")
+
+
+def _decode_tagged(e: Emitter) -> None:
+    """Emit the tagged section: uvarint count, then (uvarint tag, uvarint size, value) each."""
+    for field in e.tagged:
+        _decode_default(e, field)
+    e.put(1, "n = b[p]; p += 1")
+    e.put(1, "if n:")
+    e.put(2, "if n > 127:")
+    e.put(3, "n, p = read_uvarint(b, p - 1)")
+    if not e.tagged:
+        e.put(2, "p = skip_tagged(b, p, n)")
+        return
+    e.put(2, "for _ in range(n):")
+    e.put(3, "tag, p = read_uvarint(b, p)")
+    e.put(3, "size, p = read_uvarint(b, p)")
+    e.put(3, "take(b, p, size)")
+    e.put(3, "end = p + size")
+    branch = "if"
+    for field in e.tagged:
+        e.put(3, f"{branch} tag == {field.spec.tag}:")
+        _decode_value(e, field, 4)
+        e.put(4, "if p != end:")
+        e.put(5, f"raise ProtocolError('tagged field {field.name} has a wrong size')")
+        branch = "elif"
+    e.put(3, "else:")
+    e.put(4, "p = end")

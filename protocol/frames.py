@@ -1,0 +1,112 @@
+"""Frames: how requests and responses follow each other on a connection.
+
+    request    | size i32 | key i16 | version i16 | correlation id i32 | client id | … body |
+    response   | size i32 | correlation id i32 | … body |
+
+The client id is a classic nullable string (i16 length) in every version. Flexible versions add
+a tagged section after the header (request header v2, response header v1), except that an
+ApiVersions response never has one (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.compiler import Chunk, encode_into
+from protocol.errors import ProtocolError
+from protocol.schema import info_of
+from protocol.wire import read_uvarint, skip_tagged
+
+SIZE = struct.Struct(">i")
+_HEAD = struct.Struct(">hhih")
+_RESPONSE_HEAD = struct.Struct(">ii")
+_RESPONSE_HEAD_FLEXIBLE = struct.Struct(">iib")
+_REQUEST_HEAD = struct.Struct(">hhi")
+
+API_VERSIONS_KEY = 18
+
+
+@dataclass(slots=True)
+class RequestHeader:
+    """The head of a request; `body` is where the rest begins once the tags are skipped."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+def read_request_header(frame: memoryview) -> RequestHeader:
+    """Read a request's header up to its client id; a flexible one has tags to skip yet.
+
+    Raises ProtocolError for a frame that is too short or whose client id is malformed.
+    """
+    try:
+        key, version, correlation_id, size = _HEAD.unpack_from(frame, 0)
+    except struct.error as error:
+        raise ProtocolError(f"a request of {len(frame)} bytes has no header") from error
+    end = _HEAD.size + max(size, 0)
+    if size < -1 or end > len(frame):
+        raise ProtocolError("the client id runs past the end of the request")
+    try:
+        client_id = None if size < 0 else str(frame[_HEAD.size : end], "utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError("the client id is not UTF-8") from error
+    return RequestHeader(key, version, correlation_id, client_id, end)
+
+
+def skip_header_tags(frame: memoryview, header: RequestHeader) -> None:
+    """Move a flexible request's body past the tags of its header."""
+    try:
+        count, position = read_uvarint(frame, header.body)
+        header.body = skip_tagged(frame, position, count)
+    except IndexError as error:
+        raise ProtocolError("the request ends inside its header") from error
+
+
+def encode_response(response: Any, version: int, correlation_id: int) -> list[Chunk]:
+    """Encode a framed response as buffers to be written one after the other."""
+    info = info_of(type(response))
+    chunks: list[Chunk] = [b""]
+    encode_into(response, version, chunks)
+    size = sum(map(_size, chunks)) + 4
+    if version in info.flexible and info.key != API_VERSIONS_KEY:
+        chunks[0] = _RESPONSE_HEAD_FLEXIBLE.pack(size + 1, correlation_id, 0)
+    else:
+        chunks[0] = _RESPONSE_HEAD.pack(size, correlation_id)
+    return chunks
+
+
+def encode_request(
+    request: Any, version: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    """Encode a framed request, as a client sends it."""
+    info = info_of(type(request))
+    name = None if client_id is None else client_id.encode()
+    chunks: list[Chunk] = [
+        _REQUEST_HEAD.pack(info.key, version, correlation_id),
+        b"\xff\xff" if name is None else struct.pack(">h", len(name)) + name,
+    ]
+    if version in info.flexible:
+        chunks.append(b"\x00")
+    encode_into(request, version, chunks)
+    body = b"".join(chunks)
+    return SIZE.pack(len(body)) + body
+
+
+def read_response_header(frame: memoryview, cls: type, version: int) -> tuple[int, int]:
+    """Return a response's correlation id and where its body begins, as a client reads it."""
+    (correlation_id,) = SIZE.unpack_from(frame, 0)
+    info = info_of(cls)
+    position = SIZE.size
+    if version in info.flexible and info.key != API_VERSIONS_KEY:
+        count, position = read_uvarint(frame, position)
+        position = skip_tagged(frame, position, count)
+    return correlation_id, position
+
+
+def _size(chunk: Chunk) -> int:
+    return chunk.nbytes if isinstance(chunk, memoryview) else len(chunk)

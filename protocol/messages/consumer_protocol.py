@@ -1,0 +1,42 @@
+"""What consumers tell one another through a classic group (the protocol type "consumer").
+
+The broker passes both along as opaque bytes, except where it must know what a group reads.
+Each begins with an int16 version. A newer version than is known here only adds at the end, so
+it is decoded as the newest known with what follows left alone (`compiler.decode_prefix`).
+"""
+
+from __future__ import annotations
+
+from protocol.schema import field, message, struct
+from protocol.wire import int32, octets, string
+
+
+@struct
+class TopicPartition:
+    """Partitions of one topic."""
+
+    topic: string
+    partitions: list[int32]
+
+
+@message(versions="0-3", flexible="none")
+class ConsumerProtocolSubscription:
+    """What a member wants to read, and what it has been reading.
+
+    Version notes: 1 adds the owned partitions (KIP-429); 2 the generation they belong to
+    (KIP-792); 3 the rack (KIP-881).
+    """
+
+    topics: list[string]
+    user_data: octets | None = field(default=None)
+    owned_partitions: list[TopicPartition] = field("1+")
+    generation_id: int32 = field("2+", default=-1)
+    rack_id: string | None = field("3+", default=None)
+
+
+@message(versions="0-3", flexible="none")
+class ConsumerProtocolAssignment:
+    """What a member is to read; the versions differ in the subscription only."""
+
+    assigned_partitions: list[TopicPartition]
+    user_data: octets | None = field(default=None)

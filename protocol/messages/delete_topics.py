@@ -1,0 +1,45 @@
+"""DeleteTopics (20): delete topics with all that is in them.
+
+Version notes: 4 is flexible; 5 says why not, and may answer THROTTLING_QUOTA_EXCEEDED
+(KIP-599); 6 can name topics by id (KIP-516).
+"""
+
+from __future__ import annotations
+
+from protocol.schema import field, message, struct
+from protocol.wire import int16, int32, string, uuid
+
+
+@struct
+class DeleteTopicState:
+    """A topic, by name or, with a null name, by id."""
+
+    name: string | None = field("6+", default=None)
+    topic_id: uuid = field("6+")
+
+
+@message(key=20, versions="1-6", flexible="4+")
+class DeleteTopicsRequest:
+    """Topics to delete: up to version 5 by name in topic_names, then in topics."""
+
+    topics: list[DeleteTopicState] = field("6+")
+    topic_names: list[string] = field("0-5")
+    timeout_ms: int32
+
+
+@struct
+class DeletableTopicResult:
+    """Whether one topic is gone."""
+
+    name: string | None = field(nullable="6+")
+    topic_id: uuid = field("6+")
+    error_code: int16 = field()
+    error_message: string | None = field("5+", default=None)
+
+
+@message(key=20, versions="1-6", flexible="4+")
+class DeleteTopicsResponse:
+    """What became of each topic."""
+
+    throttle_time_ms: int32 = field("1+")
+    responses: list[DeletableTopicResult]

@@ -1,0 +1,19 @@
+"""The value of a transaction marker, the control record that ends a transaction (KIP-98).
+
+Markers come alone in a control batch:
+
+    key    | version i16 = 0 | type i16: 0 abort, 1 commit |
+    value  | version i16 = 0 | EndTxnMarker |
+"""
+
+from __future__ import annotations
+
+from protocol.schema import message
+from protocol.wire import int32
+
+
+@message(versions="0", flexible="none")
+class EndTxnMarker:
+    """Which term of the transaction coordinator wrote the marker."""
+
+    coordinator_epoch: int32

@@ -1,0 +1,106 @@
+"""The primitive types of Kafka's protocol, and the helpers that generated codecs call.
+
+Each name below is an annotation: `partition: int32` is an `int` to the type checker and a
+four-byte big-endian integer on the wire. Classic versions write lengths as int16 (string)
+or int32 (bytes, arrays) with -1 for null; flexible versions (KIP-482) write an unsigned
+varint of length + 1, with 0 for null:
+
+    classic string   | length i16 | UTF-8 |        compact string   | uvarint n+1 | UTF-8 |
+    classic array    | count i32  | items |        compact array    | uvarint n+1 | items |
+    uvarint          seven bits a byte, least significant group first, top bit = "more"
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from protocol.errors import ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """A wire type: its name in Kafka's specs, its struct format (if of fixed size), its zero."""
+
+    name: str
+    format: str | None
+    zero: object
+
+
+ZERO_UUID = bytes(16)
+
+int8: TypeAlias = Annotated[int, Primitive("int8", "b", 0)]
+int16: TypeAlias = Annotated[int, Primitive("int16", "h", 0)]
+int32: TypeAlias = Annotated[int, Primitive("int32", "i", 0)]
+int64: TypeAlias = Annotated[int, Primitive("int64", "q", 0)]
+uint16: TypeAlias = Annotated[int, Primitive("uint16", "H", 0)]
+uint32: TypeAlias = Annotated[int, Primitive("uint32", "I", 0)]
+float64: TypeAlias = Annotated[float, Primitive("float64", "d", 0.0)]
+boolean: TypeAlias = Annotated[bool, Primitive("bool", "?", False)]
+uuid: TypeAlias = Annotated[bytes, Primitive("uuid", "16s", ZERO_UUID)]
+string: TypeAlias = Annotated[str, Primitive("string", None, "")]
+octets: TypeAlias = Annotated[bytes, Primitive("bytes", None, b"")]
+# Record batches stay opaque: decoding yields a slice of the frame, encoding takes any buffer.
+records: TypeAlias = Annotated[bytes | bytearray | memoryview, Primitive("records", None, b"")]
+
+_UVARINT_MAX_BYTES = 5
+_SMALL_UVARINTS = tuple(bytes([n]) for n in range(128))
+
+
+def read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
+    """Read an unsigned 32-bit varint; return its value and the position after it.
+
+    Raises ProtocolError when it runs longer than five bytes, IndexError at the buffer's end.
+    """
+    value = 0
+    for shift in range(0, 7 * _UVARINT_MAX_BYTES, 7):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ProtocolError("a varint is longer than five bytes")
+
+
+def uvarint(value: int) -> bytes:
+    """Encode an unsigned varint."""
+    if value < 128:
+        return _SMALL_UVARINTS[value]
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def take(buffer: memoryview, position: int, size: int) -> memoryview:
+    """Return the next `size` bytes, or raise ProtocolError when they are not there."""
+    if size < 0:
+        raise ProtocolError(f"negative length {size}")
+    if position + size > len(buffer):
+        raise ProtocolError(f"a field of {size} bytes runs past the end of the message")
+    return buffer[position : position + size]
+
+
+def check_count(buffer: memoryview, position: int, count: int, item_size_min: int) -> None:
+    """Refuse an array whose items cannot fit in what is left of the buffer."""
+    if count < 0:
+        raise ProtocolError("null where the version allows no null array")
+    if count * item_size_min > len(buffer) - position:
+        raise ProtocolError(f"an array of {count} items runs past the end of the message")
+
+
+def skip_tagged(buffer: memoryview, position: int, count: int) -> int:
+    """Skip the `count` tagged fields that follow; return the position after them."""
+    for _ in range(count):
+        _, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        take(buffer, position, size)
+        position += size
+    return position
+
+
+def null_error(field: str) -> ProtocolError:
+    """Make the error for a null in a field that may not be null."""
+    return ProtocolError(f"null where the version allows none: {field}")

@@ -1,0 +1,69 @@
+"""Checkpoint files: one offset a partition, in Kafka's text format.
+
+    0                          version
+    2                          count of the lines that follow
+    latest-product-price 0 6   topic, partition, offset
+    orders 3 1042
+
+Kafka keeps one of each kind per log directory (OffsetCheckpointFile): cleaner, recovery point,
+log start offset and replication. A file is replaced whole and atomically.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from storage.errors import CorruptFile
+from storage.files import FileSystem
+
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+
+_VERSION = "0"
+
+TopicPartition = tuple[str, int]
+
+
+def write_offsets(fs: FileSystem, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace a checkpoint file."""
+    lines = [_VERSION, str(len(offsets))]
+    lines += [f"{topic} {number} {offset}" for (topic, number), offset in offsets.items()]
+    fs.write_atomically(path, ("\n".join(lines) + "\n").encode())
+
+
+def read_offsets(fs: FileSystem, path: Path) -> dict[TopicPartition, int]:
+    """Read a checkpoint file; an absent one is empty.
+
+    Raises CorruptFile for one that is not whole.
+    """
+    if not fs.exists(path):
+        return {}
+    lines = read_lines(fs, path, _VERSION)
+    offsets: dict[TopicPartition, int] = {}
+    for number, line in enumerate(lines, start=3):
+        try:
+            topic, partition, offset = line.split()
+            offsets[topic, int(partition)] = int(offset)
+        except ValueError:
+            raise CorruptFile(path, number, "expected 'topic partition offset'") from None
+    return offsets
+
+
+def read_lines(fs: FileSystem, path: Path, version: str) -> list[str]:
+    """Read the entries of a text checkpoint: version, count, then as many lines.
+
+    Raises CorruptFile, whose position is the line's number.
+    """
+    try:
+        lines = fs.read_bytes(path).decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise CorruptFile(path, error.start, "not text") from error
+    if len(lines) < 2 or lines[0] != version:
+        raise CorruptFile(path, 1, f"expected version {version} and a count")
+    entries = [line for line in lines[2:] if line]
+    if lines[1] != str(len(entries)):
+        raise CorruptFile(path, 2, f"expected {lines[1]} entries, found {len(entries)}")
+    return entries

@@ -1,0 +1,223 @@
+"""A log directory: the partitions below one entry of `log.dirs`, and the files beside them.
+
+    data/
+      .lock                              held while the broker runs
+      .kafka_cleanshutdown               there after a clean stop only
+      meta.properties                    cluster, node and directory ids
+      cleaner-offset-checkpoint  recovery-point-offset-checkpoint
+      log-start-offset-checkpoint  replication-offset-checkpoint
+      orders-0/                          a partition: topic, dash, number
+      orders-1.2f0c…-delete/             one on its way out
+"""
+
+from __future__ import annotations
+
+import base64
+import heapq
+import json
+import logging
+import random
+import re
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from config.topic import TopicConfig
+from storage import checkpoints
+from storage.checkpoints import TopicPartition
+from storage.errors import CorruptFile, UnknownDirectory
+from storage.files import FileSystem
+from storage.log import Log
+from storage.recovery import Checkpointed, LogIdentity, load_log
+
+logger = logging.getLogger(__name__)
+
+CLEAN_MARKER = ".kafka_cleanshutdown"
+LOCK = ".lock"
+META = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+
+_PARTITION_NAME = re.compile(r"^(?P<topic>.+)-(?P<partition>\d+)$")
+_DELETE_SUFFIX = "-delete"
+
+
+class LogDirectory:
+    """The logs of one directory. The event loop owns it; remove_due() may run in a thread."""
+
+    def __init__(
+        self, fs: FileSystem, path: Path, *, cluster_id: str, node_id: int, seed: int = 0
+    ) -> None:
+        self._fs, self.path = fs, path
+        self.logs: dict[TopicPartition, Log] = {}
+        fs.make_directory(path)
+        self._lock = fs.lock(path / LOCK)
+        _check_meta(fs, path / META, cluster_id, node_id)
+        self.was_clean = fs.exists(path / CLEAN_MARKER) or not self.partitions()
+        fs.remove(path / CLEAN_MARKER)
+        fs.sync_directory(path)
+        self.cleaner_offsets = self._read(checkpoints.CLEANER_OFFSETS)
+        self._recovery_points = self._read(checkpoints.RECOVERY_POINTS)
+        self._start_offsets = self._read(checkpoints.LOG_START_OFFSETS)
+        self._removals: list[tuple[int, str]] = []
+        self._random = random.Random(seed)
+        for name in fs.list(path):
+            if name.endswith(_DELETE_SUFFIX):
+                fs.remove_tree(path / name)
+
+    def partitions(self) -> dict[TopicPartition, bytes | None]:
+        """Return the partitions that have a directory here, with the topic id noted in it."""
+        found: dict[TopicPartition, bytes | None] = {}
+        for name in self._fs.list(self.path):
+            match = _PARTITION_NAME.match(name)
+            if match and self._fs.is_directory(self.path / name):
+                key = match["topic"], int(match["partition"])
+                found[key] = _read_topic_id(self._fs, self.path / name / PARTITION_METADATA)
+        return found
+
+    def create_log(
+        self, topic: str, partition: int, topic_id: bytes, config: TopicConfig, *, now_ms: int
+    ) -> Log:
+        """Load a partition's log, creating its directory when it is not there."""
+        key = topic, partition
+        directory = self.path / f"{topic}-{partition}"
+        is_new = not self._fs.exists(directory)
+        checkpointed = Checkpointed(
+            recovery_point=self._recovery_points.get(key, 0),
+            log_start_offset=self._start_offsets.get(key, 0),
+            was_clean=is_new or (self.was_clean and key in self._recovery_points),
+        )
+        log = load_log(
+            self._fs,
+            directory,
+            LogIdentity(topic, partition, topic_id),
+            config,
+            checkpointed,
+            now_ms=now_ms,
+            random_source=self._random,
+        )
+        if not self._fs.exists(directory / PARTITION_METADATA):
+            text = f"version: 0\ntopic_id: {_encode_id(topic_id)}\n"
+            self._fs.write_atomically(directory / PARTITION_METADATA, text.encode())
+        if is_new:
+            self._fs.sync_directory(self.path)
+        log.on_files_deleted = self.schedule_removal
+        self.logs[key] = log
+        return log
+
+    def delete_log(self, log: Log, now_ms: int) -> None:
+        """Take a partition away: its directory is renamed now and removed later."""
+        key = log.topic, log.partition
+        log.is_deleted = True
+        unique = uuid.uuid4().hex
+        target = self.path / f"{log.directory.name}.{unique}{_DELETE_SUFFIX}"
+        self._fs.rename(log.directory, target)
+        self._fs.sync_directory(self.path)
+        del self.logs[key]
+        for offsets in (self.cleaner_offsets, self._recovery_points, self._start_offsets):
+            offsets.pop(key, None)
+        self.write_cleaner_offsets()
+        self.write_checkpoints()
+        self.schedule_removal([target], now_ms + log.config.file_delete_delay_ms)
+
+    def schedule_removal(self, paths: Sequence[Path], at_ms: int) -> None:
+        """Have files or directories removed at a time."""
+        for path in paths:
+            heapq.heappush(self._removals, (at_ms, str(path)))
+
+    def take_due_removals(self, now_ms: int) -> list[Path]:
+        """Take the paths whose time has come off the schedule."""
+        due = []
+        while self._removals and self._removals[0][0] <= now_ms:
+            due.append(Path(heapq.heappop(self._removals)[1]))
+        return due
+
+    def remove(self, paths: Sequence[Path]) -> None:
+        """Remove files and directories; may run in a thread, for large files take a while."""
+        for path in paths:
+            if self._fs.is_directory(path):
+                self._fs.remove_tree(path)
+            else:
+                self._fs.remove(path)
+
+    def write_checkpoints(self) -> None:
+        """Write the recovery points, log start offsets and high watermarks of all logs."""
+        logs = self.logs.items()
+        self._recovery_points = {key: log.recovery_point for key, log in logs}
+        self._start_offsets = {
+            key: log.log_start_offset
+            for key, log in logs
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        self._write(checkpoints.RECOVERY_POINTS, self._recovery_points)
+        self._write(checkpoints.LOG_START_OFFSETS, self._start_offsets)
+        self._write(checkpoints.HIGH_WATERMARKS, {key: log.high_watermark for key, log in logs})
+
+    def write_cleaner_offsets(self) -> None:
+        """Write the cleaner's checkpoint."""
+        self._write(checkpoints.CLEANER_OFFSETS, self.cleaner_offsets)
+
+    def close(self) -> None:
+        """Make all logs durable, write the checkpoints and the mark of a clean stop."""
+        for log in self.logs.values():
+            log.close()
+        self.write_checkpoints()
+        self.write_cleaner_offsets()
+        marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
+        self._fs.write_atomically(self.path / CLEAN_MARKER, marker.encode())
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(self._fs, self.path / name)
+        except CorruptFile as error:
+            # Each checkpoint only spares work: without it logs are re-read and re-cleaned.
+            logger.warning("left out a checkpoint: %s", error)
+            return {}
+
+    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        checkpoints.write_offsets(self._fs, self.path / name, offsets)
+
+
+def _check_meta(fs: FileSystem, path: Path, cluster_id: str, node_id: int) -> None:
+    """Refuse a directory of another cluster or node; write meta.properties into a new one."""
+    if not fs.exists(path):
+        directory_id = _encode_id(uuid.uuid4().bytes)
+        text = (
+            f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={directory_id}\n"
+        )
+        fs.write_atomically(path, text.encode())
+        return
+    lines = fs.read_bytes(path).decode(errors="replace").splitlines()
+    found = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
+    for key, expected in (("cluster.id", cluster_id), ("node.id", str(node_id))):
+        if found.get(key) != expected:
+            raise UnknownDirectory(
+                f"{path} has {key}={found.get(key)}, this broker has {expected}: "
+                "choose another log.dirs, or the node.id and cluster id that it belongs to"
+            )
+
+
+def read_cluster_id(fs: FileSystem, path: Path) -> str | None:
+    """Return the cluster id that a log directory belongs to, None for a new directory."""
+    if not fs.exists(path / META):
+        return None
+    for line in fs.read_bytes(path / META).decode(errors="replace").splitlines():
+        if line.startswith("cluster.id="):
+            return line.removeprefix("cluster.id=").strip()
+    return None
+
+
+def _read_topic_id(fs: FileSystem, path: Path) -> bytes | None:
+    if not fs.exists(path):
+        return None
+    for line in fs.read_bytes(path).decode(errors="replace").splitlines():
+        if line.startswith("topic_id:"):
+            try:
+                text = line.removeprefix("topic_id:").strip()
+                return base64.urlsafe_b64decode(text + "==")
+            except ValueError:
+                return None
+    return None
+
+
+def _encode_id(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")

@@ -1,0 +1,78 @@
+"""What can go wrong in a log; the broker maps each kind to one of Kafka's error codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class StorageError(Exception):
+    """A log could not do what it was asked; the message says what to change."""
+
+
+class OffsetOutOfRange(StorageError):
+    """The offset lies outside [log start offset, log end offset]."""
+
+
+class CorruptBatch(StorageError):
+    """The bytes are no batch: truncated, of a wrong size, or with a wrong CRC."""
+
+
+class UnsupportedFormat(StorageError):
+    """The batch's magic is not one that the log takes."""
+
+
+class BatchTooLarge(StorageError):
+    """The batch is larger than the topic's max.message.bytes."""
+
+
+class InvalidRecord(StorageError):
+    """Records break a rule of the topic; `record_errors` has (index in the batch, message)."""
+
+    def __init__(self, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message)
+        self.record_errors = tuple(record_errors)
+
+
+class InvalidTimestamp(InvalidRecord):
+    """A record's timestamp is outside what the topic allows."""
+
+
+class OutOfOrderSequence(StorageError):
+    """An idempotent producer's sequence does not follow its last one."""
+
+
+class InvalidProducerEpoch(StorageError):
+    """A producer of an older epoch is still writing."""
+
+
+class InvalidTransactionState(StorageError):
+    """A transactional batch without a transaction that this broker coordinates."""
+
+
+class StaleSegments(StorageError):
+    """Segments to replace are no longer current: the log was truncated, trimmed or deleted."""
+
+
+class CorruptFile(StorageError):
+    """A file of the log is damaged; names the file, the position and the cause."""
+
+    def __init__(self, path: Path, position: int, cause: str) -> None:
+        super().__init__(f"{path} is damaged at position {position}: {cause}")
+        self.path, self.position, self.cause = path, position, cause
+
+
+class DiskFailure(StorageError):
+    """The operating system refused a file operation."""
+
+    def __init__(self, path: Path, cause: OSError) -> None:
+        super().__init__(f"{path}: {cause.strerror or cause}")
+        self.path, self.cause = path, cause
+
+
+class DirectoryInUse(StorageError):
+    """Another process holds the log directory."""
+
+
+class UnknownDirectory(StorageError):
+    """The directory's meta.properties belongs to another cluster or node."""

@@ -1,0 +1,390 @@
+"""A log: the segments of one partition, appended to, read, rolled, trimmed and cleaned.
+
+The event loop owns it: only the loop appends, rolls, trims and swaps. `segments` is a tuple
+that is replaced and never mutated, so that a thread can take it and read on without a lock.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from config.topic import TopicConfig
+from protocol.batches import BatchHeader, decode_records, patch_base_offset_and_epoch
+from storage import segment as seg
+from storage.epochs import LeaderEpochs
+from storage.errors import OffsetOutOfRange, StaleSegments
+from storage.files import Buffer, FileSystem
+from storage.producers import ProducerStates
+from storage.segment import Segment, Slice
+from storage.validation import check_batch
+
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch went."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    is_duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampedOffset:
+    """A record found by its timestamp."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unflushed:
+    """The part of a log that is not known to be on the disk; a thread may carry it there."""
+
+    fs: FileSystem
+    segments: tuple[Segment, ...]
+    directory: Path | None
+    end_offset: int
+
+    def sync(self) -> None:
+        """Make it durable: sealed segments with their indexes, the active one's batches, and
+        the directory's entries when files were created. Raises DiskFailure."""
+        for segment in self.segments[:-1]:
+            segment.flush()
+        self.segments[-1].log.sync()
+        if self.directory is not None:
+            self.fs.sync_directory(self.directory)
+
+
+class Log:
+    """One partition's log. Made by storage.recovery.load_log, whose caller owns it."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: TopicConfig,
+        segments: Sequence[Segment],
+        *,
+        log_start_offset: int,
+        recovery_point: int,
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        random_source: random.Random,
+    ) -> None:
+        self._fs = fs
+        self.directory = directory
+        self.topic, self.partition, self.topic_id = topic, partition, topic_id
+        self.name = f"{topic}-{partition}"
+        self.config = config
+        self.segments: tuple[Segment, ...] = tuple(segments)
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = self.segments[-1].next_offset
+        self.recovery_point = recovery_point
+        self.producers = producers
+        self._epochs = epochs
+        self._random = random_source
+        self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
+        self._directory_dirty = True
+        self.is_deleted = False
+        # Called after an append with its size (to wake readers), and after a roll (to flush
+        # what was sealed).
+        self.on_append: Callable[[Log, int], None] | None = None
+        self.on_roll: Callable[[Log], None] | None = None
+        # Called with the paths of files that may go once file.delete.delay.ms has passed.
+        self.on_files_deleted: Callable[[Sequence[Path], int], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Log({self.name} [{self.log_start_offset}, {self.log_end_offset}))"
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is appended to."""
+        return self.segments[-1]
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what consumers may read; on one node that is the log's end."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what read_committed consumers may read."""
+        return self.log_end_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that appends are written with."""
+        return max(self._epochs.latest, 0)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all segments' batches."""
+        return self._size_before_active + self.active.size_bytes
+
+    # --- writing --------------------------------------------------------------------------
+
+    def append(self, records: Buffer, *, now_ms: int, from_client: bool = True) -> Appended:
+        """Append one record batch, whose base offset and leader epoch are overwritten.
+
+        Raises the StorageError that says why the batch is refused; then nothing of it is in
+        the log. A repeated batch of an idempotent producer is answered with its first offsets.
+        """
+        checked = check_batch(records, self.config, now_ms, self.name, from_client=from_client)
+        batch = checked.header
+        if batch.producer_id >= 0 and not batch.is_control:
+            repeated = self.producers.check(batch)
+            if repeated is not None:
+                return Appended(repeated.first_offset, repeated.last_offset, -1, True)
+        size = len(checked.data)
+        base_offset = self.log_end_offset
+        last_offset = base_offset + batch.last_offset_delta
+        active = self.active
+        if self._should_roll(active, size, last_offset, batch.max_timestamp, now_ms):
+            self.roll(now_ms)
+            active = self.active
+        patch_base_offset_and_epoch(checked.data, 0, base_offset, self.leader_epoch)
+        interval_bytes = self.config.index_interval_bytes
+        active.append((checked.data,), size, last_offset, batch.max_timestamp, interval_bytes)
+        self.log_end_offset = last_offset + 1
+        if batch.producer_id >= 0:
+            self.producers.update(batch, last_offset)
+        if self.on_append is not None:
+            self.on_append(self, size)
+        return Appended(base_offset, last_offset, checked.log_append_time_ms)
+
+    def roll(self, now_ms: int) -> None:
+        """Seal the active segment and begin a new one at the log's end."""
+        old = self.active
+        if old.size_bytes == 0:
+            return
+        old.seal()
+        self.producers.write_snapshot(self.log_end_offset)
+        new = self._new_segment(self.log_end_offset, now_ms)
+        self._size_before_active += old.size_bytes
+        self.segments = (*self.segments, new)
+        self._directory_dirty = True
+        if self.on_roll is not None:
+            self.on_roll(self)
+
+    def _should_roll(
+        self, active: Segment, size: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> bool:
+        # LogSegment.shouldRoll; an empty segment rolls for nothing but its offsets' range.
+        if last_offset - active.base_offset > _RELATIVE_OFFSET_MAX:
+            return True
+        if active.size_bytes == 0:
+            return False
+        config = self.config
+        if active.size_bytes + size > config.segment_bytes:
+            return True
+        if active.offset_index.entries.size_bytes + 8 > config.segment_index_bytes:
+            return True
+        return self.roll_due_ms(active, max_timestamp, now_ms) <= 0
+
+    def roll_due_ms(self, active: Segment, max_timestamp: int, now_ms: int) -> int:
+        """Return in how many ms a batch of that timestamp would roll the active segment."""
+        config = self.config
+        age_max_ms = config.segment_ms
+        if config.compact:
+            age_max_ms = min(age_max_ms, config.max_compaction_lag_ms)
+        first = active.first_timestamp()
+        if first is not None and first >= 0 and max_timestamp >= 0:
+            waited_ms = max_timestamp - first
+        else:
+            waited_ms = now_ms - active.created_ms
+        return age_max_ms - active.roll_jitter_ms + 1 - waited_ms
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
+        made = Segment(self._fs, self.directory, base_offset)
+        made.created_ms = now_ms
+        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        made.roll_jitter_ms = self._random.randrange(jitter_ms) if jitter_ms > 0 else 0
+        return made
+
+    # --- reading --------------------------------------------------------------------------
+
+    def read(self, offset: int, size_max: int, *, at_least_one: bool) -> Slice | None:
+        """Find the batches from the one that holds an offset on, up to size_max bytes.
+
+        None when there is nothing to read yet, or when the first batch alone is larger than
+        size_max and at_least_one is False. Raises OffsetOutOfRange.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.name}: offset {offset} is outside "
+                f"[{self.log_start_offset}, {self.log_end_offset}]"
+            )
+        if offset == self.log_end_offset:
+            return None
+        segments = self.segments
+        for at in range(self._segment_index(offset), len(segments)):
+            segment = segments[at]
+            found = segment.locate(offset)
+            if found is None:  # compaction left nothing at or after the offset here
+                continue
+            position, first_size = found
+            size = min(segment.size_bytes - position, size_max)
+            if size < first_size:
+                if not at_least_one:
+                    return None
+                size = first_size
+            return Slice(segment.log, position, size)
+        return None
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+        """Find the first record whose timestamp is at or after the one given."""
+        for segment in self.segments:
+            if segment.max_timestamp < timestamp:
+                continue
+            for found in segment.locate_timestamp(timestamp, self.log_start_offset):
+                for record in decode_records(found.read()):
+                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                        epoch = self._epochs.epoch_of(record.offset)
+                        return TimestampedOffset(record.offset, record.timestamp, epoch)
+        return None
+
+    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
+        """Find the first record with the largest timestamp (ListOffsets -3, KIP-734)."""
+        largest = max((s.max_timestamp for s in self.segments), default=-1)
+        return self.offset_for_timestamp(largest) if largest >= 0 else None
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return (epoch, end offset) of the largest epoch not above the one asked for."""
+        return self._epochs.end_offset(epoch, self.log_end_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        """Return the leader epoch that wrote an offset."""
+        return self._epochs.epoch_of(offset)
+
+    def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Read every batch from an offset on, waiting for the disk: for replay."""
+        for segment in self.segments[self._segment_index(start_offset) :]:
+            found = segment.locate(start_offset)
+            if found is not None:
+                for _, header, data in segment.batches(found[0]):
+                    yield header, data
+
+    def _segment_index(self, offset: int) -> int:
+        """Return the index of the last segment that begins at or before an offset."""
+        segments = self.segments
+        low, high = 0, len(segments)
+        while low < high:
+            middle = (low + high) // 2
+            if segments[middle].base_offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, 0)
+
+    # --- durability -----------------------------------------------------------------------
+
+    def unflushed(self) -> Unflushed:
+        """Return what has to reach the disk for everything before the log's end to be durable."""
+        first = self._segment_index(self.recovery_point)
+        directory = self.directory if self._directory_dirty else None
+        self._directory_dirty = False
+        return Unflushed(self._fs, self.segments[first:], directory, self.log_end_offset)
+
+    def flushed(self, end_offset: int) -> None:
+        """Note that every batch before an offset is on the disk."""
+        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
+
+    def flush_failed(self) -> None:
+        """Note that unflushed() could not be made durable: all of it has to be tried again."""
+        self._directory_dirty = True
+
+    # --- trimming and replacing -----------------------------------------------------------
+
+    def advance_start_offset(self, offset: int) -> None:
+        """Make what lies before an offset unreadable (DeleteRecords); whole segments go later.
+
+        Raises OffsetOutOfRange beyond the high watermark.
+        """
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(
+                f"{self.name}: cannot delete records up to {offset}, "
+                f"the log ends at {self.high_watermark}"
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._epochs.truncate_start(offset)
+
+    def delete_segments(self, count: int, now_ms: int) -> int:
+        """Delete the first `count` segments; return the bytes that this gives back.
+
+        When that is all of them a new active segment begins at the log's end first.
+        """
+        if count >= len(self.segments):
+            self.roll(now_ms)
+            count = min(count, len(self.segments) - 1)
+        gone, kept = self.segments[:count], self.segments[count:]
+        if not gone:
+            return 0
+        self.segments = kept
+        size = sum(segment.size_bytes for segment in gone)
+        self._size_before_active -= size
+        self.log_start_offset = max(self.log_start_offset, kept[0].base_offset)
+        self._epochs.truncate_start(self.log_start_offset)
+        self._retire(gone, now_ms)
+        return size
+
+    def replace_segments(
+        self, old: Sequence[Segment], new: Sequence[Segment], now_ms: int
+    ) -> None:
+        """Put cleaned segments in the place of the ones that they were made from.
+
+        `new` carry the suffix .cleaned and are flushed. Crash-safe in Kafka's order
+        (LocalLog.replaceSegments): once the first of them is .swap, recovery finishes the
+        exchange; before that it undoes it. Raises StaleSegments when any of `old` is no
+        longer part of the log.
+        """
+        current = self.segments
+        first = next((at for at, s in enumerate(current) if s is old[0]), -1)
+        end = first + len(old)
+        if self.is_deleted or first < 0 or list(current[first:end]) != list(old):
+            raise StaleSegments(f"{self.name}: segments changed while they were cleaned")
+        assert end < len(current), "the active segment is never replaced"
+        for segment in sorted(new, key=lambda s: s.base_offset, reverse=True):
+            segment.rename(seg.SWAP)
+        self._fs.sync_directory(self.directory)
+        self.segments = (*current[:first], *new, *current[end:])
+        self._retire(old, now_ms)
+        for segment in new:
+            segment.rename("")
+        self._fs.sync_directory(self.directory)
+        self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
+
+    def _retire(self, gone: Sequence[Segment], now_ms: int) -> None:
+        """Rename segments to .deleted, to be removed when file.delete.delay.ms has passed."""
+        paths = []
+        kept = {segment.base_offset for segment in self.segments}
+        for segment in gone:
+            if segment.base_offset not in kept:
+                self.producers.remove_snapshot(segment.base_offset)
+            segment.rename(seg.DELETED)
+            paths += [segment.path(kind) for kind in seg.SUFFIXES]
+        if self.on_files_deleted is not None:
+            self.on_files_deleted(paths, now_ms + self.config.file_delete_delay_ms)
+        else:
+            for path in paths:
+                self._fs.remove(path)
+
+    def close(self) -> None:
+        """Make everything durable, with a snapshot of the producers; the log is done then."""
+        self.active.seal()
+        for segment in self.segments[self._segment_index(self.recovery_point) :]:
+            segment.flush()
+        self.producers.write_snapshot(self.log_end_offset)
+        self._fs.sync_directory(self.directory)
+        self.recovery_point = self.log_end_offset
+

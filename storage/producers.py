@@ -1,0 +1,234 @@
+"""What a log knows of its idempotent producers: epochs, sequences, last batches.
+
+Duplicates are recognised among each producer's last five batches (Kafka's limit, since a client
+has at most five requests in flight). The state is rebuilt from the log, and snapshots spare
+reading all of it:
+
+    00000000000000000042.snapshot     the state before offset 42
+
+    | version i16 = 1 | crc32c u32 of what follows | count i32 | entries |
+    an entry: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32,
+    timestamp i64, coordinator epoch i32, first offset of the open transaction i64 (-1: none)
+
+Behaviour follows Kafka's ProducerStateManager and ProducerAppendInfo.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crc32c import crc32c
+
+from protocol.batches import BatchHeader
+from storage.errors import CorruptFile, InvalidProducerEpoch, OutOfOrderSequence
+from storage.files import FileSystem
+from storage.segment import SNAPSHOT, file_name
+
+BATCHES_REMEMBERED = 5
+NO_SEQUENCE = -1
+NO_PRODUCER = -1
+
+_SNAPSHOT_HEAD = struct.Struct(">hIi")
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_SNAPSHOT_VERSION = 1
+_CRC_START = 6
+_SEQUENCE_MODULUS = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedBatch:
+    """A batch by which a duplicate is recognised."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """The sequence of the batch's first record."""
+        return (self.last_sequence - self.offset_delta) % _SEQUENCE_MODULUS
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the batch's first record."""
+        return self.last_offset - self.offset_delta
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """One producer; owned by its log's ProducerStates."""
+
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    transaction_first_offset: int = -1
+    batches: list[RememberedBatch] = field(default_factory=list)
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record, -1 when there is none."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int:
+        """The offset of the last record, -1 when there is none."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+
+class ProducerStates:
+    """The producers of one log; owned by its Log."""
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._fs, self._directory = fs, directory
+        self._producers: dict[int, ProducerState] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __iter__(self) -> Iterator[ProducerState]:
+        return iter(self._producers.values())
+
+    def get(self, producer_id: int) -> ProducerState | None:
+        """Return what is known of a producer."""
+        return self._producers.get(producer_id)
+
+    def check(self, batch: BatchHeader) -> RememberedBatch | None:
+        """Check that a client's batch may be appended; return the batch that it repeats, if any.
+
+        Raises InvalidProducerEpoch or OutOfOrderSequence.
+        """
+        known = self._producers.get(batch.producer_id)
+        if known is None:
+            return None
+        if batch.producer_epoch < known.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {batch.producer_id} wrote with epoch {batch.producer_epoch}, "
+                f"its current epoch is {known.epoch}: another instance took over"
+            )
+        if batch.producer_epoch > known.epoch:
+            if batch.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {batch.producer_id} began epoch {batch.producer_epoch} "
+                    f"with sequence {batch.base_sequence}, expected 0"
+                )
+            return None
+        last_sequence = batch.last_sequence
+        for remembered in known.batches:
+            if (
+                remembered.first_sequence == batch.base_sequence
+                and remembered.last_sequence == last_sequence
+            ):
+                return remembered
+        if known.batches and batch.base_sequence != (known.last_sequence + 1) % _SEQUENCE_MODULUS:
+            raise OutOfOrderSequence(
+                f"producer {batch.producer_id} wrote sequence {batch.base_sequence}, "
+                f"expected {(known.last_sequence + 1) % _SEQUENCE_MODULUS}"
+            )
+        return None
+
+    def update(self, batch: BatchHeader, last_offset: int) -> None:
+        """Note a batch that was appended, or that was read back from the log."""
+        if batch.is_control:
+            return
+        known = self._producers.get(batch.producer_id)
+        if known is None:
+            known = ProducerState(batch.producer_id, batch.producer_epoch)
+            self._producers[batch.producer_id] = known
+        elif batch.producer_epoch != known.epoch:
+            known.epoch = batch.producer_epoch
+            known.batches.clear()
+        delta = batch.last_offset_delta
+        known.batches.append(
+            RememberedBatch(batch.last_sequence, last_offset, delta, batch.max_timestamp)
+        )
+        if len(known.batches) > BATCHES_REMEMBERED:
+            del known.batches[0]
+        known.last_timestamp = batch.max_timestamp
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget the producers that have been silent for too long; return how many."""
+        expired = [
+            state.producer_id
+            for state in self._producers.values()
+            if state.transaction_first_offset < 0
+            and now_ms - state.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        return len(expired)
+
+    def clear(self) -> None:
+        """Forget all producers."""
+        self._producers.clear()
+
+    def write_snapshot(self, offset: int) -> None:
+        """Write the state before an offset to its snapshot file.
+
+        Not made durable: a damaged snapshot is recognised by its CRC, and the log read instead.
+        """
+        entries = bytearray()
+        for state in self._producers.values():
+            last = state.batches[-1] if state.batches else RememberedBatch(-1, -1, 0, -1)
+            entries += _SNAPSHOT_ENTRY.pack(
+                state.producer_id,
+                state.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                state.last_timestamp,
+                state.coordinator_epoch,
+                state.transaction_first_offset,
+            )
+        head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._producers))
+        data = bytearray(head + entries)
+        data[2:_CRC_START] = crc32c(data[_CRC_START:]).to_bytes(4, "big")
+        self._fs.write_bytes(self.snapshot_path(offset), bytes(data))
+
+    def read_snapshot(self, offset: int) -> None:
+        """Replace the state by that of a snapshot file.
+
+        Raises CorruptFile for one whose CRC, version or size is wrong.
+        """
+        path = self.snapshot_path(offset)
+        data = self._fs.read_bytes(path)
+        if len(data) < _SNAPSHOT_HEAD.size:
+            raise CorruptFile(path, 0, "shorter than its head")
+        version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+        if version != _SNAPSHOT_VERSION:
+            raise CorruptFile(path, 0, f"version {version}, expected {_SNAPSHOT_VERSION}")
+        if crc != crc32c(data[_CRC_START:]):
+            raise CorruptFile(path, 2, "the CRC does not match")
+        if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
+            raise CorruptFile(path, _CRC_START, f"{count} entries do not fill the file")
+        self._producers.clear()
+        for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
+            producer_id, epoch, sequence, last_offset, delta, timestamp, coordinator, txn = entry
+            batches = (
+                [RememberedBatch(sequence, last_offset, delta, timestamp)]
+                if sequence >= 0
+                else []
+            )
+            self._producers[producer_id] = ProducerState(
+                producer_id, epoch, coordinator, timestamp, txn, batches
+            )
+
+    def snapshot_offsets(self) -> list[int]:
+        """Return the offsets that have a snapshot, growing."""
+        return [
+            int(name.removesuffix(SNAPSHOT))
+            for name in self._fs.list(self._directory)
+            if name.endswith(SNAPSHOT) and name.removesuffix(SNAPSHOT).isdigit()
+        ]
+
+    def remove_snapshot(self, offset: int) -> None:
+        """Remove a snapshot file."""
+        self._fs.remove(self.snapshot_path(offset))
+
+    def snapshot_path(self, offset: int) -> Path:
+        """Return the path of the snapshot before an offset."""
+        return self._directory / (file_name(offset) + SNAPSHOT)

@@ -1,0 +1,178 @@
+"""What a batch must be to get into a log, as Kafka's LogValidator decides it.
+
+A batch is refused whole. What is accepted is the batch as it came, but for base offset and
+leader epoch (outside the CRC), and, where the topic asks for it, the log append time or another
+codec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from config.topic import TopicConfig
+from protocol import batches
+from protocol.batches import HEADER_SIZE, BatchHeader, CrcMismatch, UnsupportedMagic
+from protocol.compression import Codec, compress
+from protocol.errors import ProtocolError
+from protocol.records_plain import RecordStatus, Validation, validate_records_plain
+from storage.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTimestamp,
+    UnsupportedFormat,
+)
+from storage.files import Buffer
+
+_PRODUCER_CHOOSES = "producer"
+_CODECS = {codec.label: codec for codec in Codec} | {"uncompressed": Codec.NONE}
+
+# The plain twin serves until the kernels are loaded: the broker listens before numba is there.
+_validate: Callable[[Buffer, int, int, int, bool], Validation] = validate_records_plain
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBatch:
+    """A batch that may be appended: its header and its bytes, which may be patched."""
+
+    header: BatchHeader
+    data: memoryview
+    log_append_time_ms: int  # -1 when the producer's timestamps stay
+
+
+def use_kernels() -> None:
+    """Check records by the compiled kernel from now on."""
+    global _validate
+    from protocol.records import validate_records
+
+    _validate = validate_records
+
+
+def check_batch(
+    records: Buffer, config: TopicConfig, now_ms: int, name: str, *, from_client: bool
+) -> CheckedBatch:
+    """Check one batch for a topic; `name` is the partition's, for messages.
+
+    Raises CorruptBatch, UnsupportedFormat, BatchTooLarge, InvalidRecord or InvalidTimestamp.
+    """
+    header = _check_envelope(records, config, name)
+    if from_client and header.is_control:
+        raise InvalidRecord(f"{name}: clients must not write control batches")
+    data = memoryview(records)
+    if data.readonly:
+        data = memoryview(bytearray(data))
+    section = _section(data, header, config, name)
+    needs_keys = config.compact and not header.is_control
+    found = _validate(section, 0, len(section), header.count, needs_keys)
+    if found.status != RecordStatus.VALID:
+        raise _refusal(found, name)
+    max_timestamp = header.base_timestamp + found.timestamp_delta_max
+    if header.is_control:
+        return CheckedBatch(header, data, -1)
+    stamped_ms = -1
+    if config.message_timestamp_type == "LogAppendTime":
+        stamped_ms = now_ms
+    elif header.is_log_append_time:
+        raise InvalidTimestamp(f"{name}: producers must not set the log append time")
+    else:
+        oldest = header.base_timestamp + found.timestamp_delta_min
+        _check_timestamps(oldest, max_timestamp, config, now_ms, name)
+    if config.compression_type != _PRODUCER_CHOOSES:
+        data = _recompress(header, data, section, config)
+    if stamped_ms >= 0:
+        batches.patch_log_append_time(data, 0, stamped_ms)
+    elif header.max_timestamp != max_timestamp:
+        # The time index is built on the header's largest timestamp, so it has to be true.
+        batches.patch_max_timestamp(data, 0, max_timestamp)
+    elif len(data) == header.size_bytes:
+        return CheckedBatch(header, data, stamped_ms)
+    return CheckedBatch(batches.read_header(data), data, stamped_ms)
+
+
+def _check_envelope(records: Buffer, config: TopicConfig, name: str) -> BatchHeader:
+    size = len(records)
+    try:
+        header = batches.read_header(records)
+        if header.size_bytes != size:
+            raise InvalidRecord(
+                f"{name}: a produce request carries exactly one batch for each partition, "
+                f"but a batch of {header.size_bytes} bytes came in {size} bytes"
+            )
+        if size > config.max_message_bytes:
+            raise BatchTooLarge(
+                f"{name}: the batch of {size} bytes exceeds max.message.bytes="
+                f"{config.max_message_bytes}"
+            )
+        batches.check_crc(records, 0, size)
+    except UnsupportedMagic as error:
+        raise UnsupportedFormat(f"{name}: {error}") from error
+    except CrcMismatch as error:
+        raise CorruptBatch(f"{name}: {error}") from error
+    except ProtocolError as error:
+        raise CorruptBatch(f"{name}: {error}") from error
+    if header.count == 0 or header.last_offset_delta != header.count - 1:
+        raise InvalidRecord(
+            f"{name}: the batch counts {header.count} records but its last offset delta "
+            f"is {header.last_offset_delta}"
+        )
+    is_idempotent = header.producer_id >= 0 and not header.is_control
+    if is_idempotent and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise InvalidRecord(
+            f"{name}: producer {header.producer_id} wrote without an epoch or a sequence"
+        )
+    return header
+
+
+def _section(data: memoryview, header: BatchHeader, config: TopicConfig, name: str) -> Buffer:
+    """Return the records of a batch, decompressed."""
+    if header.attributes & batches.CODEC_MASK == Codec.NONE:
+        return data[HEADER_SIZE:]
+    try:
+        return batches.record_section(data, 0, header, config.max_decompressed_message_bytes)
+    except ProtocolError as error:
+        raise CorruptBatch(f"{name}: the records do not decompress: {error}") from error
+
+
+def _refusal(found: Validation, name: str) -> InvalidRecord:
+    if found.status == RecordStatus.NULL_KEY:
+        message = (
+            f"Compacted topic cannot accept message without key in topic partition {name}."
+        )
+        errors = [(index, message) for index in found.null_key_indexes]
+        return InvalidRecord("One or more records have been rejected", errors)
+    cause = found.status.name.lower().replace("_", " ")
+    message = f"{name}: record {found.index} of the batch is malformed ({cause})"
+    return InvalidRecord(message, [(found.index, message)])
+
+
+def _check_timestamps(
+    oldest: int, newest: int, config: TopicConfig, now_ms: int, name: str
+) -> None:
+    before, after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+    if newest - now_ms > after:
+        raise InvalidTimestamp(
+            f"{name}: timestamp {newest} is more than message.timestamp.after.max.ms={after} "
+            f"ahead of the broker's clock ({now_ms})"
+        )
+    if oldest >= 0 and now_ms - oldest > before:
+        raise InvalidTimestamp(
+            f"{name}: timestamp {oldest} is more than message.timestamp.before.max.ms={before} "
+            f"behind the broker's clock ({now_ms})"
+        )
+
+
+def _recompress(
+    header: BatchHeader, data: memoryview, section: Buffer, config: TopicConfig
+) -> memoryview:
+    """Bring a batch to the topic's codec, where it has another."""
+    codec = _CODECS[config.compression_type]
+    if header.codec == codec:
+        return data
+    level = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }.get(codec)
+    packed = bytes(section) if codec == Codec.NONE else compress(codec, section, level)
+    return memoryview(batches.replace_section(header, packed, codec))

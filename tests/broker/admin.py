@@ -1,0 +1,157 @@
+"""The part of a broker that the admin APIs act upon, put together from real parts.
+
+    async with admin(tmp_path) as broker:
+        response = await broker.call(create_topics.handle, CreateTopicsRequest(...), version=7)
+
+A call takes the request and the response through the codec at its version, so that a response
+which a client could not read fails the test. Leaving the block stops the broker cleanly;
+entering another with the same path is a restart.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from broker.changes import Changes
+from broker.configs import Configs
+from broker.context import RequestContext
+from broker.ids import random_id
+from broker.metadata import DATABASE_NAME, MetadataStore, SqliteMetadata
+from broker.partitions import Partitions
+from broker.producer_ids import ProducerIds
+from broker.server import Listener
+from broker.topics import Topics
+from config.broker import BrokerConfig
+from config.option import Layer, Source
+from protocol.batches import Record, encode_batch
+from protocol.compiler import decode, encode
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+)
+from storage.directory import LogDirectory
+from storage.files import FileSystem, RealFileSystem
+from storage.log import Log
+
+NOW_MS = 1_700_000_000_000
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+NODE_ID = 1
+
+Wrap = Callable[[SqliteMetadata], MetadataStore]
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """What a handler finds behind its context, and a way to call it."""
+
+    cluster_id: str
+    configs: Configs
+    topics: Topics
+    producer_ids: ProducerIds
+    partitions: Partitions
+    directories: Sequence[LogDirectory]
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force."""
+        return self.configs.broker
+
+    async def call(
+        self, handle: Callable[[RequestContext, Any], Any], request: Any, version: int
+    ) -> Any:
+        """Send a request as a client of a version would, and read the response as it would."""
+        context = RequestContext(
+            broker=cast("Any", self),
+            listener=Listener("PLAINTEXT", "127.0.0.1", 9092, "broker.example", 19092),
+            client_host="/127.0.0.1",
+            api_version=version,
+            correlation_id=1,
+            client_id="a-client",
+        )
+        received = decode(type(request), version, encode(request, version))
+        response = handle(context, received)
+        if inspect.isawaitable(response):
+            response = await response
+        return decode(type(response), version, encode(response, version))
+
+
+@asynccontextmanager
+async def admin(
+    path: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    fs: FileSystem | None = None,
+    directories: int = 1,
+    wrap: Wrap = lambda store: store,
+) -> AsyncIterator[Admin]:
+    """Start on a directory with settings of server.properties; stop at the end."""
+    fs = fs or RealFileSystem()
+    homes = [path / f"data-{number}" for number in range(directories)]
+    for home in homes:
+        fs.make_directory(home)
+    sqlite = SqliteMetadata(homes[0] / DATABASE_NAME, lambda: CLUSTER_ID)
+    metadata = await sqlite.load()
+    store = wrap(sqlite)
+    opened = [
+        LogDirectory(fs, home, cluster_id=metadata.cluster_id, node_id=NODE_ID) for home in homes
+    ]
+    changes = Changes()
+    static = Layer(Source.STATIC_BROKER, settings or {})
+    configs = Configs(static, metadata.configs, store, changes)
+    partitions = Partitions(opened, lambda: NOW_MS)
+    source = random.Random()
+    topics = Topics(
+        store,
+        configs,
+        changes,
+        partitions,
+        now_ms=lambda: NOW_MS,
+        new_id=lambda: random_id(source),
+    )
+    try:
+        await topics.load(metadata)
+        yield Admin(
+            metadata.cluster_id, configs, topics, ProducerIds(store), partitions, opened
+        )
+    finally:
+        await changes.close()
+        for directory in opened:
+            directory.close()
+        await sqlite.close()
+
+
+def creatable(
+    name: str,
+    partitions: int = 1,
+    replicas: int = 1,
+    *,
+    assignments: Mapping[int, Sequence[int]] | None = None,
+    configs: Mapping[str, str | None] | None = None,
+) -> CreatableTopic:
+    """Ask for a topic as CreateTopics does."""
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=number, broker_ids=list(brokers))
+            for number, brokers in (assignments or {}).items()
+        ],
+        configs=[
+            CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()
+        ],
+    )
+
+
+def append(log: Log, *keys: str) -> None:
+    """Append records, each as a batch of its own."""
+    for key in keys:
+        batch = encode_batch([Record(0, NOW_MS, key.encode(), b"value")])
+        log.append(bytearray(batch), now_ms=NOW_MS)

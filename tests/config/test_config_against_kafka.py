@@ -1,0 +1,351 @@
+"""Options, values, errors and descriptions agree with Apache Kafka's own classes.
+
+Where they differ on purpose, the difference stands in a list here, which may only shrink.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import dropwhile
+from typing import Any
+
+import pytest
+
+from config.effective import (
+    BROKER_OPTION,
+    TOPIC_OPTION,
+    check_dynamic,
+    resolve_broker,
+    resolve_topic,
+)
+from config.errors import ConfigError
+from config.layers import from_properties
+from config.option import Layer, Option, Source
+from config.values import Kind, render
+from tests.config.conftest import Ask
+
+pytestmark = pytest.mark.kafka
+
+KAFKA_4_4 = {
+    "errors.deadletterqueue.auto.create.topics.enable",
+    "errors.deadletterqueue.group.enable",
+    "errors.deadletterqueue.topic.name.prefix",
+    "group.consumer.assignor.offload.enable",
+    "group.share.assignor.offload.enable",
+    "group.share.dlq.manager.class.name",
+    "group.streams.acceptable.recovery.lag",
+    "group.streams.assignor.offload.enable",
+    "group.streams.assignors",
+    "group.streams.max.warmup.replicas",
+    "group.streams.min.task.offset.interval.ms",
+    "group.streams.num.warmup.replicas",
+    "group.streams.rack.aware.assignment.tags",
+    "group.streams.task.offset.interval.ms",
+    "group.streams.topology.description.plugin.class",
+    "log.remote.copy.lag.bytes",
+    "log.remote.copy.lag.ms",
+    "max.decompressed.message.bytes",
+    "remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
+    "sasl.oauthbearer.allow.unverified.audience",
+    "sasl.oauthbearer.allow.unverified.issuer",
+}
+OURS = {
+    "internal.segment.bytes",  # Kafka has it for topics only
+    "log.flush.acks.all",
+    "metrics.listener",
+    "odradek.cluster.id",
+}
+# Kafka requires these three, for its controller.
+REQUIRED = {"node.id", "process.roles", "controller.listener.names"}
+# One broker on its own machine cannot have three replicas, and should not answer everybody.
+OTHER_DEFAULTS = {
+    "broker.id",
+    "listeners",
+    "log.dir",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.replication.factor",
+    # Java classes, of which there are none.
+    "group.share.persister.class.name",
+    "principal.builder.class",
+    "remote.log.metadata.manager.class.name",
+    "sasl.oauthbearer.jwt.retriever.class",
+    "sasl.oauthbearer.jwt.validator.class",
+    "metric.reporters",
+}
+OTHER_BOUNDS = {
+    "controller.listener.names",  # may be empty, since there need be no controller
+    "internal.segment.bytes",  # Kafka lets it be 0
+    "max.connections.per.ip.overrides",  # Kafka looks at it later
+}
+# Sockets stay open as they were opened.
+NOT_DYNAMIC = {"listeners", "listener.security.protocol.map"}
+
+# What Kafka needs besides, to be a broker at all.
+BASE = {
+    "process.roles": "broker",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "2@localhost:9093",
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+}
+
+
+# What is asked of Kafka: all at once, since Java is slow to start.
+
+DESCRIBED: list[tuple[dict[str, str], dict[str, str]]] = [
+    ({}, {}),
+    ({"log.retention.ms": " 70 ", "log.retention.hours": "2"}, {"retention.ms": " 80 "}),
+    ({"log.retention.minutes": "5", "log.retention.hours": "2"}, {}),
+    ({"log.retention.hours": "-1", "log.roll.hours": "3"}, {"segment.ms": "7"}),
+    ({"log.roll.ms": "5", "log.roll.jitter.ms": "2"}, {"cleanup.policy": "delete , compact"}),
+    ({"log.cleanup.policy": "compact", "log.cleaner.min.cleanable.ratio": "1e-4"}, {}),
+    ({"compression.type": "zstd"}, {"compression.type": "gzip", "preallocate": "TRUE"}),
+    ({"log.flush.scheduler.interval.ms": "9"}, {"flush.messages": "+1"}),
+    ({"ssl.key.password": "secret", "log.dirs": " a , b "}, {}),
+    ({"log.cleaner.io.max.bytes.per.second": "1000000", "log.segment.bytes": "1048576"}, {}),
+]
+
+TOPICS = [
+    {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"},
+    {"foo": "5"},
+    {"segment.ms": "0"},
+    {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"},
+    {"cleanup.policy": "compact,compact"},
+    {"leader.replication.throttled.replicas": "1:2,x"},
+    {"leader.replication.throttled.replicas": "*"},
+]
+
+BROKERS = [
+    {"broker.id": "2"},
+    {"log.retention.ms": "0"},
+    {"log.retention.minutes": "0"},
+    {"log.retention.ms": "-5"},
+    {"log.cleaner.threads": "200"},
+    {"queued.max.request.bytes": "5"},
+    {"max.connections.per.ip": "0"},
+    {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:5, ::1:6"},
+    {"offsets.topic.compression.codec": "9"},
+    {"advertised.listeners": "PLAINTEXT://h:1,CONTROLLER://h:2"},
+    {"advertised.listeners": "PLAINTEXT://:1"},
+    {"listeners": "plaintext://[::1]:1"},
+    {"listener.security.protocol.map": "PLAINTEXT:FOO,CONTROLLER:PLAINTEXT"},
+    {"num.partitions": "0"},
+    {"log.dirs": ""},
+    {"foo": "bar"},
+]
+
+REFUSED = [
+    {"listeners": "FOO://h:1"},
+    {"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"},
+    {"listeners": "h:1"},
+    {"listeners": "PLAINTEXT://h"},
+    {"listeners": "PLAINTEXT://h h:1"},
+    {"listeners": "PLAINTEXT://0.0.0.0:1"},
+    {"advertised.listeners": "PLAINTEXT://0.0.0.0:1"},
+    {"advertised.listeners": "PLAINTEXT://h:1,FOO://h:2"},
+    {"listener.security.protocol.map": "PLAINTEXT"},
+    {"max.connections.per.ip.overrides": "a b:5"},
+    {"max.connections.per.ip.overrides": "a:b"},
+]
+
+DYNAMIC: list[tuple[dict[str, str], bool]] = [
+    ({"num.partitions": "3", "log.retention.ms": "7"}, True),
+    ({"log.retention.ms": "7", "foo": "7"}, False),
+    ({"log.retention.hours": "7"}, False),
+    ({"log.retention.ms": "x"}, False),
+    ({"sasl.kerberos.service.name": "x"}, False),
+    ({"log.cleaner.threads": "-1"}, True),
+]
+
+
+def _values(chance: random.Random) -> dict[Kind, list[str]]:
+    """Make texts for each type: good ones, bad ones, and those at the bounds."""
+    edges = [sign * edge + step for edge in (0, 2**15, 2**31, 2**63) for sign in (1, -1)
+             for step in (-2, -1, 0, 1, 2)]  # fmt: skip
+    numbers = [str(one) for one in (*edges, 4, 9, 10, 17, 18, 22, 23, -131072, 1024, 1048576)]
+    integers = [*numbers, "", " ", "+7", "7 ", "\t7", "--7", "1_000", "1.5", "0x7", "\u0663", "x"]
+    doubles = ["0", "1", "-1", ".5", "5.", "1e-4", "2E3", "0.5f", "1d", "1.0001", "x", "", "1,5"]
+    doubles += [f"{chance.randrange(-200, 200)}e{chance.randrange(-9, 9)}" for _ in range(40)]
+    words = ["", "compact", "delete", "broker", "controller", "a", "PLAINTEXT://h:1", "1:2", "*"]
+    commas = [",", " , ", "\n,", ",,"]
+    lists = ["".join(chance.choices(words + commas, k=chance.randrange(5))) for _ in range(60)]
+    strings = ["gzip", " gzip ", "GZIP", "LogAppendTime", "producer", "", "x"]
+    return {
+        Kind.SHORT: integers,
+        Kind.INT: integers,
+        Kind.LONG: integers,
+        Kind.DOUBLE: doubles,
+        Kind.BOOLEAN: ["true", "FALSE", " True ", "yes", "", "1"],
+        Kind.STRING: strings,
+        Kind.LIST: [*lists, *words, "compact, delete", "delete,compact"],
+    }
+
+
+def _properties(chance: random.Random) -> list[str]:
+    alphabet = ["a", "b", "=", ":", " ", "\t", "\f", "\n", "\r", "\r\n", "\\", "#", "!", "\\u00e9"]
+    return ["".join(chance.choices(alphabet, k=chance.randrange(16))) for _ in range(20_000)]
+
+
+VALUES = [
+    [scope, name, text]
+    for scope, options in (("topic", TOPIC_OPTION), ("broker", BROKER_OPTION))
+    for name, option in options.items()
+    if name not in KAFKA_4_4 | OURS | OTHER_BOUNDS and not option.inert
+    for text in _values(random.Random(1))[option.kind]
+]
+PROPERTIES = _properties(random.Random(2))
+
+
+@pytest.fixture(scope="module")
+def kafka(ask_kafka: Ask) -> dict[str, Any]:
+    return ask_kafka(
+        values=VALUES,
+        properties=PROPERTIES,
+        describe=[{"static": BASE | static, "topic": topic} for static, topic in DESCRIBED],
+        topics=TOPICS,
+        brokers=[BASE | values for values in BROKERS + REFUSED],
+        dynamic=[{"values": values, "perBroker": single} for values, single in DYNAMIC],
+    )
+
+
+def test_topic_options_are_kafkas(kafka: dict[str, Any]) -> None:
+    assert set(TOPIC_OPTION) - KAFKA_4_4 == set(kafka["topic"])
+    _agree(TOPIC_OPTION, kafka["topic"], bounds=True)
+
+
+def test_broker_options_are_kafkas(kafka: dict[str, Any]) -> None:
+    assert set(BROKER_OPTION) - KAFKA_4_4 - OURS == set(kafka["broker"])
+    _agree(BROKER_OPTION, kafka["broker"], bounds=False)
+    named = {name: one for name, one in BROKER_OPTION.items() if not one.inert}
+    _agree(named, kafka["broker"], bounds=True)
+
+
+def test_synonyms_stand_in_kafkas_order_and_units(kafka: dict[str, Any]) -> None:
+    ours = {
+        name: [[one.name, one.convert("1")] for one in option.broker]
+        for name, option in TOPIC_OPTION.items()
+        if option.broker and name not in KAFKA_4_4 | OURS
+    }
+    assert ours == kafka["synonyms"]
+
+
+def test_a_running_broker_may_be_told_what_kafkas_may(kafka: dict[str, Any]) -> None:
+    for name in set(BROKER_OPTION) - KAFKA_4_4 - OURS - NOT_DYNAMIC:
+        assert BROKER_OPTION[name].dynamic == kafka["updates"].get(name, ""), name
+
+
+def test_values_parse_print_and_fail_as_kafkas(kafka: dict[str, Any]) -> None:
+    for (scope, name, text), answer in zip(VALUES, kafka["values"], strict=True):
+        option = (TOPIC_OPTION if scope == "topic" else BROKER_OPTION)[name]
+        assert _read(option, text) == answer, (scope, name, text)
+
+
+def test_properties_files_mean_what_they_mean_to_java(kafka: dict[str, Any]) -> None:
+    for text, java in zip(PROPERTIES, kafka["properties"], strict=True):
+        ours: dict[str, str] | None
+        try:
+            ours = {name: value for name, (value, _) in from_properties(text).items()}
+        except ConfigError:
+            ours = None
+        for settings in (ours, java):
+            # To Java a file that ends in a lone backslash sets the option without a name.
+            (settings or {}).pop("", None)
+        assert ours == java, repr(text)
+
+
+def test_descriptions_are_kafkas(kafka: dict[str, Any]) -> None:
+    for (static, topic), told in zip(DESCRIBED, kafka["describe"], strict=True):
+        layer = Layer(Source.STATIC_BROKER, BASE | static)
+        topic_entries = _entries(resolve_topic(topic, [layer]))
+        for name, entry in told["topic"].items():
+            ours = topic_entries[name]
+            line = TOPIC_OPTION[name].broker or ()
+            if len(line) > 1:
+                ours = _as_kafka_forgets(ours, line[0].name)
+            assert ours == entry, (name, static, topic)
+        broker_entries = _entries(resolve_broker([layer]))
+        for name, entry in told["broker"].items():
+            if name not in OTHER_DEFAULTS | NOT_DYNAMIC | REQUIRED:
+                assert broker_entries[name] == entry, (name, static)
+
+
+def test_contradictions_in_a_topic_are_told_in_kafkas_words(kafka: dict[str, Any]) -> None:
+    for values, problem in zip(TOPICS, kafka["topics"], strict=True):
+        assert _problem(resolve_topic, values) == problem
+
+
+def test_contradictions_in_a_broker_are_told_in_kafkas_words(kafka: dict[str, Any]) -> None:
+    answers = kafka["brokers"][: len(BROKERS)]
+    for values, problem in zip(BROKERS, answers, strict=True):
+        layer = Layer(Source.STATIC_BROKER, BASE | values)
+        ours = _problem(resolve_broker, [layer])
+        assert ours == (problem and problem.removeprefix("requirement failed: ")), values
+
+
+def test_listeners_that_kafka_refuses_are_refused(kafka: dict[str, Any]) -> None:
+    answers = kafka["brokers"][len(BROKERS) :]
+    for values, problem in zip(REFUSED, answers, strict=True):
+        layer = Layer(Source.STATIC_BROKER, BASE | values)
+        assert problem is not None
+        assert _problem(resolve_broker, [layer]) is not None, values
+
+
+def test_dynamic_changes_are_refused_in_kafkas_words(kafka: dict[str, Any]) -> None:
+    for (values, per_broker), problem in zip(DYNAMIC, kafka["dynamic"], strict=True):
+        ours = _problem(lambda v, p=per_broker: check_dynamic(v, per_broker=p), values)
+        assert ours == problem, values
+
+
+def _agree(ours: dict[str, Option], kafka: dict[str, Any], *, bounds: bool) -> None:
+    for name in set(ours) & set(kafka):
+        option, told = ours[name], kafka[name]
+        assert option.kind.name == told["type"], name
+        assert option.internal == told["internal"], name
+        assert told["required"] == (name in REQUIRED), name
+        if name not in OTHER_DEFAULTS | REQUIRED:
+            assert option.default_text == told["default"], name
+        if bounds and name not in OTHER_BOUNDS:
+            valid = option.valid.description if option.valid else ""
+            assert valid == (told["valid"] or ""), name
+
+
+def _read(option: Option, text: str) -> dict[str, str]:
+    try:
+        return {"value": render(option.read(text))}
+    except ConfigError as error:
+        return {"error": str(error)}
+
+
+def _problem(act: Any, argument: Any) -> str | None:
+    try:
+        act(argument)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _as_kafka_forgets(entry: dict[str, Any], first: str) -> dict[str, Any]:
+    """Leave out what Kafka does: of several synonyms those set before the first one is.
+
+    So it calls a value from server.properties a default, where that says log.retention.hours.
+    """
+    own = [one for one in entry["synonyms"] if one[2] == Source.TOPIC]
+    rest = entry["synonyms"][len(own) :]
+    line = own + list(dropwhile(lambda one: one[0] != first, rest))
+    return entry | {"synonyms": line, "source": line[0][2] if line else Source.DEFAULT}
+
+
+def _entries(resolved: Any) -> dict[str, dict[str, Any]]:
+    return {
+        name: {
+            "value": entry.value,
+            "source": entry.source,
+            "sensitive": entry.sensitive,
+            "read_only": entry.read_only,
+            "type": entry.kind,
+            "synonyms": [[one.name, one.value, one.source] for one in entry.synonyms],
+        }
+        for name, entry in resolved.entries.items()
+    }

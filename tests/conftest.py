@@ -1,0 +1,62 @@
+"""Fixtures that every test may use: brokers as real processes, Kafka's jars, hypothesis profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+
+settings.register_profile(
+    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2000)
+settings.load_profile("default")
+
+StartBroker = Callable[..., OdradekProcess]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs Kafka's jars where they are not there, and say how to get them."""
+    if kafka_libs() is None:
+        skip = pytest.mark.skip(reason="Kafka's jars are not there: `make kafka` fetches them")
+        for item in items:
+            if "kafka" in item.keywords:
+                item.add_marker(skip)
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Start Odradek with settings: start_broker({"num.partitions": "3"})."""
+    started: list[OdradekProcess] = []
+
+    def start(settings: dict[str, str] | None = None) -> OdradekProcess:
+        broker = OdradekProcess(tmp_path / f"broker-{len(started)}", settings or {})
+        started.append(broker)
+        broker.start()
+        return broker
+
+    yield start
+    for broker in started:
+        broker.stop()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]:
+    """One Odradek for all tests of a module that only need their own topics."""
+    running = OdradekProcess(tmp_path_factory.mktemp("broker"))
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
+    """One Apache Kafka for all tests of a module."""
+    running = KafkaProcess(tmp_path_factory.mktemp("kafka"))
+    running.start()
+    yield running
+    running.stop()

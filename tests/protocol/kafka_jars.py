@@ -1,0 +1,58 @@
+"""Apache Kafka's jars as an oracle: its message specs, and single-file Java programs.
+
+The jars are looked for in $KAFKA_LIBS, else in .kafka/libs of the repository.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIBS = Path(os.environ.get("KAFKA_LIBS", ROOT / ".kafka" / "libs")).expanduser()
+
+Spec = dict[str, Any]
+
+
+def require_jars() -> None:
+    """Skip the test where there are no jars."""
+    if not list(LIBS.glob("kafka-clients-*.jar")):
+        pytest.skip(f"no Kafka jars in {LIBS}; KAFKA_LIBS says where they are")
+
+
+@functools.cache
+def specs() -> dict[str, Spec]:
+    """Return every message spec of the jars by its name."""
+    found: dict[str, Spec] = {}
+    for jar in sorted(LIBS.glob("kafka-*.jar")):
+        with zipfile.ZipFile(jar) as archive:
+            for path in archive.namelist():
+                if re.fullmatch(r"(common/)?message/\w+\.json", path):
+                    found[Path(path).stem] = parse_spec(archive.read(path).decode())
+    return found
+
+
+def parse_spec(text: str) -> Spec:
+    """Parse a spec: JSON with comments as in Java."""
+    string_or_comment = r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*(?s:.*?)\*/'
+    spec: Spec = json.loads(re.sub(string_or_comment, lambda found: found[1] or "", text))
+    return spec
+
+
+def run_java(program: str, *arguments: str) -> list[list[str]]:
+    """Run a Java source file beside this one; return its output's lines, split at tabs."""
+    if shutil.which("java") is None:
+        pytest.skip("no java on the PATH")
+    source = Path(__file__).with_name(program)
+    command = ["java", "-cp", f"{LIBS}/*", str(source), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return [line.split("\t") for line in done.stdout.splitlines()]

@@ -1,0 +1,175 @@
+"""Our codecs against two others, generated from Kafka's specs by other people: kio, kafka-python.
+
+What we encode they must decode to the same values, field by field; what they encode of those
+values must be our bytes again. What they lack is found out, not listed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import importlib
+import io
+import pkgutil
+import uuid
+import warnings
+from typing import Any, Protocol
+
+import kio.index
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.schema.index import schema_name_map
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+from protocol.compiler import decode, encode
+from protocol.messages import snake_case
+from protocol.schema import Field, fields_of
+from tests.protocol.strategies import MESSAGE_VERSIONS, Strategy, examples, messages
+
+
+class Codec(Protocol):
+    """Another library's way to read and write a message at a version."""
+
+    name: str
+
+    def has(self, cls: type, version: int) -> bool: ...
+    def decode(self, cls: type, version: int, encoded: bytes) -> Any: ...
+    def encode(self, value: Any, version: int) -> bytes: ...
+
+
+class Kio:
+    """kio: a class for each version, durations as timedelta, error codes as an enum."""
+
+    name = "kio"
+    _KINDS = {"Request": EntityType.request, "Response": EntityType.response}
+
+    def has(self, cls: type, version: int) -> bool:
+        name, kind = self._place(cls)
+        return kind in schema_name_map.get(name, {}).get(version, {})
+
+    def decode(self, cls: type, version: int, encoded: bytes) -> Any:
+        name, kind = self._place(cls)
+        value, end = entity_reader(kio.index.load_entity_schema(name, version, kind))(encoded, 0)
+        assert end == len(encoded)
+        return value
+
+    def encode(self, value: Any, version: int) -> bytes:
+        buffer = io.BytesIO()
+        entity_writer(type(value))(buffer, value)
+        return buffer.getvalue()
+
+    def _place(self, cls: type) -> tuple[str, Any]:
+        for suffix, kind in self._KINDS.items():
+            if cls.__name__.endswith(suffix):
+                return snake_case(cls.__name__.removesuffix(suffix)), kind
+        return snake_case(cls.__name__), EntityType.data
+
+
+class KafkaPython:
+    """kafka-python: one class for all versions, compiled from Kafka's JSON when it is used."""
+
+    name = "kafka-python"
+
+    def __init__(self) -> None:
+        self._classes: dict[str, Any] = {}
+        with warnings.catch_warnings():
+            # It reads its JSON by a function that Python 3.11 alone deprecates.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            for package in ("admin", "consumer", "metadata", "producer"):
+                home = importlib.import_module(f"kafka.protocol.{package}")
+                for module in pkgutil.iter_modules(home.__path__, home.__name__ + "."):
+                    self._classes |= vars(importlib.import_module(module.name))
+
+    def has(self, cls: type, version: int) -> bool:
+        theirs = self._classes.get(cls.__name__)
+        return theirs is not None and version <= theirs.max_version  # it ignores the minimum
+
+    def decode(self, cls: type, version: int, encoded: bytes) -> Any:
+        return self._classes[cls.__name__].decode(encoded, version=version, header=False)
+
+    def encode(self, value: Any, version: int) -> bytes:
+        encoded: bytes = value.encode(header=False)
+        return encoded
+
+
+CODECS: list[Codec] = [Kio(), KafkaPython()]
+PAIRS = [
+    pytest.param(codec, cls, version, id=f"{codec.name}-{cls.__name__}-v{version}")
+    for codec in CODECS
+    for cls, version in MESSAGE_VERSIONS
+    if codec.has(cls, version)
+]
+
+
+@pytest.mark.parametrize(("codec", "cls", "version"), PAIRS)
+def test_both_read_and_write_the_same_bytes(codec: Codec, cls: type, version: int) -> None:
+    @examples(3)
+    @given(messages(cls, version, narrowed))
+    def check(value: Any) -> None:
+        encoded = encode(value, version)
+        theirs = codec.decode(cls, version, encoded)
+        assert their_view(theirs, cls, version) == our_view(value, cls, version)
+        assert codec.encode(theirs, version) == encoded
+        assert decode(cls, version, codec.encode(theirs, version)) == value
+
+    check()
+
+
+def narrowed(name: str) -> Strategy | None:
+    """Keep to what kio can hold: it knows no error codes but those in its enum."""
+    if name.endswith("error_code"):
+        return st.sampled_from([code.value for code in KioErrorCode])
+    return None
+
+
+def our_view(value: Any, cls: type, version: int) -> dict[str, Any]:
+    """Turn a value into dicts and lists of what is on the wire."""
+    return _view(value, cls, version, lambda item, name: getattr(item, name), lambda item, _: item)
+
+
+def their_view(value: Any, cls: type, version: int) -> dict[str, Any]:
+    """Do the same to their value, led by our declaration."""
+    return _view(value, cls, version, _their_attribute, _their_primitive)
+
+
+def _view(value: Any, cls: type, version: int, attribute: Any, primitive: Any) -> dict[str, Any]:
+    def of(field: Field, item: Any) -> Any:
+        if isinstance(item, (list, tuple)):
+            return [of(field, inner) for inner in item]
+        if field.struct is None or item is None:
+            return primitive(item, field)
+        return _view(item, field.struct, version, attribute, primitive)
+
+    return {
+        field.name: of(field, attribute(value, field.name))
+        for field in fields_of(cls)
+        if version in field.spec.versions
+    }
+
+
+def _their_attribute(value: Any, name: str) -> Any:
+    """Find a field: kio drops the unit of durations, kafka-python renames two bit fields."""
+    names = [name, name.removesuffix("_ms")]
+    if name.endswith("authorized_operations"):
+        names.append("authorized_operations")
+    return getattr(value, next(found for found in names if hasattr(value, found)))
+
+
+def _their_primitive(value: Any, field: Field) -> Any:
+    """Turn their richer types back into what travels."""
+    assert field.primitive is not None or value is None
+    kind = field.primitive.name if field.primitive else ""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, datetime.timedelta):
+        return round(value / datetime.timedelta(milliseconds=1))
+    if kind == "uuid":
+        return value.bytes if isinstance(value, uuid.UUID) else bytes(16)
+    if isinstance(value, set):
+        return int.from_bytes(sum(1 << bit for bit in value).to_bytes(4), signed=True)
+    if value is None and kind == "int32":
+        return -(2**31)
+    return bytes(value) if isinstance(value, memoryview) else value

@@ -1,0 +1,77 @@
+"""The shape of the code: which package imports which, and how large a piece may get."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULE_LINES_MAX = 600
+MODULE_LINES_SMELL = 400
+FUNCTION_LINES_MAX = 70
+LINE_COLUMNS_MAX = 99
+
+# What each package may import of ours.
+MAY_IMPORT = {
+    "protocol": {"protocol"},
+    "config": {"config"},
+    "storage": {"storage", "protocol", "config"},
+    "cleaner": {"cleaner", "storage", "protocol", "config"},
+    "broker": {"broker", "cleaner", "storage", "protocol", "config"},
+    "cli": {"cli", "broker", "cleaner", "storage", "protocol", "config", "pipeline"},
+    "pipeline": {"pipeline", "protocol"},
+}
+SOURCES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{_name(path)}: relative import"
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_name)
+def test_imports_point_one_way(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    ours = {name.split(".")[0] for name in _imports(path)} & set(MAY_IMPORT)
+    assert ours <= MAY_IMPORT[package]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_name)
+def test_only_files_and_main_touch_the_operating_system_from_storage_down(path: Path) -> None:
+    if path.relative_to(ROOT).parts[0] in ("storage", "cleaner") and path.name != "files.py":
+        assert not {"os", "shutil", "fcntl", "mmap"} & set(_imports(path))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_name)
+def test_pieces_are_of_a_size_to_be_read(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert len(lines) <= MODULE_LINES_MAX, "split it where a reader would look for the pieces"
+    long = [number for number, line in enumerate(lines, 1) if len(line) > LINE_COLUMNS_MAX]
+    assert not long
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno < FUNCTION_LINES_MAX, node.name
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_name)
+def test_a_module_says_what_it_is(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert not tree.body or ast.get_docstring(tree)
+
+
+def test_the_rules_reach_every_package() -> None:
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert packages - {"tests", "bench"} == set(MAY_IMPORT)
+    assert len(SOURCES) > len(MAY_IMPORT)
