@@ -19,6 +19,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+# The flags of Kafka's own start script.
+_KAFKA_FLAGS = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
@@ -154,12 +165,7 @@ class KafkaProcess:
             cluster_id = kafka_tool(["kafka.tools.StorageTool", "random-uuid"]).stdout.strip()
             format_it = ["kafka.tools.StorageTool", "format", "-t", cluster_id]
             kafka_tool([*format_it, "-c", str(properties)])
-        # The flags of Kafka's own start script.
-        flags = (
-            "-Xmx1G -Xms1G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 "
-            "-XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent "
-            "-Djava.awt.headless=true -Droot.level=WARN -Dcleaner.level=INFO"
-        ).split()
+        flags = [*_KAFKA_FLAGS, "-Droot.level=WARN", "-Dcleaner.level=INFO"]
         with self.log_file.open("ab") as output:
             self.process = subprocess.Popen(
                 [*java(flags), "kafka.Kafka", str(properties)], stdout=output, stderr=output
@@ -179,7 +185,7 @@ class KafkaProcess:
 
 
 def kafka_libs() -> Path | None:
-    """Return the folder of Kafka's jars (KAFKA_LIBS, else .kafka/libs), None when it is not there."""
+    """Return the folder of Kafka's jars (KAFKA_LIBS, else .kafka/libs), None when it is absent."""
     found = Path(os.environ.get("KAFKA_LIBS", ROOT / ".kafka" / "libs"))
     return found if shutil.which("java") and list(found.glob("kafka_2.13-*.jar")) else None
 
@@ -193,7 +199,11 @@ def java(flags: Sequence[str]) -> list[str]:
 
 
 def kafka_tool(
-    arguments: Sequence[str], *, timeout_s: float = 120, text: str | None = None, check: bool = True
+    arguments: Sequence[str],
+    *,
+    timeout_s: float = 120,
+    text: str | None = None,
+    check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools by its class name to its end."""
     return subprocess.run(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,8 +78,7 @@ class Broker:
 
     def logs(self) -> Iterator[Log]:
         """Iterate over the logs of all partitions."""
-        for directory in self.directories:
-            yield from directory.logs.values()
+        return iter(LogTable(self.directories))
 
     def problems(self) -> list[str]:
         """Return what an operator has to look at; nothing when all is well."""
@@ -158,7 +157,9 @@ class Broker:
             clock=self.clock,
             loop=self.loop,
         )
-        self.configs.on_changed.append(lambda config: self.groups.reconfigure(GroupConfig.of(config)))
+        self.configs.on_changed.append(
+            lambda config: self.groups.reconfigure(GroupConfig.of(config))
+        )
         self.topics.on_deleted.append(
             lambda topic: self.groups.topic_deleted(topic.name, topic.topic_id)
         )
@@ -180,7 +181,11 @@ class Broker:
     async def _start_background(self) -> None:
         self._tasks.append(self.loop.create_task(self.groups.load()))
         self._tasks.append(self.loop.create_task(self._warm_up()))
-        self.cleaner = CleanerPool(self)
+        self.cleaner = CleanerPool(
+            LogTable(self.directories), lambda: self.config, self.loop, self.clock, self._fs
+        )
+        self.configs.on_changed.append(lambda _: self.cleaner.reconfigure())
+        self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()
         self.periodic = Periodic(self)
         self.periodic.start()
@@ -205,6 +210,22 @@ class Broker:
 
     def _new_cluster_id(self, config: BrokerConfig) -> str:
         return config.odradek_cluster_id or encode_id(random_id(self._random))
+
+
+class LogTable:
+    """All logs, as the cleaner asks for them."""
+
+    def __init__(self, directories: Sequence[LogDirectory]) -> None:
+        self._directories = directories
+
+    def __iter__(self) -> Iterator[Log]:
+        """Iterate over the logs of all partitions."""
+        for directory in self._directories:
+            yield from directory.logs.values()
+
+    def directory_of(self, log: Log) -> LogDirectory:
+        """Return the log directory that a log lives in."""
+        return next(one for one in self._directories if one.path == log.directory.parent)
 
 
 class TopicLookup:

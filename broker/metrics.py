@@ -116,4 +116,44 @@ class BrokerCollector:
         yield segments
 
     def _cleaner(self) -> Iterable[Metric]:
-        return ()
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        status = self._broker.cleaner.status()
+        for name, text, value in (
+            (
+                "kafka_log_cleaner_dead_thread_count",
+                "Cleaner threads that should run and do not: look in the log for the cause.",
+                status.threads_wanted - status.threads_alive,
+            ),
+            (
+                "kafka_log_cleaner_manager_max_dirty_percent",
+                "Dirty share of the filthiest compacted log.",
+                100 * status.last_choice.max_dirty_ratio,
+            ),
+            (
+                "kafka_log_cleaner_max_compaction_delay_secs",
+                "By how much the most overdue log has missed max.compaction.lag.ms.",
+                status.last_choice.max_overdue_ms / 1000,
+            ),
+            (
+                "kafka_log_cleaner_manager_uncleanable_partitions_count",
+                "Partitions whose last cleaning failed; /health names them and the cause.",
+                len(status.quarantined),
+            ),
+        ):
+            gauge = GaugeMetricFamily(name, text)
+            gauge.add_metric([], value)
+            yield gauge
+        died = CounterMetricFamily(
+            "odradek_cleaner_threads_died", "Cleaner threads that ended by an error, replaced."
+        )
+        died.add_metric([], status.threads_died)
+        yield died
+        reclaimed = GaugeMetricFamily(
+            "odradek_cleaner_last_reclaimed_bytes",
+            "Bytes that a partition's last cleaning gave back.",
+            labels=["topic", "partition"],
+        )
+        for result in status.last_results:
+            reclaimed.add_metric([result.topic, str(result.partition)], result.reclaimed_bytes)
+        yield reclaimed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self.connections: set[Connection] = set()
         self.listeners: list[Listener] = []
+        self._emptied: asyncio.Event | None = None
 
     async def listen(self, listener: Listener) -> Listener:
         """Accept connections on an address; return it with the port that the system chose.
@@ -43,7 +45,7 @@ class Server:
         bound = listener
 
         def accept() -> Connection:
-            connection = Connection(self._dispatcher, bound, self.connections.discard)
+            connection = Connection(self._dispatcher, bound, self._forget)
             self.connections.add(connection)
             if len(self.connections) > self._connections_max:
                 loop.call_soon(
@@ -73,8 +75,14 @@ class Server:
             server.close()
         for connection in list(self.connections):
             connection.close()
-        deadline = asyncio.get_running_loop().time() + drain_s
-        while self.connections and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.01)
+        if self.connections:
+            self._emptied = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), drain_s)
         for connection in list(self.connections):
             connection.abort()
+
+    def _forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if self._emptied is not None and not self.connections:
+            self._emptied.set()

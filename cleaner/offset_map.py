@@ -17,9 +17,12 @@ given difference between their hashes has a chance of at most (w + 1) / P to com
 choice of the point, and ((w + 1) / P)^2 for both hashes. This is a theorem about every pair of
 keys, not a hope about typical ones (Carter and Wegman, 1979). Of the 122 bits a slot stores 96;
 the other 26 say where the key's search begins, which separates keys as well, for a search ends
-at the next free slot. With some ten slots in question, the chance that any two of the keys of a
-run are taken for each other is below 10 T^2 / 2^122, where T is the sum of w + 1 over the keys:
-2 * 10^-17 for 10^9 keys of 16 bytes, and below 10^-12 up to some terabytes of different keys.
+at the next free slot. With searches of 100 slots (13 are usual) the chance that any two of N
+keys are taken for each other is below
+
+    200 N max(N / 16, 2^26) (w + 1)^2 / 2^122
+
+which is 4 * 10^-17 for 10^9 keys of 16 bytes, and below 10^-12 for as many keys of 4 KB.
 
 The point is secret because an attacker who knew it could solve for keys that collide. Speed:
 two multiplications per word and hash, and the two hashes overlap.
@@ -117,8 +120,8 @@ class OffsetMap:
             self._size,
             self._size_max,
             self.start_offset,
-            np.uint64(self._key.point_a),
-            np.uint64(self._key.point_b),
+            self._key.point_a,
+            self._key.point_b,
         )
         return Added(status, row)
 
@@ -136,8 +139,8 @@ class OffsetMap:
             self.start_offset,
             self.latest_offset,
             now_ms,
-            np.uint64(self._key.point_a),
-            np.uint64(self._key.point_b),
+            self._key.point_a,
+            self._key.point_b,
             positions,
             fates,
         )
@@ -146,9 +149,7 @@ class OffsetMap:
         """Return the latest offset of a key, None when the map has not seen it."""
         word_0, word_1, home = hash_key_plain(key, self._key)
         slot = home * (len(self._table) // 2) >> 32
-        relative = kernels.find_relative(
-            self._table, np.uint64(word_0), np.uint64(word_1), np.uint64(slot)
-        )
+        relative = kernels.find_relative(self._table, word_0, word_1, slot)
         return self.start_offset + relative - 1 if relative else None
 
 

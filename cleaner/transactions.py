@@ -15,15 +15,13 @@ import heapq
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from protocol.control import ControlType
+from storage.errors import CorruptFile
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
-
-
-class CorruptTransactionIndex(ValueError):
-    """Bytes that are no transaction index."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,14 +42,17 @@ def pack_aborted(transactions: Iterable[AbortedTransaction]) -> bytes:
     )
 
 
-def parse_aborted(data: bytes) -> list[AbortedTransaction]:
-    """Parse a transaction index; raises CorruptTransactionIndex."""
-    if len(data) % _ENTRY.size:
-        raise CorruptTransactionIndex(f"{len(data)} bytes are no whole entries")
-    found = []
-    for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data):
+def parse_aborted(data: bytes, path: Path) -> list[AbortedTransaction]:
+    """Parse a transaction index, but for an entry that is being written at its end.
+
+    Raises CorruptFile, with the index's path.
+    """
+    found: list[AbortedTransaction] = []
+    whole = len(data) - len(data) % _ENTRY.size
+    for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data[:whole]):
         if version != _VERSION:
-            raise CorruptTransactionIndex(f"version {version}, expected {_VERSION}")
+            position = len(found) * _ENTRY.size
+            raise CorruptFile(path, position, f"version {version}, expected {_VERSION}")
         found.append(AbortedTransaction(first, last, producer_id, stable))
     return found
 

@@ -158,7 +158,7 @@ class BrokerConfig:
         default=INT32_MAX,
         valid=at_least(0),
         dynamic="cluster-wide",
-        doc="How many connections may be open; one more closes the idlest.",
+        doc="How many connections may be open; further ones wait to be accepted.",
     )
     max_connections_per_ip: int32 = option(
         "max.connections.per.ip",
@@ -191,7 +191,8 @@ class BrokerConfig:
         "fetch.max.bytes",
         default=55 * 1024 * 1024,
         valid=at_least(1024),
-        doc="The most that one fetch is answered with, whatever it asked for.",
+        doc="The most that one fetch is answered with, whatever it asked for; one batch "
+        "is sent even if it is larger.",
     )
     num_io_threads: int32 = option(
         "num.io.threads",

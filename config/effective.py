@@ -62,8 +62,12 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
     resolved = resolve(
         BrokerConfig, [*layers, _DEFAULTS], also=_WITHOUT_ATTRIBUTE, families=_FAMILIES
     )
-    topic = resolve_topic({}, layers).config
-    raise_any(message + _written(layers, names) for message, names in _conflicts(resolved, topic))
+    raise_any(
+        [
+            *(text + _written(layers, names) for text, names in _conflicts(resolved)),
+            *_topic_problems(layers),
+        ]
+    )
     entries = {**resolved.entries, **_unknown_entries(layers)}
     return Resolved(resolved.config, entries, tuple(_warnings(layers)))
 
@@ -128,9 +132,19 @@ def _with_both_ids(layer: Layer) -> Layer:
     return Layer(layer.source, values, origins)
 
 
-def _conflicts(
-    resolved: Resolved[BrokerConfig], topic: TopicConfig
-) -> Iterator[tuple[str, Sequence[str]]]:
+def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:
+    """Yield what is wrong with what topics would fall back to."""
+    try:
+        topic = resolve_topic({}, layers).config
+    except ConfigError as error:
+        yield from error.problems
+        return
+    if topic.retention_ms == 0:
+        text = "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"
+        yield text + _written(layers, _FAMILIES["log.retention.ms"])
+
+
+def _conflicts(resolved: Resolved[BrokerConfig]) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield what contradicts, with the names that it is about."""
     config = resolved.config
     if config.node_id != config.broker_id:
@@ -140,11 +154,6 @@ def _conflicts(
         )
     if "broker" not in config.process_roles:
         yield "process.roles must contain broker: add it, or remove it", ("process.roles",)
-    if topic.retention_ms == 0:
-        yield (
-            "log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
-            _FAMILIES["log.retention.ms"],
-        )
     threads = max(1, config.log_cleaner_threads)
     if config.log_cleaner_dedupe_buffer_size // threads <= _MAP_BYTES_MIN:
         yield (

@@ -48,10 +48,13 @@ DOUBLE_MAX = 1.7976931348623157e308
 _BITS = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
 # Java's trim() takes every character up to the space; str.strip() would take more than those.
 _TRIMMED = "".join(map(chr, range(33)))
+_SPACES = " \t\n\r\f\v"
+# Texts come from clients too: neither pattern may take more than one pass over one.
+_DOUBLE = re.compile(
+    r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)[fd]?", re.ASCII | re.IGNORECASE
+)
 _INTEGER = re.compile(r"[+-]?\d+")
-_DOUBLE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)[fd]?", re.ASCII | re.IGNORECASE)
 _INFINITY = re.compile(r"[+-]?Infinity")
-_COMMA = re.compile(r"\s*,\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def parse(kind: Kind, name: str, text: str) -> Value:
             raise invalid(name, text, "Expected value to be either true or false")
         return trimmed.lower() == "true"
     if kind is Kind.LIST:
-        return tuple(_COMMA.split(trimmed)) if trimmed else ()
+        return tuple(word.strip(_SPACES) for word in trimmed.split(",")) if trimmed else ()
     return trimmed
 
 

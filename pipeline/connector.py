@@ -91,9 +91,7 @@ def spark_version(jar_names: Iterable[str]) -> str | None:
     return None
 
 
-def connector_settings(
-    jar_names: frozenset[str], version: str, folder: Path
-) -> Mapping[str, str]:
+def connector_settings(jar_names: frozenset[str], version: str, folder: Path) -> Mapping[str, str]:
     """Return the Spark settings that put the connector on the class path.
 
     ``jar_names`` are the jars of the Spark distribution and ``version`` is its version; ``folder``

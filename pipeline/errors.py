@@ -14,6 +14,11 @@ _EXPLANATIONS = (
         "{what} does not exist at {where}: create it, or change --topic",
     ),
     (
+        r"InvalidTopicException",
+        "{what} cannot exist at {where}: a topic's name has up to 249 letters, digits, '.', '_' "
+        "and '-'; change --topic",
+    ),
+    (
         r"TopicAuthorizationException|GroupAuthorizationException",
         "{where} does not let this user read {what}: allow Describe and Read on it, "
         "or log in as another user through --option kafka.sasl.jaas.config=…",
@@ -52,7 +57,7 @@ _EXPLANATIONS = (
         "the disk under --table or --checkpoint is full: make room and run the same command again",
     ),
     (
-        r"Permission denied|AccessControlException|Mkdirs failed",
+        r"Permission denied|AccessControlException|(?i:mkdirs?) (?:of \S+ )?failed",
         "--table and --checkpoint must be folders that this user may write: {first}",
     ),
 )
@@ -92,6 +97,7 @@ def _first_line(report: str) -> str:
     for line in report.splitlines():
         text = re.sub(r"^An error occurred while calling \S+", "", line).strip(" .:")
         text = re.sub(r"\s*SQLSTATE: \w+", "", text)
+        text = re.sub(r"^\[STREAM_FAILED\] .* terminated with exception: ", "", text)
         text = re.sub(r"^(?:: )?(?:[a-z]\w*\.)+(\w+(?:Exception|Error))", r"\1", text)
         if text:
             return text[:300]

@@ -17,27 +17,26 @@ each record counted once.
 """
 
 import signal
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
 import click
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.errors import PipelineError, explain
-from pipeline.options import (
-    make_session_options,
-    make_source,
-    run_command,
-    session_options,
-    source_options,
+from pipeline.options import run_command, session_options, source_options, told_in_one_line
+from pipeline.session import SessionOptions, open_session
+from pipeline.source import (
+    RECORD_COLUMNS,
+    TopicSource,
+    read_stream,
+    require_broker,
+    stream_options,
 )
-from pipeline.session import open_session
-from pipeline.source import RECORD_COLUMNS, TopicSource, read_stream, require_broker
 from pipeline.table import (
     Snapshot,
     checkpoint_progress,
@@ -134,38 +133,42 @@ def start(
     return writer.start()
 
 
+def wait(query: StreamingQuery) -> None:
+    """Wait until a query ends; an interrupt or SIGTERM stops it, which is no failure."""
+    asked = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.set()
+
+    # Raising from the handler would break off an exchange with Java half-way.
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        while not query.awaitTermination(1):
+            if asked.is_set():
+                query.stop()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 @click.command("latest")
 @source_options
+@click.option(
+    "--max-offsets-per-trigger", type=int, help="Read at most this many offsets a batch."
+)
 @click.option("--table", required=True, metavar="FOLDER", help="Folder of the table.")
 @click.option(
     "--checkpoint",
     metavar="FOLDER",
     help="Folder of the job's progress; belongs to the table.  [default: TABLE/_checkpoint]",
 )
-@click.option(
-    "--available-now", is_flag=True, help="Read what the topic holds now, then end."
-)
+@click.option("--available-now", is_flag=True, help="Read what the topic holds now, then end.")
 @click.option(
     "--interval-seconds",
     type=click.IntRange(min=0),
     default=10,
     show_default=True,
     help="Start a batch this often; 0 starts the next at once.",
-)
-@click.option(
-    "--starting-offsets",
-    default="earliest",
-    show_default=True,
-    help="earliest, latest or JSON; counts only until there is a checkpoint.",
-)
-@click.option(
-    "--max-offsets-per-trigger", type=int, help="Read at most this many offsets a batch."
-)
-@click.option(
-    "--fail-on-data-loss/--no-fail-on-data-loss",
-    default=True,
-    show_default=True,
-    help="Stop when records were deleted before the job had read them.",
 )
 @click.option(
     "--keep-snapshots",
@@ -176,27 +179,46 @@ def start(
 )
 @session_options
 def latest_command(
-    bootstrap_servers: str,
-    topic: str | None,
-    subscribe_pattern: str | None,
-    options: tuple[str, ...],
+    *,
+    source: TopicSource,
+    session: SessionOptions,
     table: str,
     checkpoint: str | None,
     available_now: bool,
     interval_seconds: int,
-    starting_offsets: str,
-    max_offsets_per_trigger: int | None,
-    fail_on_data_loss: bool,
     keep_snapshots: int,
-    master: str,
-    conf: tuple[str, ...],
-    cache: str,
-    debug: bool,
 ) -> None:
-    """Keep the latest value of every key of a topic as a table."""
-    source = make_source(
-        bootstrap_servers, topic, subscribe_pattern, options,
-        starting_offsets=starting_offsets,
-        max_offsets_per_trigger=max_offsets_per_trigger,
-        fail_on_data_loss=fail_on_data_loss,
+    """Keep the latest value of every key of a topic as a table of Parquet files."""
+    job = LatestJob(
+        source=source,
+        table=table.rstrip("/"),
+        checkpoint=(checkpoint or f"{table.rstrip('/')}/_checkpoint"),
+        available_now=available_now,
+        interval_seconds=interval_seconds,
+        keep_snapshots=keep_snapshots,
     )
+    with told_in_one_line(source, debug=session.debug):
+        stream_options(source)  # before Java starts, which takes some seconds
+        require_broker(source.bootstrap_servers)
+        with open_session(session) as spark:
+            wait(start(spark, job, _tell))
+            newest = newest_snapshot(spark, job.table)
+            click.echo(
+                f"{job.table}: {read_table(spark, job.table).count()} keys after batch "
+                f"{newest.batch_id}"
+                if newest
+                else f"{job.table}: no table yet, {source.what} holds no records"
+            )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command on its arguments and return its exit code."""
+    return run_command(latest_command, argv)
+
+
+def _tell(batch_id: int, keys: int) -> None:
+    click.echo(f"committed batch={batch_id} keys={keys}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

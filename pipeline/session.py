@@ -2,21 +2,21 @@
 
 `open_session` picks the connector that goes with the installed PySpark, gives Ivy settings and a
 cache of its own (see `pipeline.connector`), and keeps the Java side's chatter out of the terminal
-unless it is asked for. ``python -m pipeline.session`` fetches the jars ahead of time, for an
-image that must later start without a network.
+unless it is asked for.
 """
 
 import collections
 import re
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import environ
 from pathlib import Path
 
 import pyspark
+from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -29,6 +29,9 @@ from pipeline.java import require_java
 
 # As many of the Java side's last lines as are kept to explain a failed start.
 _KEPT_LINES = 500
+
+# Typed here because PySpark leaves its own unannotated.
+_launch: Callable[[SparkConf, dict[str, socket.socket]], JavaGateway] = launch_gateway
 
 _DEFAULTS = {
     "spark.driver.memory": "1g",
@@ -111,7 +114,7 @@ def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> 
         if unreachable:
             return (
                 f"the jars of {packages} could not be fetched from Maven Central: connect to the "
-                "network once (python -m pipeline.session fetches them), or name your mirror with "
+                "network once (python -m pipeline.fetch gets them), or name your mirror with "
                 "--conf spark.jars.ivySettings=FILE"
             )
         missing = re.search(r"(?:unresolved dependency|download failed): ([^\],]+)", report)
@@ -122,7 +125,7 @@ def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> 
         )
     if "Could not reserve enough space" in report or "Invalid maximum heap size" in report:
         memory = settings["spark.driver.memory"]
-        return f"Java cannot have {memory} of memory: lower --conf spark.driver.memory"
+        return f"Java cannot have {memory} of memory: give less by --conf spark.driver.memory=1g"
     if "getSubject is" in report or "UnsupportedClassVersionError" in report:
         return f"this Spark does not run on Java {java_major}: install Java 17 or 21"
     said = [line.strip() for line in report.splitlines() if "Exception" in line or "Error" in line]
@@ -131,7 +134,7 @@ def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> 
 
 
 def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:
-    """Start Java with its standard error in the log, or on the terminal if there is none."""
+    """Start Java with what it prints in the log, or on the terminal if there is none."""
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     if log is None:
         SparkContext(conf=conf)
@@ -140,13 +143,13 @@ def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:
     gateway = SparkContext._gateway
     if gateway is None:
         with log.writing_end() as end:
-            gateway = launch_gateway(conf, {"stderr": end})
+            gateway = _launch(conf, {"stdout": end, "stderr": end})
     SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.getOrCreate()
 
 
 class _JavaLog:
-    """The last lines that the Java side wrote to its standard error.
+    """The last lines that the Java side printed.
 
     A socket pair rather than a file, so that a session that runs for months fills no disk; a
     thread empties it, so that Java never waits for a reader.

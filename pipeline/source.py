@@ -14,14 +14,18 @@ Offsets of a compacted topic have gaps. Spark counts offsets, not records, so a 
 ``maxOffsetsPerTrigger`` can hold fewer records than its bound, or none.
 """
 
+from __future__ import annotations
+
 import json
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 
@@ -29,8 +33,6 @@ RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "
 _API_TIMEOUT_MS = 30_000
 
 _CONNECT_TIMEOUT_SECONDS = 5.0
-
-_STREAM_STARTS = ("earliest", "latest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,7 @@ def read_batch(spark: SparkSession, source: TopicSource) -> DataFrame:
 
     Raises PipelineError for options that contradict each other.
     """
-    options = common_options(source)
-    if source.starting_offsets == "latest":
-        raise PipelineError("a batch that starts at latest is empty: use --starting-offsets earliest")
-    _check_offsets(source.starting_offsets, "--starting-offsets", ("earliest",))
-    _check_offsets(source.ending_offsets, "--ending-offsets", ("latest",))
-    options["endingOffsets"] = source.ending_offsets
+    options = batch_options(source)
     return spark.read.format("kafka").options(**options).load().select(*RECORD_COLUMNS)
 
 
@@ -84,32 +81,26 @@ def read_stream(spark: SparkSession, source: TopicSource) -> DataFrame:
 
     Raises PipelineError for options that contradict each other.
     """
-    options = common_options(source)
-    _check_offsets(source.starting_offsets, "--starting-offsets", _STREAM_STARTS)
-    if source.max_offsets_per_trigger is not None:
-        if source.max_offsets_per_trigger < 1:
-            raise PipelineError("--max-offsets-per-trigger must be at least 1")
-        options["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
+    options = stream_options(source)
     return spark.readStream.format("kafka").options(**options).load().select(*RECORD_COLUMNS)
 
 
-def common_options(source: TopicSource) -> dict[str, str]:
-    """Return the options of Spark's Kafka source that batches and streams share."""
-    if (source.topic is None) == (source.subscribe_pattern is None):
-        raise PipelineError("name what to read with one of --topic and --subscribe-pattern")
-    options = {
-        "kafka.bootstrap.servers": source.bootstrap_servers,
-        "kafka.default.api.timeout.ms": str(_API_TIMEOUT_MS),
-        "startingOffsets": source.starting_offsets,
-        "failOnDataLoss": str(source.fail_on_data_loss).lower(),
-        "includeHeaders": "true",
-    }
-    if source.topic is not None:
-        options["subscribe"] = source.topic
-    else:
-        options["subscribePattern"] = str(source.subscribe_pattern)
-    options.update(source.options)
-    return options
+def batch_options(source: TopicSource) -> dict[str, str]:
+    """Return the options of Spark's Kafka source for a batch; raises as `read_batch` does."""
+    _check_offsets(source.starting_offsets, "--starting-offsets", ("earliest",))
+    _check_offsets(source.ending_offsets, "--ending-offsets", ("latest",))
+    return {"endingOffsets": source.ending_offsets} | _common_options(source)
+
+
+def stream_options(source: TopicSource) -> dict[str, str]:
+    """Return the options of Spark's Kafka source for a stream; raises as `read_stream` does."""
+    _check_offsets(source.starting_offsets, "--starting-offsets", ("earliest", "latest"))
+    bound = source.max_offsets_per_trigger
+    if bound is None:
+        return _common_options(source)
+    if bound < 1:
+        raise PipelineError("--max-offsets-per-trigger must be at least 1")
+    return {"maxOffsetsPerTrigger": str(bound)} | _common_options(source)
 
 
 def require_broker(bootstrap_servers: str) -> None:
@@ -146,6 +137,23 @@ def parse_addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
     if not addresses:
         raise PipelineError("--bootstrap-servers is empty: give host:port, as in 127.0.0.1:9092")
     return addresses
+
+
+def _common_options(source: TopicSource) -> dict[str, str]:
+    if (source.topic is None) == (source.subscribe_pattern is None):
+        raise PipelineError("name what to read with one of --topic and --subscribe-pattern")
+    options = {
+        "kafka.bootstrap.servers": source.bootstrap_servers,
+        "kafka.default.api.timeout.ms": str(_API_TIMEOUT_MS),
+        "startingOffsets": source.starting_offsets,
+        "failOnDataLoss": str(source.fail_on_data_loss).lower(),
+        "includeHeaders": "true",
+    }
+    if source.topic is not None:
+        options["subscribe"] = source.topic
+    else:
+        options["subscribePattern"] = str(source.subscribe_pattern)
+    return options | dict(source.options)
 
 
 def _check_offsets(offsets: str, option: str, words: tuple[str, ...]) -> None:

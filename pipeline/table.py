@@ -19,6 +19,7 @@ Each batch rewrites the whole table, which suits tables of up to some million ke
 import re
 from dataclasses import dataclass
 
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
@@ -168,23 +169,29 @@ def _snapshots(spark: SparkSession, table: str) -> list[Snapshot]:
     return [Snapshot(int(found[1]), found[2]) for found in names if found]
 
 
-# Spark gives Python no file system, but Java's is a call away: the same one, with the same
-# credentials, that Spark writes the table through.
-
-
 def _list(spark: SparkSession, folder: str) -> list[str]:
-    path = spark._jvm.org.apache.hadoop.fs.Path(folder)
-    files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+    files, path = _locate(spark, folder)
     if not files.exists(path):
         return []
     return [str(status.getPath().getName()) for status in files.listStatus(path)]
 
 
 def _exists(spark: SparkSession, name: str) -> bool:
-    path = spark._jvm.org.apache.hadoop.fs.Path(name)
-    return bool(path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path))
+    files, path = _locate(spark, name)
+    return bool(files.exists(path))
 
 
 def _remove(spark: SparkSession, name: str) -> None:
+    files, path = _locate(spark, name)
+    files.delete(path, True)
+
+
+def _locate(spark: SparkSession, name: str) -> tuple[JavaObject, JavaObject]:
+    """Return Hadoop's file system for a path, and the path.
+
+    Spark gives Python no file system, but Java's is a call away: the one, with the credentials,
+    that Spark writes the table through.
+    """
+    assert spark._jvm is not None, "a session that is not running"
     path = spark._jvm.org.apache.hadoop.fs.Path(name)
-    path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, True)
+    return path.getFileSystem(spark._jsc.hadoopConfiguration()), path

@@ -164,6 +164,7 @@ class LogDirectory:
         self.write_cleaner_offsets()
         marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
         self._fs.write_atomically(self.path / CLEAN_MARKER, marker.encode())
+        self._lock = None  # gives it up: the directory may be opened again
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:

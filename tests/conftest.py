@@ -1,4 +1,4 @@
-"""Fixtures that every test may use: brokers as real processes, Kafka's jars, hypothesis profiles."""
+"""Fixtures that every test may use: brokers as real processes, and Kafka's jars."""
 
 from __future__ import annotations
 

@@ -64,5 +64,5 @@ def _coordinator(context: RequestContext, key: str, error: ErrorCode) -> Coordin
         host=host,
         port=port,
         error_code=ErrorCode.NONE,
-        error_message=None,
+        error_message="",
     )

@@ -16,7 +16,7 @@ import logging
 import uuid
 from asyncio import Future, TimerHandle
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, Union, cast
 
@@ -133,7 +133,7 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             version = requester.api_version
             return responses.join_error(shard, request.member_id, api_version=version)
-        caller = self._caller(requester)
+        caller = self._caller(requester, fresh_id=self._fresh_id())
         effects = shard.join(request, caller, self._clock.now_ms())
         return self._run(shard, effects, caller, JoinGroupResponse)
 
@@ -190,8 +190,8 @@ class GroupCoordinator:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=shard)
         group = shard.groups.get(request.group_id)
         if require_stable and group is not None and group.offsets.pending:
-            last, _ = self._appended[shard.partition][-1]
-            return self._fetch_after(last, shard, request)
+            begun = [appended for appended, _ in self._appended[shard.partition]]
+            return self._fetch_after(begun, shard, request)
         return commits.fetch(group, request)
 
     def delete(self, group_id: str) -> Answer[ErrorCode]:
@@ -245,9 +245,9 @@ class GroupCoordinator:
         self._perform(shard, shard.loaded(self._clock.now_ms()))
 
     async def _fetch_after(
-        self, appended: Future[None], shard: Shard, request: OffsetFetchRequestGroup
+        self, begun: Sequence[Future[None]], shard: Shard, request: OffsetFetchRequestGroup
     ) -> OffsetFetchResponseGroup:
-        await asyncio.wait([appended])
+        await asyncio.wait(begun)
         return commits.fetch(shard.groups.get(request.group_id), request)
 
     def _shard_of(self, group_id: str) -> Shard | ErrorCode:
@@ -261,13 +261,13 @@ class GroupCoordinator:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    def _caller(self, requester: Requester) -> Caller:
+    def _caller(self, requester: Requester, *, fresh_id: str = "") -> Caller:
         return Caller(
             token=self._loop.create_future(),
             api_version=requester.api_version,
             client_id=requester.client_id,
             client_host=requester.client_host,
-            fresh_id=self._fresh_id(),
+            fresh_id=fresh_id,
         )
 
     def _run(
@@ -295,7 +295,7 @@ class GroupCoordinator:
                 case Persist():
                     queue.extend(self._persist(shard, effect))
                 case Note():
-                    logger.log(logging.WARNING if effect.is_warning else logging.INFO, effect.text)
+                    _log(effect)
         self._arm()
 
     def _persist(self, shard: Shard, effect: Persist) -> list[Effect]:
@@ -357,6 +357,12 @@ class GroupCoordinator:
             return
         shard = self._shards[partition_for(fired.group_id, self._partition_count)]
         self._perform(shard, shard.timer_fired(fired, now_ms))
+
+
+def _log(note: Note) -> None:
+    # Clients choose some of the names in it: one event stays one line.
+    text = note.text if note.text.isprintable() else repr(note.text)[1:-1]
+    logger.log(logging.WARNING if note.is_warning else logging.INFO, "%s", text)
 
 
 def _resolve(reply: Reply) -> None:

@@ -30,6 +30,9 @@ class Deadlines(Generic[K]):
     def __len__(self) -> int:
         return len(self._at)
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._at
+
     def set(self, key: K, at: float) -> None:
         """Set or move a deadline."""
         self._at[key] = at

@@ -16,21 +16,23 @@ def string_length(text: str | None) -> int:
 
 
 def string_hash(text: str) -> int:
-    """Return what String.hashCode() would, as an unsigned 32-bit number."""
+    """Return what String.hashCode() would, a signed 32-bit number."""
     units = _utf16(text)
     value = 0
     for index in range(0, len(units), 2):
         value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
-    return value
+    return value - (1 << 32) if value >= 1 << 31 else value
 
 
 @lru_cache(maxsize=4096)
 def partition_for(group_id: str, partition_count: int) -> int:
     """Return the partition of __consumer_offsets that a group lives in.
 
-    Kafka's source: GroupCoordinatorService.partitionFor, with Utils.abs of the hash.
+    Kafka's source: GroupCoordinatorService.partitionFor, with Utils.abs of the hash, for which
+    the one number that has no positive counterpart counts as 0.
     """
-    return (string_hash(group_id) & 0x7FFFFFFF) % partition_count
+    value = string_hash(group_id)
+    return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
 
 def _utf16(text: str) -> bytes:

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
+from broker.apis import API_VERSIONS, create_topics
 from broker.changes import Changes
 from broker.configs import Configs
 from broker.context import RequestContext
@@ -35,6 +38,8 @@ from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
 )
 from storage.directory import LogDirectory
 from storage.files import FileSystem, RealFileSystem
@@ -117,9 +122,7 @@ async def admin(
     )
     try:
         await topics.load(metadata)
-        yield Admin(
-            metadata.cluster_id, configs, topics, ProducerIds(store), partitions, opened
-        )
+        yield Admin(metadata.cluster_id, configs, topics, ProducerIds(store), partitions, opened)
     finally:
         await changes.close()
         for directory in opened:
@@ -155,3 +158,25 @@ def append(log: Log, *keys: str) -> None:
     for key in keys:
         batch = encode_batch([Record(0, NOW_MS, key.encode(), b"value")])
         log.append(bytearray(batch), now_ms=NOW_MS)
+
+
+async def create(
+    broker: Admin, *topics: CreatableTopic, version: int = 7, validate_only: bool = False
+) -> CreateTopicsResponse:
+    """Send CreateTopics."""
+    request = CreateTopicsRequest(
+        topics=list(topics), timeout_ms=1000, validate_only=validate_only
+    )
+    response: CreateTopicsResponse = await broker.call(create_topics.handle, request, version)
+    return response
+
+
+def versions(key: int, first: int = 0) -> pytest.MarkDecorator:
+    """Run a test at each version of an API that is served, from `first` on."""
+    lowest, highest = API_VERSIONS[key]
+    return pytest.mark.parametrize("version", range(max(lowest, first), highest + 1))
+
+
+def codes(results: Iterable[Any]) -> dict[str, int]:
+    """Return the error code of each named result."""
+    return {result.name: result.error_code for result in results}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +10,8 @@ from typing import Any
 
 import pytest
 
-_ROOT = Path(__file__).parents[2]
+from bench.processes import kafka_libs
+
 _PROGRAM = Path(__file__).with_name("KafkaConfigs.java")
 
 Ask = Callable[..., dict[str, Any]]
@@ -21,11 +20,9 @@ Ask = Callable[..., dict[str, Any]]
 @pytest.fixture(scope="session")
 def ask_kafka() -> Ask:
     """Ask Kafka's classes, in one run of Java; skip where Java or the jars are missing."""
-    libs = Path(os.environ.get("KAFKA_LIBS", _ROOT / ".kafka" / "libs")).expanduser()
-    if shutil.which("java") is None:
-        pytest.skip("Java is not installed")
-    if not any(libs.glob("kafka-clients-*.jar")):
-        pytest.skip(f"no jars of Kafka in {libs}; set KAFKA_LIBS")
+    libs = kafka_libs()
+    if libs is None:
+        pytest.skip("Kafka's jars are not there: set KAFKA_LIBS")
 
     def ask(**questions: list[Any]) -> dict[str, Any]:
         kinds = ("values", "properties", "describe", "dynamic", "brokers", "topics")

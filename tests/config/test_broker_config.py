@@ -114,8 +114,13 @@ def test_what_cannot_be_is_refused_with_its_place(values: dict[str, str], proble
 
 
 def test_contradictions_are_told_all_at_once() -> None:
-    values = {"log.cleaner.threads": "200", "max.connections.per.ip": "0"}
-    assert len(problems(values)) == 2
+    values = {
+        "log.cleaner.threads": "200",
+        "max.connections.per.ip": "0",
+        "log.roll.ms": "0",
+        "listeners": "PLAINTEXT://0.0.0.0:1",
+    }
+    assert len(problems(values)) == 4
 
 
 def test_names_that_nobody_declared_are_warned_of_and_kept_hidden() -> None:

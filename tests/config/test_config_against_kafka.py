@@ -188,18 +188,19 @@ def _properties(chance: random.Random) -> list[str]:
     return ["".join(chance.choices(alphabet, k=chance.randrange(16))) for _ in range(20_000)]
 
 
+_TEXTS = _values(random.Random(1))
 VALUES = [
     [scope, name, text]
     for scope, options in (("topic", TOPIC_OPTION), ("broker", BROKER_OPTION))
     for name, option in options.items()
     if name not in KAFKA_4_4 | OURS | OTHER_BOUNDS and not option.inert
-    for text in _values(random.Random(1))[option.kind]
+    for text in _TEXTS[option.kind]
 ]
 PROPERTIES = _properties(random.Random(2))
 
 
 @pytest.fixture(scope="module")
-def kafka(ask_kafka: Ask) -> dict[str, Any]:
+def facts(ask_kafka: Ask) -> dict[str, Any]:
     return ask_kafka(
         values=VALUES,
         properties=PROPERTIES,
@@ -210,40 +211,40 @@ def kafka(ask_kafka: Ask) -> dict[str, Any]:
     )
 
 
-def test_topic_options_are_kafkas(kafka: dict[str, Any]) -> None:
-    assert set(TOPIC_OPTION) - KAFKA_4_4 == set(kafka["topic"])
-    _agree(TOPIC_OPTION, kafka["topic"], bounds=True)
+def test_topic_options_are_kafkas(facts: dict[str, Any]) -> None:
+    assert set(TOPIC_OPTION) - KAFKA_4_4 == set(facts["topic"])
+    _agree(TOPIC_OPTION, facts["topic"], bounds=True)
 
 
-def test_broker_options_are_kafkas(kafka: dict[str, Any]) -> None:
-    assert set(BROKER_OPTION) - KAFKA_4_4 - OURS == set(kafka["broker"])
-    _agree(BROKER_OPTION, kafka["broker"], bounds=False)
+def test_broker_options_are_kafkas(facts: dict[str, Any]) -> None:
+    assert set(BROKER_OPTION) - KAFKA_4_4 - OURS == set(facts["broker"])
+    _agree(BROKER_OPTION, facts["broker"], bounds=False)
     named = {name: one for name, one in BROKER_OPTION.items() if not one.inert}
-    _agree(named, kafka["broker"], bounds=True)
+    _agree(named, facts["broker"], bounds=True)
 
 
-def test_synonyms_stand_in_kafkas_order_and_units(kafka: dict[str, Any]) -> None:
+def test_synonyms_stand_in_kafkas_order_and_units(facts: dict[str, Any]) -> None:
     ours = {
         name: [[one.name, one.convert("1")] for one in option.broker]
         for name, option in TOPIC_OPTION.items()
         if option.broker and name not in KAFKA_4_4 | OURS
     }
-    assert ours == kafka["synonyms"]
+    assert ours == facts["synonyms"]
 
 
-def test_a_running_broker_may_be_told_what_kafkas_may(kafka: dict[str, Any]) -> None:
+def test_a_running_broker_may_be_told_what_kafkas_may(facts: dict[str, Any]) -> None:
     for name in set(BROKER_OPTION) - KAFKA_4_4 - OURS - NOT_DYNAMIC:
-        assert BROKER_OPTION[name].dynamic == kafka["updates"].get(name, ""), name
+        assert BROKER_OPTION[name].dynamic == facts["updates"].get(name, ""), name
 
 
-def test_values_parse_print_and_fail_as_kafkas(kafka: dict[str, Any]) -> None:
-    for (scope, name, text), answer in zip(VALUES, kafka["values"], strict=True):
+def test_values_parse_print_and_fail_as_kafkas(facts: dict[str, Any]) -> None:
+    for (scope, name, text), answer in zip(VALUES, facts["values"], strict=True):
         option = (TOPIC_OPTION if scope == "topic" else BROKER_OPTION)[name]
         assert _read(option, text) == answer, (scope, name, text)
 
 
-def test_properties_files_mean_what_they_mean_to_java(kafka: dict[str, Any]) -> None:
-    for text, java in zip(PROPERTIES, kafka["properties"], strict=True):
+def test_properties_files_mean_what_they_mean_to_java(facts: dict[str, Any]) -> None:
+    for text, java in zip(PROPERTIES, facts["properties"], strict=True):
         ours: dict[str, str] | None
         try:
             ours = {name: value for name, (value, _) in from_properties(text).items()}
@@ -255,8 +256,8 @@ def test_properties_files_mean_what_they_mean_to_java(kafka: dict[str, Any]) -> 
         assert ours == java, repr(text)
 
 
-def test_descriptions_are_kafkas(kafka: dict[str, Any]) -> None:
-    for (static, topic), told in zip(DESCRIBED, kafka["describe"], strict=True):
+def test_descriptions_are_kafkas(facts: dict[str, Any]) -> None:
+    for (static, topic), told in zip(DESCRIBED, facts["describe"], strict=True):
         layer = Layer(Source.STATIC_BROKER, BASE | static)
         topic_entries = _entries(resolve_topic(topic, [layer]))
         for name, entry in told["topic"].items():
@@ -271,29 +272,29 @@ def test_descriptions_are_kafkas(kafka: dict[str, Any]) -> None:
                 assert broker_entries[name] == entry, (name, static)
 
 
-def test_contradictions_in_a_topic_are_told_in_kafkas_words(kafka: dict[str, Any]) -> None:
-    for values, problem in zip(TOPICS, kafka["topics"], strict=True):
+def test_contradictions_in_a_topic_are_told_in_kafkas_words(facts: dict[str, Any]) -> None:
+    for values, problem in zip(TOPICS, facts["topics"], strict=True):
         assert _problem(resolve_topic, values) == problem
 
 
-def test_contradictions_in_a_broker_are_told_in_kafkas_words(kafka: dict[str, Any]) -> None:
-    answers = kafka["brokers"][: len(BROKERS)]
+def test_contradictions_in_a_broker_are_told_in_kafkas_words(facts: dict[str, Any]) -> None:
+    answers = facts["brokers"][: len(BROKERS)]
     for values, problem in zip(BROKERS, answers, strict=True):
         layer = Layer(Source.STATIC_BROKER, BASE | values)
         ours = _problem(resolve_broker, [layer])
         assert ours == (problem and problem.removeprefix("requirement failed: ")), values
 
 
-def test_listeners_that_kafka_refuses_are_refused(kafka: dict[str, Any]) -> None:
-    answers = kafka["brokers"][len(BROKERS) :]
+def test_listeners_that_kafka_refuses_are_refused(facts: dict[str, Any]) -> None:
+    answers = facts["brokers"][len(BROKERS) :]
     for values, problem in zip(REFUSED, answers, strict=True):
         layer = Layer(Source.STATIC_BROKER, BASE | values)
         assert problem is not None
         assert _problem(resolve_broker, [layer]) is not None, values
 
 
-def test_dynamic_changes_are_refused_in_kafkas_words(kafka: dict[str, Any]) -> None:
-    for (values, per_broker), problem in zip(DYNAMIC, kafka["dynamic"], strict=True):
+def test_dynamic_changes_are_refused_in_kafkas_words(facts: dict[str, Any]) -> None:
+    for (values, per_broker), problem in zip(DYNAMIC, facts["dynamic"], strict=True):
         ours = _problem(lambda v, p=per_broker: check_dynamic(v, per_broker=p), values)
         assert ours == problem, values
 

@@ -49,6 +49,18 @@ def test_a_number_of_thousands_of_digits_is_refused_at_once() -> None:
     assert parse(Kind.LONG, "x", "0" * 5_000 + "7") == 7
 
 
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    "text", [" " * 300_000 + "x", "a" + " " * 300_000 + "b", "1" * 300_000 + "x"]
+)
+def test_a_long_text_takes_one_pass(text: str) -> None:
+    assert parse(Kind.LIST, "x", text) == (text.strip(),)
+    with pytest.raises(ConfigError):
+        parse(Kind.DOUBLE, "x", text)
+    with pytest.raises(ConfigError):
+        parse(Kind.LONG, "x", text)
+
+
 @given(st.floats(allow_nan=False))
 def test_a_double_reads_back_from_how_it_prints(value: float) -> None:
     assert parse(Kind.DOUBLE, "x", render(value)) == value

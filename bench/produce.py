@@ -1,0 +1,83 @@
+"""How fast does one Java producer write? ProducerPerformance on Odradek and on Apache Kafka.
+
+    python -m bench.produce [--records N] [--rounds N] [--size BYTES] [--acks 1|all]
+
+Both brokers run in turn, A B A B, each fresh and alone on the machine; the ratio is taken pair by
+pair, and its median counts. Needs Java and Kafka's jars (`make kafka`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.processes import KafkaProcess, OdradekProcess, kafka_libs, kafka_tool
+
+_RATE = re.compile(r"([\d.]+) records/sec")
+_TOPIC = "produce"
+
+
+def measure(broker: OdradekProcess | KafkaProcess, records: int, size: int, acks: str) -> float:
+    """Return the records/s that one producer reaches on a running broker, after a warm-up."""
+    kafka_tool(
+        ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.bootstrap]
+        + ["--create", "--topic", _TOPIC, "--partitions", "1", "--replication-factor", "1"]
+    )
+    properties = [f"bootstrap.servers={broker.bootstrap}", f"acks={acks}", "linger.ms=5"]
+    properties.append("batch.size=65536")
+    rate = 0.0
+    for count in (records // 5, records):
+        done = kafka_tool(
+            ["org.apache.kafka.tools.ProducerPerformance", "--topic", _TOPIC]
+            + ["--num-records", str(count), "--record-size", str(size), "--throughput", "-1"]
+            + ["--producer-props", *properties],
+            timeout_s=300,
+        )
+        rate = float(_RATE.findall(done.stdout)[-1])
+    return rate
+
+
+def run_pair(records: int, size: int, acks: str) -> tuple[float, float]:
+    """Measure both brokers one after the other; return (Odradek's, Kafka's) records/s."""
+    rates = []
+    for kind in (OdradekProcess, KafkaProcess):
+        with tempfile.TemporaryDirectory() as folder:
+            broker = kind(Path(folder) / "broker")
+            broker.start()
+            try:
+                rates.append(measure(broker, records, size, acks))
+            finally:
+                broker.stop()
+    return rates[0], rates[1]
+
+
+def main() -> int:
+    """Run the pairs and print a row for each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=3_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--acks", default="1")
+    arguments = parser.parse_args()
+    if kafka_libs() is None:
+        print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
+        return 1
+    print(f"ProducerPerformance acks={arguments.acks} linger.ms=5 batch.size=65536, "
+          f"{arguments.records} records of {arguments.size} B")  # fmt: skip
+    ratios = []
+    for number in range(1, arguments.rounds + 1):
+        ours, theirs = run_pair(arguments.records, arguments.size, arguments.acks)
+        ratios.append(ours / theirs)
+        print(f"  pair {number}: Odradek {ours:,.0f} records/s, Kafka {theirs:,.0f} records/s, "
+              f"ratio {ratios[-1]:.2f}", flush=True)  # fmt: skip
+    print(f"  ratio: median {statistics.median(ratios):.2f}, "
+          f"from {min(ratios):.2f} to {max(ratios):.2f}")  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""Reads a segment in chunks of whole batches, and makes pieces of them that kernels can take.
+
+A chunk is as much of the file as the buffer size allows, and more when one batch alone is
+larger. Its uncompressed batches are used where they lie; compressed ones are decompressed into
+a buffer of their own, one after the other, each behind its header.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cleaner import kernels
+from cleaner.kernels import ATTRIBUTES, COUNT, LAST_OFFSET, POSITION, SIZE
+from protocol.batches import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD
+from protocol.compression import Codec, decompress
+from protocol.errors import ProtocolError
+from protocol.records import Bytes, Table, as_bytes
+from storage.errors import CorruptFile
+from storage.files import File
+
+# Batches that one table describes; a chunk of smaller ones is taken in several steps.
+_ROWS = 8192
+_RECORD_BYTES_MIN = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole batches of a file. Valid until the next one is read."""
+
+    path: Path
+    position: int  # of `data` in the file
+    data: bytes
+    batches: Table
+
+    def damage(self, row: int, cause: str) -> CorruptFile:
+        """Return the error for one of the batches."""
+        batch = self.batches[row]
+        return CorruptFile(
+            self.path,
+            self.position + int(batch[POSITION]),
+            f"{cause} (in the batch that ends at offset {int(batch[LAST_OFFSET])})",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive batches of a chunk, uncompressed in `data`."""
+
+    data: Bytes
+    batches: Table
+    verdicts: Bytes
+    first_row: int  # of the first of them in the chunk
+    is_inflated: bool
+
+    @property
+    def record_count_max(self) -> int:
+        """No more records than this can be in the piece, whatever its headers claim."""
+        counts = np.minimum(self.batches[:, COUNT], self.batches[:, SIZE] // _RECORD_BYTES_MIN)
+        return int(counts.sum())
+
+
+def read_chunks(
+    file: File,
+    *,
+    start: int,
+    end: int,
+    offset_min: int,
+    chunk_bytes: int,
+    before_read: Callable[[int], None],
+) -> Iterator[Chunk]:
+    """Read the batches between two positions of a file, checking each one's CRC.
+
+    `before_read` is told how many bytes come next: it may wait, and may raise. Raises
+    CorruptFile for a batch that is damaged, or that reaches past the end.
+    """
+    table = np.empty((_ROWS, kernels.BATCH_COLUMNS), np.int64)
+    position, wanted = start, chunk_bytes
+    while position < end:
+        size = min(wanted, end - position)
+        before_read(size)
+        data = file.read(position, size)
+        array = as_bytes(data)
+        used = 0
+        while True:
+            status, count, stop = kernels.scan_batches(
+                array, used, len(data), offset_min, table
+            )
+            if count:
+                offset_min = int(table[count - 1, LAST_OFFSET]) + 1
+                yield Chunk(file.path, position, data, table[:count])
+            used = stop
+            if status != kernels.WHOLE:
+                cause = f"{kernels.PROBLEMS[status]} (after offset {offset_min - 1})"
+                raise CorruptFile(file.path, position + used, cause)
+            if count < _ROWS:
+                break
+        wanted = chunk_bytes
+        if used == 0:
+            wanted = _oversize(data, end - position)
+            if not size < wanted <= end - position:
+                cause = f"a batch reaches past the end (after offset {offset_min - 1})"
+                raise CorruptFile(file.path, position, cause)
+        position += used
+
+
+def pieces(
+    chunk: Chunk, verdicts: Bytes, *, passed_over: int, max_decompressed_bytes: int
+) -> Iterator[Piece]:
+    """Split a chunk into pieces of uncompressed and of decompressed batches, in order.
+
+    Batches with one of the `passed_over` verdicts are not decompressed: nobody reads their
+    records. Raises CorruptFile for what does not decompress within the bound.
+    """
+    batches = chunk.batches
+    compressed = (batches[:, ATTRIBUTES] & CODEC_MASK) != Codec.NONE
+    compressed &= (verdicts & passed_over) == 0
+    compressed &= batches[:, COUNT] > 0
+    edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), len(batches)]
+    for first, after in itertools.pairwise(edges):
+        if compressed[first]:
+            yield from _inflate(chunk, verdicts, first, after, max_decompressed_bytes)
+        else:
+            array = as_bytes(chunk.data)
+            yield Piece(array, batches[first:after], verdicts[first:after], first, False)
+
+
+def _inflate(
+    chunk: Chunk, verdicts: Bytes, first: int, after: int, max_decompressed_bytes: int
+) -> Iterator[Piece]:
+    """Decompress consecutive batches, a piece whenever they have become a chunk's worth."""
+    view = memoryview(chunk.data)
+    inflated = bytearray()
+    start = first
+    table = chunk.batches[first:after].copy()
+    for row in range(first, after):
+        position, size, attributes = (
+            int(chunk.batches[row, column]) for column in (POSITION, SIZE, ATTRIBUTES)
+        )
+        try:
+            section = decompress(
+                Codec(attributes & CODEC_MASK),
+                view[position + HEADER_SIZE : position + size],
+                max_decompressed_bytes,
+            )
+        except ProtocolError as error:
+            raise chunk.damage(row, str(error)) from error
+        table[row - first, POSITION] = len(inflated)
+        table[row - first, SIZE] = HEADER_SIZE + len(section)
+        inflated += view[position : position + HEADER_SIZE]
+        inflated += section
+        if row + 1 == after or len(inflated) >= len(chunk.data):
+            rows = table[start - first : row + 1 - first]
+            yield Piece(as_bytes(inflated), rows, verdicts[start : row + 1], start, True)
+            inflated, start = bytearray(), row + 1
+
+
+def _oversize(data: bytes, bytes_left: int) -> int:
+    """Return the size of the batch that a chunk was too small for."""
+    if len(data) < LOG_OVERHEAD:
+        return bytes_left + 1
+    return int.from_bytes(data[8:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD

@@ -1,0 +1,97 @@
+"""Carries out retention: looks at every log in turn, at its own interval, on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from cleaner.retention import Deletion, plan_deletion
+from cleaner.view import SegmentView, largest_timestamp
+from config.broker import BrokerConfig
+from protocol.errors import ProtocolError
+from storage.errors import StorageError
+from storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+class Deleter:
+    """Deletes old segments; owned by the event loop. No compaction makes it wait."""
+
+    def __init__(
+        self,
+        logs: Iterable[Log],
+        config: Callable[[], BrokerConfig],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._logs, self._config, self._clock_ms = logs, config, clock_ms
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to check, for the first time after log.initial.task.delay.ms."""
+        self._task = loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def check_all(self) -> int:
+        """Check every log once; return the bytes deleted."""
+        deleted_bytes = 0
+        for log in list(self._logs):
+            if not log.is_deleted:
+                deleted_bytes += check_retention(log, self._clock_ms())
+            await asyncio.sleep(0)  # Each log may wait for the disk: let others go first.
+        return deleted_bytes
+
+    async def _run(self) -> None:
+        await asyncio.sleep(self._config().log_initial_task_delay_ms / 1000)
+        while True:
+            await self.check_all()
+            await asyncio.sleep(self._config().log_retention_check_interval_ms / 1000)
+
+
+def check_retention(log: Log, now_ms: int) -> int:
+    """Delete the segments of a log that retention lets go; return their bytes.
+
+    A log that cannot be looked at, or whose files cannot be renamed, is left as it is.
+    """
+    try:
+        plan = _plan(log, now_ms)
+        if plan is None:
+            return 0
+        log.delete_segments(plan.count, now_ms)
+    except (StorageError, ProtocolError):
+        logger.exception("failed to apply retention log=%s", log.name)
+        return 0
+    logger.info(
+        "deleted segments log=%s count=%d bytes=%d because=%r log_start_offset=%d",
+        log.name, plan.count, plan.size_bytes, plan.reason, log.log_start_offset,
+    )  # fmt: skip
+    return plan.size_bytes
+
+
+def _plan(log: Log, now_ms: int) -> Deletion | None:
+    config = log.config
+    needs_timestamps = config.delete and config.retention_ms >= 0
+    # Lazily: mostly the first segment stays, and then no other need be looked at.
+    views = (
+        SegmentView(
+            segment.base_offset,
+            segment.size_bytes,
+            largest_timestamp(segment) if needs_timestamps and segment.size_bytes else None,
+        )
+        for segment in log.segments
+    )
+    return plan_deletion(
+        config,
+        views,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        high_watermark=log.high_watermark,
+        size_bytes=log.size_bytes,
+        now_ms=now_ms,
+    )

@@ -1,0 +1,52 @@
+"""Cleans one log here and now, without threads: for tests, tools and the reader's first look."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+
+from cleaner.clean import clean
+from cleaner.job import CleanerSettings, make_job
+from cleaner.policy import is_cleanable
+from cleaner.progress import CleanerOffsets, find_candidate
+from cleaner.stats import CleanResult
+from storage.files import FileSystem
+from storage.log import Log
+from storage.segment import Segment
+
+SETTINGS = CleanerSettings(map_bytes_max=128 << 20, map_load_factor=0.9, chunk_bytes=1 << 20)
+
+
+def clean_once(
+    log: Log,
+    offsets: CleanerOffsets,
+    now_ms: int,
+    *,
+    fs: FileSystem,
+    settings: CleanerSettings = SETTINGS,
+    random_below: Callable[[int], int] = secrets.randbelow,
+    before_io: Callable[[int], None] = lambda size: None,
+) -> CleanResult | None:
+    """Clean a log as a cleaner thread would, swap and checkpoint included.
+
+    None when its topic's settings say that there is nothing to clean yet. Raises what
+    cleaner.clean.clean raises.
+    """
+    candidate = find_candidate(log, offsets, now_ms)
+    if candidate is None or not is_cleanable(candidate.view, candidate.dirty):
+        return None
+
+    def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
+        log.replace_segments(old, new, now_ms)
+
+    result = clean(
+        make_job(log, candidate.dirty, settings, now_ms),
+        fs=fs,
+        random_below=random_below,
+        clock_ms=lambda: now_ms,
+        before_io=before_io,
+        propose=propose,
+    )
+    offsets.cleaner_offsets[log.topic, log.partition] = result.end_offset
+    offsets.write_cleaner_offsets()
+    return result

@@ -1,0 +1,171 @@
+"""A cleaner thread's life: ask for a log, clean it, report, rest."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+
+from cleaner.errors import CleaningAborted
+from cleaner.progress import Running
+from storage.errors import StaleSegments
+from storage.files import FileSystem
+from storage.segment import Segment
+
+if TYPE_CHECKING:
+    from cleaner.stats import CleanResult
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_ALIVE_CHECK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """There is nothing to clean: ask again after this time."""
+
+    seconds: float
+
+
+class Loop(Protocol):
+    """What a thread needs of the event loop."""
+
+    def call_soon_threadsafe(self, callback: Callable[[], object], /) -> object:
+        """Run a function on the loop, soon."""
+
+    def is_closed(self) -> bool:
+        """Tell whether the loop will run nothing more."""
+
+
+class Desk(Protocol):
+    """The loop's side of a thread (cleaner.desk.Desk). Every method runs on the loop."""
+
+    def take(self, thread: int) -> Running | Rest | None:
+        """Give a thread its next log, or rest, or its notice (None)."""
+
+    def propose(
+        self, running: Running, old: Sequence[Segment], new: Sequence[Segment]
+    ) -> None:
+        """Exchange segments; raises StaleSegments when the log has changed."""
+
+    def succeed(self, thread: int, running: Running, result: CleanResult) -> None:
+        """Take a finished cleaning."""
+
+    def abandon(self, running: Running) -> None:
+        """Take back a log whose cleaning was aborted or refused."""
+
+    def fail(self, running: Running, error: Exception) -> None:
+        """Take back a log whose cleaning failed."""
+
+
+class Worker:
+    """One cleaner thread.
+
+    It asks the event loop for the filthiest log, indexes the log's dirty section, and writes
+    segments without the records that a later one has made obsolete. These it proposes to the
+    loop, which alone may change a log: if the log was truncated, trimmed or deleted meanwhile,
+    the loop refuses, and the thread throws its work away. All that the thread reads is frozen
+    or never changes: sealed segments, configurations, copies of counters.
+
+    A failure of one log is reported and leaves the thread alive. Whatever else ends it is the
+    pool's concern, which starts another.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        desk: Desk,
+        loop: Loop,
+        *,
+        fs: FileSystem,
+        clock_ms: Callable[[], int],
+        random_below: Callable[[int], int],
+        charge: Callable[[int], None],
+        stopping: threading.Event,
+    ) -> None:
+        """`charge` is told of every read and write in bytes, and waits as the throttle says."""
+        self.number = number
+        self.running: Running | None = None
+        self._desk, self._loop, self._fs = desk, loop, fs
+        self._clock_ms, self._random_below = clock_ms, random_below
+        self._charge, self._stopping = charge, stopping
+        self._awake = threading.Event()
+
+    def wake(self) -> None:
+        """End the thread's rest, if it rests."""
+        self._awake.set()
+
+    def run(self) -> None:
+        """Clean until told to stop."""
+        while not self._stopping.is_set():
+            self._awake.clear()
+            order = self._ask(self._desk.take, self.number)
+            if order is None:
+                return
+            if isinstance(order, Rest):
+                if not self._stopping.is_set():
+                    self._awake.wait(order.seconds)
+                continue
+            self.running = order
+            self._clean(order)
+            self.running = None
+
+    def _clean(self, running: Running) -> None:
+        # Numba takes a while to load; it is not needed before there is something to clean.
+        from cleaner.clean import clean
+
+        def before_io(size_bytes: int) -> None:
+            if running.must_stop or self._stopping.is_set():
+                raise CleaningAborted(running.job.name)
+            self._charge(size_bytes)
+
+        def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
+            self._ask(self._desk.propose, running, old, new)
+
+        try:
+            result = clean(
+                running.job,
+                fs=self._fs,
+                random_below=self._random_below,
+                clock_ms=self._clock_ms,
+                before_io=before_io,
+                propose=propose,
+            )
+        except (CleaningAborted, StaleSegments):
+            self._ask(self._desk.abandon, running)
+        except Exception as error:  # The root of a cleaning: one log must not stop the others.
+            if running.must_stop:  # Its files went while they were read: no wonder.
+                self._ask(self._desk.abandon, running)
+            else:
+                self._ask(self._desk.fail, running, error)
+        else:
+            self._ask(self._desk.succeed, self.number, running, result)
+
+    def _ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function on the event loop, and wait for what it returns or raises.
+
+        Raises CleaningAborted when the loop is gone.
+        """
+        future: Future[T] = Future()
+
+        def call() -> None:
+            try:
+                future.set_result(function(*args, **kwargs))
+            except BaseException as error:  # It is the thread's to handle.
+                future.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError as error:  # The loop was closed.
+            raise CleaningAborted("the event loop has ended") from error
+        while True:
+            try:
+                return future.result(_ALIVE_CHECK_S)
+            except TimeoutError:
+                if future.done():  # The function itself has raised it.
+                    raise
+                if self._loop.is_closed():
+                    raise CleaningAborted("the event loop has ended") from None

@@ -1,0 +1,35 @@
+"""Fetch the jars of Spark's Kafka connector ahead of time.
+
+A session fetches them when it first starts, which needs a network and takes some seconds. An image
+runs this while it is built, so that its containers start without either.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from pipeline.options import run_command, session_options, told_in_one_line
+from pipeline.session import SessionOptions, open_session
+
+
+@click.command("fetch")
+@session_options
+def fetch_command(*, session: SessionOptions) -> None:
+    """Fetch the jars that Spark needs to read Kafka, and start Spark once to prove it."""
+    with told_in_one_line(debug=session.debug), open_session(session) as spark:
+        # Loading the source asks for its class, and so for the connector.
+        spark.read.format("kafka").options(
+            **{"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "none"}
+        ).load()
+        packages = spark.conf.get("spark.jars.packages", "the jars of its own distribution")
+        click.echo(f"Spark {spark.version} reads Kafka with {packages}, kept in {session.cache}")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command on its arguments and return its exit code."""
+    return run_command(fetch_command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

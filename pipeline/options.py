@@ -1,0 +1,165 @@
+"""The command-line options that the pipeline's commands share, and how they fail.
+
+A command takes a `TopicSource` and `SessionOptions`, made here from what was typed. Whatever
+stops it is told in one line (`pipeline.errors`), with Java's trace only behind ``--debug``.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from pipeline.errors import PipelineError, explain
+from pipeline.session import SessionOptions
+from pipeline.source import TopicSource
+
+_Command = Callable[..., None]
+
+_DEFAULT_CACHE = "~/.cache/odradek"
+
+_SOURCE_OPTIONS = (
+    click.option(
+        "--bootstrap-servers",
+        default="127.0.0.1:9092",
+        show_default=True,
+        metavar="HOST:PORT,…",
+        help="Where the broker listens.",
+    ),
+    click.option("--topic", help="The topic to read; several with commas between."),
+    click.option("--subscribe-pattern", metavar="REGEX", help="Read every topic that matches."),
+    click.option(
+        "--starting-offsets",
+        default="earliest",
+        show_default=True,
+        metavar="OFFSETS",
+        help='Where to start: earliest, or JSON such as {"prices": {"0": 23}}. A stream also '
+        "takes latest, and starts there only while it has no checkpoint.",
+    ),
+    click.option(
+        "--fail-on-data-loss/--no-fail-on-data-loss",
+        default=True,
+        show_default=True,
+        help="Stop when records were deleted before they were read.",
+    ),
+    click.option(
+        "--option",
+        "options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Set an option of Spark's Kafka source, such as kafka.security.protocol=SASL_SSL.",
+    ),
+)
+
+_SESSION_OPTIONS = (
+    click.option(
+        "--master", default="local[2]", show_default=True, help="Where Spark runs its tasks."
+    ),
+    click.option(
+        "--conf",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Set a Spark setting, such as spark.driver.memory=2g; an empty value unsets it.",
+    ),
+    click.option(
+        "--cache",
+        envvar="ODRADEK_CACHE",
+        default=_DEFAULT_CACHE,
+        show_default=True,
+        metavar="FOLDER",
+        help="Where fetched jars are kept.",
+    ),
+    click.option("--debug", is_flag=True, help="Show Spark's own log, and whole traces."),
+)
+
+
+def source_options(command: _Command) -> _Command:
+    """Give a command the options of a source, and it their sum as ``source``."""
+
+    @functools.wraps(command)
+    def with_source(
+        *,
+        bootstrap_servers: str,
+        topic: str | None,
+        subscribe_pattern: str | None,
+        starting_offsets: str,
+        fail_on_data_loss: bool,
+        options: Sequence[str],
+        max_offsets_per_trigger: int | None = None,
+        ending_offsets: str = "latest",
+        **others: object,
+    ) -> None:
+        source = TopicSource(
+            bootstrap_servers=bootstrap_servers,
+            topic=topic,
+            subscribe_pattern=subscribe_pattern,
+            starting_offsets=starting_offsets,
+            ending_offsets=ending_offsets,
+            max_offsets_per_trigger=max_offsets_per_trigger,
+            fail_on_data_loss=fail_on_data_loss,
+            options=_pairs("--option", options),
+        )
+        command(source=source, **others)
+
+    return _decorated(with_source, _SOURCE_OPTIONS)
+
+
+def session_options(command: _Command) -> _Command:
+    """Give a command the options of a Spark session, and it their sum as ``session``."""
+
+    @functools.wraps(command)
+    def with_session(
+        *, master: str, conf: Sequence[str], cache: str, debug: bool, **others: object
+    ) -> None:
+        session = SessionOptions(
+            cache=Path(cache).expanduser(),
+            master=master,
+            settings=_pairs("--conf", conf),
+            debug=debug,
+        )
+        command(session=session, **others)
+
+    return _decorated(with_session, _SESSION_OPTIONS)
+
+
+@contextmanager
+def told_in_one_line(source: TopicSource | None = None, *, debug: bool) -> Iterator[None]:
+    """Turn what Spark, Java and the pipeline raise into click's one line and exit code 1."""
+    try:
+        yield
+    except PipelineError as error:
+        raise click.ClickException(str(error)) from error
+    except (PySparkException, Py4JError) as error:
+        if debug:
+            raise
+        where = source.where if source else "the broker"
+        line = explain(error, where=where, what=source.what if source else "topics")
+        raise click.ClickException(line) from error
+
+
+def run_command(command: click.Command, argv: Sequence[str]) -> int:
+    """Run a command on arguments and return its exit code, with its errors shown."""
+    try:
+        command.main(args=list(argv), prog_name=f"odradek pipeline {command.name}")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    return 0
+
+
+def _decorated(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
+    for option in reversed(options):  # click lists the option that was applied last first
+        command = option(command)
+    return command
+
+
+def _pairs(option: str, entries: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"{option} {entry!r} is not NAME=VALUE")
+        pairs[name.strip()] = value
+    return pairs

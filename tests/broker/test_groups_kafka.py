@@ -1,0 +1,84 @@
+"""Our records of __consumer_offsets, read by Apache Kafka's own code."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from broker.groups.java import partition_for
+from broker.groups.records import (
+    CommittedOffset,
+    GroupRecord,
+    KeyValue,
+    OffsetRecord,
+    encode_record,
+)
+from tests.broker.group_world import World
+from tests.protocol.kafka_jars import LIBS, require_jars
+
+pytestmark = pytest.mark.kafka
+
+ORACLE = Path(__file__).with_name("GroupRecordsOracle.java")
+
+
+def ask(lines: list[str]) -> list[list[str]]:
+    """Ask Kafka's code; return its answers, split at tabs."""
+    require_jars()
+    if shutil.which("java") is None:
+        pytest.skip("no java on the PATH")
+    done = subprocess.run(
+        ["java", "-Xmx256m", "-Dstdout.encoding=UTF-8", "-cp", f"{LIBS}/*", str(ORACLE)],
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def as_line(record: KeyValue) -> str:
+    key, value = record
+    return f"{_text(key)}\t{'-' if value is None else _text(value)}"
+
+
+def test_kafka_reads_our_records_and_would_write_the_same_bytes() -> None:
+    world = World()
+    world.join(instance="static-ä")
+    world.join_new(client_id="dynamic 🦉")
+    world.pass_time(9_000)
+    member_id = world.group().membership.leader_id or ""
+    world.sync(member_id, 1, {member_id: b"\x00\xff"}, instance="static-ä")
+    world.commit({("t", 0): 7}, member_id=member_id, generation=1, metadata="nötig 🦉")
+    world.leave(*world.group().membership.members)
+    world.log += [
+        encode_record(OffsetRecord("g", "t", 1, CommittedOffset(9, 4, "", 5, -1, bytes(range(16))))),
+        encode_record(OffsetRecord("g", "t", 2, CommittedOffset(9, -1, "m", 5, 77))),
+        encode_record(OffsetRecord("g", "t", 3, None)),
+        encode_record(GroupRecord("g", None)),
+    ]
+    answers = ask([as_line(record) for record in world.log])
+    assert [same for same, _, _ in answers] == ["true"] * len(world.log)
+    values = [json.loads(value) for _, _, value in answers]
+    generation = values[1]
+    assert generation["generation"] == 1 and generation["leader"] == member_id
+    assert [m["groupInstanceId"] for m in generation["members"]] == ["static-ä", None]
+    assert values[2]["metadata"] == "nötig 🦉"
+    assert values[-3]["expireTimestamp"] == 77
+    assert values[-2:] == [None, None]
+
+
+def test_groups_live_in_the_partition_where_kafka_puts_them() -> None:
+    groups = ["", "a", "console-consumer-31337", "Übergrüße", "🦉🦉", "x" * 500, "polygenelubricants"]
+    answers = ask([f"hash\t{group}\t{count}" for group in groups for count in (1, 7, 50)])
+    ours = [partition_for(group, count) for group in groups for count in (1, 7, 50)]
+    assert [int(answer) for (answer,) in answers] == ours
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,331 @@
+"""Clients, time, a slow or failing log and crashes in any order: what always holds of a group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker.groups.config import GroupConfig
+from broker.groups.effects import (
+    GroupRemoved,
+    OffsetsRemoved,
+    OffsetsStored,
+    Ticket,
+    Timer,
+    TimerKind,
+)
+from broker.groups.records import OffsetRecord
+from broker.groups.state import ClassicGroup, GroupState
+from protocol.errors import ErrorCode
+from tests.broker.group_world import GROUP, World, subscription
+
+CLIENTS = ("a", "b", "c", "static-d", "static-e")
+PROTOCOLS = (
+    (("range", subscription("t")),),
+    (("range", subscription("t")), ("sticky", b"")),
+    (("sticky", b""), ("range", subscription("t"))),
+    (("sticky", b"\xff"),),
+)
+FAILURES = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+CONFIG = GroupConfig(offsets_retention_ms=100_000, max_size=4)
+# Longer than any timeout that the clients below ask for.
+LONG_MS = 900_000
+
+
+@dataclass(slots=True)
+class Client:
+    """A consumer: what it knows of itself, and what it waits for."""
+
+    instance: str | None
+    member_id: str = ""
+    generation: int = -1
+    leads: bool = False
+    others: tuple[str, ...] = ()
+
+
+class Groups(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(CONFIG)
+        self.clients = {
+            name: Client(name if name.startswith("static") else None) for name in CLIENTS
+        }
+        self.joins: dict[int, Client] = {}
+        self.syncs: dict[int, int] = {}  # The generation that each SyncGroup named.
+        self.commits: dict[int, dict[tuple[str, int], int]] = {}
+        self.offsets: dict[tuple[str, int], int] = {}  # As acknowledged, in that order.
+        self.group: ClassicGroup | None = None
+        self.generation = 0
+        self.seen: set[int] = set()
+
+    # Clients.
+
+    @rule(
+        name=st.sampled_from(CLIENTS),
+        protocols=st.sampled_from(PROTOCOLS),
+        version=st.sampled_from((3, 8, 9)),
+        session_ms=st.sampled_from((10_000, 30_000)),
+        rebalance_ms=st.sampled_from((0, 20_000, 60_000)),
+    )
+    def join(self, name: str, version: int, **options: Any) -> None:
+        client = self.clients[name]
+        if client.instance is not None:
+            version = 9
+        number = self.world.join(
+            client.member_id, version=version, instance=client.instance, **options
+        )
+        self.joins[number] = client
+
+    @rule(name=st.sampled_from(CLIENTS))
+    def sync(self, name: str) -> None:
+        client = self.clients[name]
+        mark = b"%d:" % client.generation
+        assignments = {member: mark + member.encode() for member in client.others}
+        number = self.world.sync(
+            client.member_id,
+            client.generation,
+            assignments if client.leads else None,
+            instance=client.instance,
+        )
+        self.syncs[number] = client.generation
+
+    @rule(name=st.sampled_from(CLIENTS))
+    def heartbeat(self, name: str) -> None:
+        client = self.clients[name]
+        error = self.world.heartbeat(
+            client.member_id, client.generation, instance=client.instance
+        )
+        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            client.member_id = ""
+
+    @rule(name=st.sampled_from(CLIENTS))
+    def leave(self, name: str) -> None:
+        client = self.clients[name]
+        self.world.leave(client.member_id)
+        client.member_id = ""
+
+    @rule(name=st.sampled_from(CLIENTS))
+    def restart(self, name: str) -> None:
+        self.clients[name].member_id = ""
+
+    @rule(name=st.sampled_from(CLIENTS), partition=st.integers(0, 2), offset=st.integers(0, 99))
+    def commit(self, name: str, partition: int, offset: int) -> None:
+        client = self.clients[name]
+        self._commit({("t", partition): offset}, client.member_id, client.generation)
+
+    @rule(topic=st.sampled_from("tu"), offset=st.integers(0, 99))
+    def commit_outside_the_group(self, topic: str, offset: int) -> None:
+        self._commit({(topic, 0): offset, (topic, 1): offset}, "", -1)
+
+    def _commit(
+        self, offsets: dict[tuple[str, int], int], member_id: str, generation: int
+    ) -> None:
+        world = self.world
+        self.commits[world.commit(offsets, member_id=member_id, generation=generation)] = offsets
+
+    # The administrator, time, the log, the machine.
+
+    @rule()
+    def delete_group(self) -> None:
+        self._remove(lambda: self.world.delete())
+
+    @rule(topic=st.sampled_from("tu"))
+    def delete_topic(self, topic: str) -> None:
+        self._remove(lambda: self.world.delete_topic(topic))
+
+    @rule()
+    def expire(self) -> None:
+        self._remove(self.world.expire)
+
+    def _remove(self, act: Any) -> None:
+        """Do what removes offsets with the log held, to see which ones it decides on."""
+        world = self.world
+        was_held, world.is_held = world.is_held, True
+        before = len(world.appending)
+        act()
+        world.is_held = was_held
+        if not was_held and before == 0:
+            while world.appending:
+                self.finish_append(ErrorCode.NONE)
+
+    @rule(duration_ms=st.sampled_from((1, 1_000, 3_000, 9_000, 20_000, 60_000)))
+    def pass_time(self, duration_ms: int) -> None:
+        self.world.pass_time(duration_ms)
+
+    @rule()
+    def hold_the_log(self) -> None:
+        self.world.is_held = True
+
+    @rule()
+    def release_the_log(self) -> None:
+        self.world.is_held = False
+        while self.world.appending:
+            self.finish_append(ErrorCode.NONE)
+
+    @precondition(lambda self: self.world.appending)
+    @rule(error=st.sampled_from((ErrorCode.NONE, ErrorCode.NONE, *FAILURES)))
+    def finish_append(self, error: ErrorCode) -> None:
+        _, ticket = self.world.appending[0]
+        self.world.finish_append(error)
+        if error is ErrorCode.NONE:
+            self._learn_removals(ticket)
+        self._learn_answers()
+
+    @rule(kept=st.integers(0, 3))
+    def crash(self, kept: int) -> None:
+        reached = list(self.world.appending)[:kept]
+        self.world.crash(kept)
+        for _, ticket in reached:
+            if isinstance(ticket, OffsetsStored):  # Stored, though nobody has been told.
+                assert isinstance(ticket.token, int)
+                self.offsets.update(self.commits[ticket.token])
+            self._learn_removals(ticket)
+
+    # What the clients learn.
+
+    def _learn_removals(self, ticket: Ticket) -> None:
+        if isinstance(ticket, OffsetsRemoved | GroupRemoved):
+            for record in ticket.records:
+                assert isinstance(record, OffsetRecord) and record.committed is None
+                self.offsets.pop((record.topic, record.partition), None)
+
+    def _learn_answers(self) -> None:
+        for number in sorted(self.world.answers.keys() - self.seen):
+            self.seen.add(number)
+            answer = self.world.answers[number]
+            if number in self.joins:
+                self._learn_join(self.joins[number], answer)
+            elif number in self.syncs and answer.error_code == ErrorCode.NONE:
+                mark = b"%d:" % self.syncs[number]
+                assert answer.assignment == b"" or answer.assignment.startswith(mark)
+            elif number in self.commits:
+                errors = set(self.world.commit_errors(number))
+                if errors == {ErrorCode.NONE}:
+                    self.offsets.update(self.commits[number])
+
+    @staticmethod
+    def _learn_join(client: Client, answer: Any) -> None:
+        match ErrorCode(answer.error_code):
+            case ErrorCode.NONE:
+                client.member_id, client.generation = answer.member_id, answer.generation_id
+                client.leads = answer.leader == answer.member_id and not answer.skip_assignment
+                client.others = tuple(member.member_id for member in answer.members)
+            case ErrorCode.MEMBER_ID_REQUIRED:
+                client.member_id = answer.member_id
+            case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.FENCED_INSTANCE_ID:
+                client.member_id = ""
+
+    # What always holds.
+
+    @invariant()
+    def clients_have_learned(self) -> None:
+        self._learn_answers()
+
+    @invariant()
+    def the_group_is_sound(self) -> None:
+        group = self.world.shard.groups.get(GROUP)
+        if group is not self.group:  # Deleted and made anew, or another after a crash.
+            self.group, self.generation = group, 0
+        if group is None:
+            return
+        assert group.generation >= self.generation
+        self.generation = group.generation
+        membership = group.membership
+        members = membership.members
+        assert (membership.leader_id in members) if members else membership.leader_id is None
+        assert membership.pending_syncs <= members.keys()
+        assert not membership.pending_joins & members.keys()
+        assert membership.parked_join_count == sum(
+            member.parked_join is not None for member in members.values()
+        )
+        assert membership.supporters == Counter(
+            name for member in members.values() for name, _ in member.protocols
+        )
+        assert membership.member_by_instance == {
+            member.instance_id: member_id
+            for member_id, member in members.items()
+            if member.instance_id is not None
+        }
+        assert (group.state is GroupState.EMPTY) <= (not members)
+
+    @invariant()
+    def something_will_happen(self) -> None:
+        """Whoever waits has a deadline: no state holds for ever by itself."""
+        group = self.world.shard.groups.get(GROUP)
+        if group is None:
+            return
+        timers, state = self.world.timers, group.state
+        if state is GroupState.PREPARING_REBALANCE:
+            assert Timer(GROUP, TimerKind.JOIN) in timers
+        if state is GroupState.COMPLETING_REBALANCE and group.membership.pending_syncs:
+            assert Timer(GROUP, TimerKind.SYNC) in timers
+        for member in group.membership.all():
+            assert member.keeps_session_by_waiting() or (
+                Timer(GROUP, TimerKind.SESSION, member.member_id) in timers
+            )
+        for member_id in group.membership.pending_joins:
+            assert Timer(GROUP, TimerKind.SESSION, member_id) in timers
+
+    @invariant()
+    def the_log_says_what_is_so(self) -> None:
+        if self.world.appending:
+            return
+        live = self.world.shard.groups.get(GROUP)
+        stored = self.world.replayed().groups.get(GROUP)
+        assert offsets_of(live) == offsets_of(stored) == self.offsets
+        if live is not None and live.state is GroupState.STABLE:
+            assert stored is not None
+            assert generation_of(live) == generation_of(stored)
+
+    def teardown(self) -> None:
+        self.release_the_log()
+        self.world.pass_time(LONG_MS)
+        self.clients_have_learned()
+        assert self.world.asked == set(self.world.answers), "a request was never answered"
+        group = self.world.shard.groups.get(GROUP)
+        assert group is None or not group.membership.members
+        self.the_log_says_what_is_so()
+
+
+def offsets_of(group: ClassicGroup | None) -> dict[tuple[str, int], int]:
+    if group is None:
+        return {}
+    assert not group.offsets.pending
+    return {
+        (topic, partition): committed.offset
+        for topic, partitions in group.offsets.by_topic.items()
+        for partition, committed in partitions.items()
+    }
+
+
+def generation_of(group: ClassicGroup) -> object:
+    protocol = group.protocol or ""
+    members = {
+        member.member_id: (
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.session_timeout_ms,
+            member.rebalance_timeout_ms,
+            member.metadata(protocol),
+            member.assignment,
+        )
+        for member in group.membership.all()
+    }
+    return (
+        group.generation,
+        group.protocol_type,
+        protocol,
+        group.membership.leader_id,
+        members,
+        group.subscribed_topics,
+    )
+
+
+TestGroups = Groups.TestCase
+TestGroups.settings = settings(max_examples=60, stateful_step_count=60)
