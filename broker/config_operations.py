@@ -91,8 +91,7 @@ def alteration(wish: Wish) -> Alteration:
             if operation.kind == SET:
                 altered[operation.name] = operation.value
             else:
-                option = _OPTIONS[wish.resource_type].get(operation.name)
-                altered[operation.name] = _change_list(operation, option, present)
+                altered[operation.name] = _change_list(operation, wish.resource_type, present)
         return altered
 
     return alter
@@ -125,13 +124,10 @@ def _check(wish: Wish) -> None:
             raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
 
-def _change_list(operation: Operation, option: Option | None, present: Mapping[str, str]) -> str:
+def _change_list(operation: Operation, resource_type: int, present: Mapping[str, str]) -> str:
+    option = _OPTIONS[resource_type].get(operation.name)
     if option is None or option.kind is not Kind.LIST:
-        raise Refusal(
-            ErrorCode.INVALID_CONFIG,
-            f"Can't {_WORDS[operation.kind]} to key {operation.name} "
-            "because its type is not LIST.",
-        )
+        raise Refusal(ErrorCode.INVALID_CONFIG, _no_list(operation, resource_type))
     # What is not set begins as the declared default, whatever the broker's setting is.
     text = present.get(operation.name, option.default_text or "")
     items = [item for item in text.split(",") if item]
@@ -142,3 +138,10 @@ def _change_list(operation: Operation, option: Option | None, present: Mapping[s
         elif operation.kind == SUBTRACT and item in items:
             items.remove(item)
     return ",".join(items)
+
+
+def _no_list(operation: Operation, resource_type: int) -> str:
+    word = _WORDS[operation.kind]
+    if resource_type == ResourceType.BROKER:
+        return f"Config value {word.lower()} is not allowed for config key: {operation.name}"
+    return f"Can't {word} to key {operation.name} because its type is not LIST."

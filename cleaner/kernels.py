@@ -318,7 +318,7 @@ def judge_block(
     """Drop those of a block's records whose key has a later offset in the map."""
     for at in range(count):
         relative = find_relative(table, block[5 * at], block[5 * at + 1], block[5 * at + 2])
-        if int64(block[5 * at + 4]) < start_offset + relative - 1:
+        if relative > 0 and int64(block[5 * at + 4]) < start_offset + relative - 1:
             fates[block[5 * at + 3]] = DROPPED
 
 

@@ -53,7 +53,7 @@ from protocol.batches import (
     read_header,
     replace_section,
 )
-from protocol.compression import Codec
+from protocol.compression import Codec, compress
 from protocol.records import Bytes, Table
 from storage.files import Buffer, FileSystem
 from storage.segment import Segment
@@ -247,5 +247,5 @@ class Rewriter:
         if how == EMPTIED:
             return written
         codec = Codec(int(source[ATTRIBUTES]) & CODEC_MASK)
-        section = bytes(written[HEADER_SIZE:])
+        section = compress(codec, written[HEADER_SIZE:])
         return replace_section(read_header(written), section, codec)

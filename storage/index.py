@@ -4,23 +4,30 @@
     .timeindex  | timestamp i64 | relative offset i32 |      12 bytes an entry
 
 An offset entry names a batch by its last offset and gives the position where the batch starts;
-a time entry gives the largest timestamp so far and the offset of the record that has it. Both
-grow; timestamps and offsets never decrease. An index is loaded when it is first asked, and its
-entries live in arrays: 16 bytes for each 4 KiB of log.
+a time entry gives the largest timestamp so far and the last offset of the batch that has it.
+Both grow; timestamps and offsets never decrease. An index is loaded when it is first asked, and
+its entries live in arrays as large as the file: 20 bytes for each 4 KiB of log.
+
+An index only spares reading, so a damaged one is not an error: entries up to the damage serve,
+`damage` says what is wrong, and the segment checks what it looks up against the log itself.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from itertools import compress, count, islice
+from operator import ge, gt
 from pathlib import Path
 
 from storage.errors import CorruptFile
 from storage.files import File, FileSystem
 
-_OFFSET_ENTRY = struct.Struct(">ii")
-_TIME_ENTRY = struct.Struct(">qi")
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
 
 
 class OffsetIndex:
@@ -28,32 +35,31 @@ class OffsetIndex:
 
     def __init__(self, fs: FileSystem, path: Path, base_offset: int) -> None:
         self._base_offset = base_offset
-        self.entries = _Entries(fs, path, _OFFSET_ENTRY)
+        self.entries = _Entries(fs, path, OFFSET_ENTRY, key_bytes=4, shrinks=ge)
 
     def append(self, offset: int, position: int) -> None:
         """Add the batch that ends with an offset and starts at a position."""
         self.entries.append(offset - self._base_offset, position)
 
-    def lookup(self, offset: int) -> int:
-        """Return the position of the last indexed batch that ends at or before an offset."""
+    def note(self, offset: int, position: int) -> None:
+        """Add a batch in memory only; entries.write() follows."""
+        self.entries.note(offset - self._base_offset, position)
+
+    def at_or_before(self, offset: int) -> tuple[int, int] | None:
+        """Return the last entry that is not past an offset, as (offset, position)."""
         offsets, positions = self.entries.load()
         at = bisect_right(offsets, offset - self._base_offset) - 1
-        return positions[at] if at >= 0 else 0
+        return (offsets[at] + self._base_offset, positions[at]) if at >= 0 else None
+
+    def lookup(self, offset: int) -> int:
+        """Return the position of the last indexed batch that ends at or before an offset."""
+        found = self.at_or_before(offset)
+        return found[1] if found else 0
 
     def last(self) -> tuple[int, int] | None:
         """Return the last entry as (offset, position), None when there is none."""
         offsets, positions = self.entries.load()
         return (offsets[-1] + self._base_offset, positions[-1]) if offsets else None
-
-    def check(self, log_size: int) -> None:
-        """Raise CorruptFile unless the positions grow and point into the log."""
-        previous = -1
-        for at, position in enumerate(self.entries.load()[1]):
-            if not previous < position < log_size:
-                raise CorruptFile(
-                    self.entries.path, at * _OFFSET_ENTRY.size, "positions out of order"
-                )
-            previous = position
 
     def truncate(self, end_offset: int) -> None:
         """Drop the entries of batches that end at or after an offset."""
@@ -66,31 +72,33 @@ class TimeIndex:
 
     def __init__(self, fs: FileSystem, path: Path, base_offset: int) -> None:
         self._base_offset = base_offset
-        self.entries = _Entries(fs, path, _TIME_ENTRY)
+        self.entries = _Entries(fs, path, TIME_ENTRY, key_bytes=8, shrinks=gt)
 
     def append(self, timestamp: int, offset: int) -> None:
         """Add the largest timestamp so far and its offset; what does not grow is left out."""
         if timestamp >= 0:
             self.entries.append(timestamp, offset - self._base_offset)
 
-    def lookup(self, timestamp: int) -> int:
-        """Return an offset before which every record is older than the timestamp."""
+    def note(self, timestamp: int, offset: int) -> None:
+        """Add as append() does, but in memory only; entries.write() follows."""
+        if timestamp >= 0:
+            self.entries.note(timestamp, offset - self._base_offset)
+
+    def before(self, timestamp: int) -> tuple[int, int] | None:
+        """Return the last entry that is older than a timestamp, as (timestamp, offset)."""
         timestamps, offsets = self.entries.load()
         at = bisect_left(timestamps, timestamp) - 1
-        return self._base_offset + (offsets[at] if at >= 0 else 0)
+        return (timestamps[at], offsets[at] + self._base_offset) if at >= 0 else None
+
+    def lookup(self, timestamp: int) -> int:
+        """Return an offset before which every record is older than the timestamp."""
+        found = self.before(timestamp)
+        return found[1] if found else self._base_offset
 
     def last(self) -> tuple[int, int] | None:
         """Return the last entry as (timestamp, offset), None when there is none."""
         timestamps, offsets = self.entries.load()
         return (timestamps[-1], offsets[-1] + self._base_offset) if timestamps else None
-
-    def check(self) -> None:
-        """Raise CorruptFile unless the offsets do not shrink."""
-        previous = -1
-        for at, offset in enumerate(self.entries.load()[1]):
-            if offset < previous:
-                raise CorruptFile(self.entries.path, at * _TIME_ENTRY.size, "offsets shrink")
-            previous = offset
 
     def truncate(self, end_offset: int) -> None:
         """Drop the entries of records at or after an offset."""
@@ -99,29 +107,35 @@ class TimeIndex:
 
 
 class _Entries:
-    """A file of fixed-size (key, value) entries with growing keys, and the arrays they fill."""
+    """A file of fixed-size (key, value) entries with growing keys, and the arrays they fill.
 
-    def __init__(self, fs: FileSystem, path: Path, layout: struct.Struct) -> None:
-        self._fs, self.path, self._layout = fs, path, layout
+    The log's owner writes; others may look up meanwhile: the arrays are put in place whole, and
+    an entry's value is there before its key is.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: Path,
+        layout: struct.Struct,
+        *,
+        key_bytes: int,
+        shrinks: Callable[[int, int], bool],
+    ) -> None:
+        self._fs, self.path, self._layout, self._key_bytes = fs, path, layout, key_bytes
+        # Whether a value and the one after it are out of order.
+        self._shrinks = shrinks
         self._file: File | None = None
-        self._keys: array[int] | None = None
-        self._values: array[int] = array("q")
+        self._loaded: tuple[array[int], array[int]] | None = None
+        # What was wrong with the file when it was loaded; its entries end before that.
+        self.damage: CorruptFile | None = None
 
     def load(self) -> tuple[array[int], array[int]]:
         """Return the keys and the values."""
-        if self._keys is None:
-            data = self._fs.read_bytes(self.path) if self._fs.exists(self.path) else b""
-            whole = len(data) - len(data) % self._layout.size
-            self._keys, self._values = array("q"), array("q")
-            last = -1
-            for key, value in self._layout.iter_unpack(data[:whole]):
-                # Kafka preallocates an active segment's indexes: zeros follow the last entry.
-                if key <= last or (key == 0 and value == 0):
-                    break
-                self._keys.append(key)
-                self._values.append(value)
-                last = key
-        return self._keys, self._values
+        loaded = self._loaded
+        if loaded is None:
+            loaded = self._loaded = self._read()
+        return loaded
 
     @property
     def size_bytes(self) -> int:
@@ -134,20 +148,43 @@ class _Entries:
         if keys and key <= keys[-1]:
             return
         size = self._layout.size
-        self._writable().append(len(keys) * size, [self._layout.pack(key, value)])
-        keys.append(key)
+        self._writable().append(len(keys) * size, (self._layout.pack(key, value),))
         values.append(value)
+        keys.append(key)
+
+    def note(self, key: int, value: int) -> None:
+        """Add an entry as append() does, but for now in memory only: write() follows."""
+        keys, values = self.load()
+        if not keys or key > keys[-1]:
+            values.append(value)
+            keys.append(key)
+
+    def write(self) -> None:
+        """Write all entries that there are in the place of those in the file."""
+        file = self._writable()
+        file.truncate(0)
+        keys, values = self.load()
+        if keys:
+            file.append(0, (b"".join(map(self._layout.pack, keys, values)),))
 
     def cut(self, count: int) -> None:
         """Keep the first `count` entries, in the file too."""
         keys, values = self.load()
-        del keys[count:]
-        del values[count:]
-        self._writable().truncate(count * self._layout.size)
+        if count < len(keys):
+            self._loaded = keys[:count], values[:count]
+        self.trim()
+
+    def trim(self) -> None:
+        """Bring the file to the size of its entries; create it when it is not there."""
+        self._writable().truncate(self.size_bytes)
+
+    def begin(self) -> None:
+        """Begin anew, in memory only."""
+        self._loaded, self.damage = (self._array(), array("i")), None
 
     def forget(self) -> None:
         """Empty the file without reading it."""
-        self._keys, self._values = array("q"), array("q")
+        self.begin()
         self._writable().truncate(0)
 
     def sync(self) -> None:
@@ -163,3 +200,45 @@ class _Entries:
         if self._file is None:
             self._file = self._fs.open(self.path, write=True)
         return self._file
+
+    def _array(self) -> array[int]:
+        return array("q" if self._key_bytes == 8 else "i")
+
+    def _read(self) -> tuple[array[int], array[int]]:
+        if not self._fs.exists(self.path):
+            return self._array(), array("i")
+        data = self._fs.read_bytes(self.path)
+        size = self._layout.size
+        # Kafka preallocates an active segment's indexes: zeros follow the last entry.
+        used = len(data.rstrip(b"\0"))
+        whole = min(used + size - 1, len(data)) // size
+        keys, values = self._array(), array("i")
+        _fill(keys, data, size, 0, self._key_bytes, whole)
+        _fill(values, data, size, self._key_bytes, 4, whole)
+        good = min(_growing(keys, ge), _growing(values, self._shrinks))
+        if good < whole:
+            self.damage = CorruptFile(self.path, good * size, "the entries do not grow")
+        elif used > whole * size:
+            self.damage = CorruptFile(self.path, whole * size, "part of an entry")
+        return keys[:good], values[:good]
+
+
+def _fill(
+    target: array[int], data: bytes, stride: int, start: int, width: int, entries: int
+) -> None:
+    """Take one field of every entry: a strided copy for each of its bytes, all of them in C."""
+    column = bytearray(entries * width)
+    end = entries * stride
+    for at in range(width):
+        column[at::width] = data[start + at : end : stride]
+    target.frombytes(column)
+    if sys.byteorder == "little":
+        target.byteswap()
+
+
+def _growing(numbers: array[int], shrinks: Callable[[int, int], bool]) -> int:
+    """Return how many numbers there are before the first that is negative or out of order."""
+    if numbers and numbers[0] < 0:
+        return 0
+    out_of_order: Iterable[bool] = map(shrinks, numbers, islice(numbers, 1, None))
+    return next(compress(count(1), out_of_order), len(numbers))

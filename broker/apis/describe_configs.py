@@ -39,7 +39,7 @@ def _describe(
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_code=0,
-        error_message=None,
+        error_message="",
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
         configs=[],
@@ -85,8 +85,17 @@ def _of_broker(context: RequestContext, name: str) -> Iterable[Entry]:
             _as_set_for_all(configs.entries[option], value)
             for option, value in configs.defaults_of_all_brokers.items()
         ]
-    configs.check_name(name)
+    if name != str(configs.node_id):
+        raise Refusal(ErrorCode.INVALID_REQUEST, _no_such_broker(name, configs.node_id))
     return configs.entries.values()
+
+
+def _no_such_broker(name: str, node_id: int) -> str:
+    try:
+        int(name)
+    except ValueError:
+        return f"Broker id must be an integer, but it is: {name}"
+    return f"Unexpected broker id, expected {node_id} or empty string, but received {name}"
 
 
 def _as_set_for_all(entry: Entry, value: str) -> Entry:

@@ -15,5 +15,5 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     fixtures = {name: pyfuncitem.funcargs[name] for name in names}
-    asyncio.run(pyfuncitem.obj(**fixtures), debug=True)
+    asyncio.run(pyfuncitem.obj(**fixtures))
     return True

@@ -213,7 +213,7 @@ async def test_describe_all_brokers_tells_only_what_was_set_for_them(tmp_path: P
         (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid"),
         (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid"),
         (BROKER, "7", ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1"),
-        (BROKER, "x", ErrorCode.INVALID_REQUEST, "Node id must be an integer, but it is: x"),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST, "Broker id must be an integer, but it is: x"),
         (8, ME, ErrorCode.INVALID_REQUEST, "Unsupported resource type: 8"),
         (0, "", ErrorCode.INVALID_REQUEST, "Unsupported resource type: 0"),
     ],

@@ -46,6 +46,8 @@ class Client:
     generation: int = -1
     leads: bool = False
     others: tuple[str, ...] = ()
+    waits_for: int = 0
+    is_synced: bool = False
 
 
 class Groups(RuleBasedStateMachine):
@@ -80,6 +82,7 @@ class Groups(RuleBasedStateMachine):
             client.member_id, version=version, instance=client.instance, **options
         )
         self.joins[number] = client
+        client.waits_for = number
 
     @rule(name=st.sampled_from(CLIENTS))
     def sync(self, name: str) -> None:
@@ -93,6 +96,7 @@ class Groups(RuleBasedStateMachine):
             instance=client.instance,
         )
         self.syncs[number] = client.generation
+        client.waits_for, client.is_synced = number, True
 
     @rule(name=st.sampled_from(CLIENTS))
     def heartbeat(self, name: str) -> None:
@@ -102,6 +106,33 @@ class Groups(RuleBasedStateMachine):
         )
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             client.member_id = ""
+        if error is not ErrorCode.NONE:
+            client.generation = -1
+
+    @rule(
+        names=st.sets(st.sampled_from(CLIENTS), min_size=1, max_size=4).map(sorted),
+        protocols=st.sampled_from(PROTOCOLS[:3]),
+        rounds=st.integers(1, 8),
+    )
+    def behave(self, names: list[str], protocols: Any, rounds: int) -> None:
+        """Let some clients do what consumers do, so that groups come to be stable at all."""
+        for _ in range(rounds):
+            for name in names:
+                self._behave(name, protocols)
+            self.world.pass_time(2_000)
+
+    def _behave(self, name: str, protocols: Any) -> None:
+        client = self.clients[name]
+        self._learn_answers()
+        if client.waits_for not in self.world.answers and client.waits_for in self.world.asked:
+            return
+        if not client.member_id or client.generation < 0:
+            options = {"session_ms": 10_000, "rebalance_ms": 20_000, "protocols": protocols}
+            self.join(name, version=9, **options)
+        elif client.is_synced:
+            self.heartbeat(name)
+        else:
+            self.sync(name)
 
     @rule(name=st.sampled_from(CLIENTS))
     def leave(self, name: str) -> None:
@@ -213,6 +244,7 @@ class Groups(RuleBasedStateMachine):
         match ErrorCode(answer.error_code):
             case ErrorCode.NONE:
                 client.member_id, client.generation = answer.member_id, answer.generation_id
+                client.is_synced = False
                 client.leads = answer.leader == answer.member_id and not answer.skip_assignment
                 client.others = tuple(member.member_id for member in answer.members)
             case ErrorCode.MEMBER_ID_REQUIRED:

@@ -1,0 +1,53 @@
+"""When a log begins a new segment, as Kafka's LogSegment.shouldRoll decides it."""
+
+from __future__ import annotations
+
+from config.topic import TopicConfig
+from storage.index import OFFSET_ENTRY, TIME_ENTRY
+from storage.segment import Segment
+
+# Indexes keep offsets relative to the segment's base, in 32 bits.
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+def segment_bytes_max(config: TopicConfig) -> int:
+    """Return the size that a segment may reach."""
+    return config.internal_segment_bytes or config.segment_bytes
+
+
+def must_roll(
+    config: TopicConfig,
+    active: Segment,
+    size: int,
+    last_offset: int,
+    max_timestamp: int,
+    now_ms: int,
+) -> str | None:
+    """Return why a batch must not go into the active segment, None when it may."""
+    if last_offset - active.base_offset > _RELATIVE_OFFSET_MAX:
+        return "offset span"
+    if active.size_bytes == 0:
+        return None
+    if active.size_bytes + size > segment_bytes_max(config):
+        return "segment.bytes"
+    if _is_index_full(config, active):
+        return "segment.index.bytes"
+    if _waited_ms(active, max_timestamp, now_ms) > config.max_segment_ms - active.roll_jitter_ms:
+        return "segment.ms"
+    return None
+
+
+def _is_index_full(config: TopicConfig, active: Segment) -> bool:
+    # The time index keeps one place free for the entry that seals it.
+    index_bytes = config.segment_index_bytes
+    if active.offset_index.entries.size_bytes + OFFSET_ENTRY.size > index_bytes:
+        return True
+    return active.time_index.entries.size_bytes + 2 * TIME_ENTRY.size > index_bytes
+
+
+def _waited_ms(active: Segment, max_timestamp: int, now_ms: int) -> int:
+    """Return the segment's age: by its batches' timestamps where they have some."""
+    first = active.first_timestamp()
+    if first is not None and first >= 0:
+        return max_timestamp - first
+    return now_ms - active.created_ms

@@ -1,0 +1,106 @@
+"""Walks the batches that lie back to back in a log file.
+
+A walk needs the first bytes of each batch only:
+
+     0 baseOffset i64 | 8 batchLength i32 | 12 leaderEpoch i32 | 16 magic i8 | 17 crc u32 |
+    21 attributes i16 | 23 lastOffsetDelta i32 | 27 baseTimestamp i64 | 35 maxTimestamp i64 | …
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, read_header
+from protocol.errors import ProtocolError
+from storage.errors import CorruptFile
+from storage.files import File
+
+# Where a batch is, its size, its last offset, its largest timestamp (ms).
+Place: TypeAlias = tuple[int, int, int, int]
+
+_WALKED = struct.Struct(">qi4xb6xi8xq")
+_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
+# Enough headers for the batches between two index entries at Kafka's default interval.
+_WINDOW_BYTES = 8192
+_CHUNK_BYTES = 4 << 20
+
+
+def walk(file: File, path: Path, position: int, end: int) -> Iterator[Place]:
+    """Yield the place of each batch from a position on, reading little but their headers.
+
+    Hot: a fetch walks from an index entry to its offset. Raises CorruptFile, with the path
+    given, where the bytes are no batch or one that reaches past the end.
+    """
+    unpack = _WALKED.unpack_from
+    window, start = b"", position
+    window_end = position
+    while position < end:
+        if position + HEADER_SIZE > window_end:
+            window = file.read(position, min(_WINDOW_BYTES, end - position))
+            start, window_end = position, position + len(window)
+            if len(window) < HEADER_SIZE:
+                raise CorruptFile(path, position, f"{len(window)} bytes are no batch")
+        base_offset, length, magic, delta, max_timestamp = unpack(window, position - start)
+        if magic != MAGIC or length < _LENGTH_MIN or delta < 0:
+            cause = f"no batch has magic {magic}, length {length}, last offset delta {delta}"
+            raise CorruptFile(path, position, cause)
+        size = length + LOG_OVERHEAD
+        if position + size > end:
+            raise CorruptFile(path, position, f"a batch of {size} bytes ends after {end}")
+        yield position, size, base_offset + delta, max_timestamp
+        position += size
+
+
+def read_batches(
+    file: File, position: int, end: int
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Read every batch from a position on: (position, header, bytes).
+
+    Stops at the first that is not whole, without an error: who wants to know compares where it
+    stopped with the end.
+    """
+    while position < end:
+        chunk = memoryview(file.read(position, min(_CHUNK_BYTES, end - position)))
+        used = 0
+        for at, header in whole_batches(chunk):
+            used = at + header.size_bytes
+            yield position + at, header, chunk[at:used]
+        if used == 0:
+            large = _read_large(file, position, end, chunk)
+            if large is None:
+                return
+            used = large[0].size_bytes
+            yield position, *large
+        position += used
+
+
+def whole_batches(chunk: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    """Walk the batches that lie whole in a buffer; stop at the first that does not parse."""
+    position, size = 0, len(chunk)
+    while position + HEADER_SIZE <= size:
+        try:
+            header = read_header(chunk, position)
+        except ProtocolError:
+            return
+        end = position + header.size_bytes
+        if end > size:
+            return
+        yield position, header
+        position = end
+
+
+def _read_large(
+    file: File, position: int, end: int, chunk: memoryview
+) -> tuple[BatchHeader, memoryview] | None:
+    """Read a batch that is larger than a chunk, or None when it is not whole."""
+    try:
+        header = read_header(chunk)
+    except ProtocolError:
+        return None
+    if header.size_bytes <= len(chunk) or position + header.size_bytes > end:
+        return None
+    data = memoryview(file.read(position, header.size_bytes))
+    return (header, data) if len(data) == header.size_bytes else None

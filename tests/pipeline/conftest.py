@@ -1,0 +1,89 @@
+"""A broker, a Spark session and topics for the pipeline's tests.
+
+The broker is Odradek, or whichever ODRADEK_TEST_BOOTSTRAP names: the same tests then say whether
+a difference is the broker's. Such a broker needs log.cleaner.backoff.ms=500 or so.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from os import environ
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.processes import OdradekProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MakeTopic = Callable[..., str]
+
+# One record to produce: partition, key, value (None deletes the key), headers.
+Produced = tuple[int, bytes, bytes | None, Sequence[tuple[str, bytes]]]
+Produce = Callable[[str, Sequence[Produced]], None]
+
+CACHE = Path(environ.get("ODRADEK_CACHE", "~/.cache/odradek")).expanduser()
+
+
+@pytest.fixture(scope="module")
+def broker_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the broker under test."""
+    given = environ.get("ODRADEK_TEST_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    settings = {"log.cleaner.backoff.ms": "500", "log.cleaner.dedupe.buffer.size": "8000000"}
+    broker = OdradekProcess(tmp_path_factory.mktemp("broker"), settings)
+    broker.start()
+    yield broker.bootstrap
+    broker.stop()
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """One small Spark session for all tests of a module."""
+    from pipeline.session import SessionOptions, open_session
+
+    settings = {"spark.sql.shuffle.partitions": "2"}
+    with open_session(SessionOptions(CACHE, settings=settings)) as session:
+        yield session
+
+
+@pytest.fixture
+def make_topic(broker_bootstrap: str) -> MakeTopic:
+    """Create a topic: make_topic(partitions=2, **{"cleanup.policy": "compact"}) -> its name."""
+    from kafka.admin import KafkaAdminClient, NewTopic
+
+    def make(partitions: int = 1, **config: str) -> str:
+        name = f"pipeline-{uuid.uuid4().hex[:12]}"
+        admin = KafkaAdminClient(bootstrap_servers=broker_bootstrap)
+        try:
+            admin.create_topics([NewTopic(name, partitions, 1, topic_configs=config)])
+        finally:
+            admin.close()
+        return name
+
+    return make
+
+
+@pytest.fixture
+def produce(broker_bootstrap: str) -> Iterator[Produce]:
+    """Produce records in order, all acknowledged when it returns."""
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=broker_bootstrap, acks="all", linger_ms=5)
+
+    def send(topic: str, records: Sequence[Produced]) -> None:
+        sent = [
+            producer.send(topic, value, key=key, partition=partition, headers=list(headers))
+            for partition, key, value, headers in records
+        ]
+        producer.flush(timeout=60)
+        for future in sent:
+            future.get(timeout=0)
+
+    yield send
+    producer.close(timeout=10)

@@ -1,0 +1,103 @@
+"""Which connector goes with which Spark, and which jars Ivy is asked for."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from pipeline.connector import (
+    IVY_SETTINGS,
+    LAST_CONNECTORS,
+    connector_settings,
+    connector_version,
+    prepare,
+    spark_version,
+)
+from pipeline.errors import PipelineError
+
+DISTRIBUTION = frozenset(
+    {"spark-core_2.13-4.0.0.jar", "lz4-java-1.8.0.jar", "slf4j-api-2.0.16.jar", "jsr305-3.0.0.jar"}
+)
+
+
+@pytest.mark.parametrize(
+    ("spark", "connector"),
+    [
+        ("4.0.0", "4.0.0"),
+        ("4.0.1", "4.0.1"),
+        ("4.1.0", "4.1.0"),
+        ("4.2.0", "4.2.0"),
+        ("4.1.0.dev1", "4.1.0"),
+    ],
+)
+def test_a_spark_that_has_a_connector_takes_its_own(spark: str, connector: str) -> None:
+    assert connector_version(spark) == connector
+
+
+@pytest.mark.parametrize("spark", ["4.0.99", "4.1.99", "4.2.1", "4.3.0", "4.9.2"])
+def test_a_later_spark_takes_the_last_connector_before_it(spark: str) -> None:
+    major, minor, patch = (int(part) for part in connector_version(spark).split("."))
+    assert LAST_CONNECTORS[major, minor] == patch
+    assert (major, minor) == max(line for line in LAST_CONNECTORS if line <= _line(spark))
+
+
+@pytest.mark.parametrize("spark", ["3.5.8", "5.0.0", "main", ""])
+def test_another_spark_is_refused_with_the_one_to_install(spark: str) -> None:
+    with pytest.raises(PipelineError, match="pip install 'pyspark>="):
+        connector_version(spark)
+
+
+def test_only_what_the_distribution_holds_is_left_out(tmp_path: Path) -> None:
+    excluded = connector_settings(DISTRIBUTION, "4.0.0", tmp_path)["spark.jars.excludes"]
+    assert set(excluded.split(",")) == {
+        "org.lz4:lz4-java",
+        "at.yawk.lz4:lz4-java",
+        "org.slf4j:slf4j-api",
+        "com.google.code.findbugs:jsr305",
+    }
+
+
+def test_nothing_is_fetched_where_the_distribution_holds_the_connector(tmp_path: Path) -> None:
+    jars = DISTRIBUTION | {"spark-sql-kafka-0-10_2.13-4.0.0.jar"}
+    assert connector_settings(jars, "4.0.0", tmp_path) == {}
+
+
+def test_the_version_of_spark_is_read_from_its_jars() -> None:
+    assert spark_version(DISTRIBUTION) == "4.0.0"
+    assert spark_version({"spark-core_2.12-3.5.0.jar", "scala-library-2.13.jar"}) is None
+
+
+def test_ivy_is_told_of_maven_central_alone_and_of_no_address() -> None:
+    settings = ElementTree.fromstring(IVY_SETTINGS)
+    resolvers = {element.tag for element in settings.iter() if element.get("m2compatible")}
+    assert resolvers == {"ibiblio"}
+    assert "://" not in IVY_SETTINGS
+    assert not [element for element in settings.iter() if element.get("root")]
+
+
+def test_preparing_twice_leaves_the_settings_as_they_are(tmp_path: Path) -> None:
+    folder = tmp_path / "spark-4.0.0"
+    prepare(folder)
+    first = (folder / "ivysettings.xml").stat()
+    prepare(folder)
+    assert (folder / "ivysettings.xml").stat().st_mtime_ns == first.st_mtime_ns
+    assert [path.name for path in folder.iterdir()] == ["ivysettings.xml"]
+
+
+def test_settings_of_another_version_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "ivysettings.xml").write_text("<ivysettings/>")
+    prepare(tmp_path)
+    assert (tmp_path / "ivysettings.xml").read_text() == IVY_SETTINGS
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PipelineError, match="--cache"):
+        prepare(tmp_path / "file" / "spark-4.0.0")
+
+
+def _line(version: str) -> tuple[int, int]:
+    major, minor, _ = version.split(".")
+    return int(major), int(minor)
