@@ -6,15 +6,16 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 READY_SPARK := $(VENV)/.ready-spark
+KAFKA := .kafka/.ready
 PACKAGES := protocol config storage cleaner broker cli pipeline
 FAST := -m "not slow and not kafka and not spark and not interop"
 
-.PHONY: run test check demo interop bench clean docs lock
+.PHONY: run test check demo interop bench kafka clean docs lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
 
-test: $(READY_DEV) $(READY_SPARK)
+test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/python -m pytest -m "not interop"
@@ -24,17 +25,26 @@ check: $(READY_DEV)
 	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/python -m pytest $(FAST)
 
-interop: $(READY_DEV) $(READY_SPARK)
+interop: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/python -m pytest -m "interop or kafka or spark"
 
 demo: $(READY_DEV) $(READY_SPARK)
 	$(BIN)/python -m bench.demo
 
-bench: $(READY_DEV)
+bench: $(READY_DEV) kafka
 	$(BIN)/python -m bench.produce
+
+# Apache Kafka's jars, to compare with; without Java or Maven what needs them is skipped.
+kafka:
+	@if [ -n "$$KAFKA_LIBS" ] || [ -e $(KAFKA) ]; then :; \
+	elif command -v java >/dev/null && command -v mvn >/dev/null; then \
+		mvn -q -B -f bench/pom.xml dependency:copy-dependencies \
+			-DoutputDirectory=$(CURDIR)/.kafka/libs && touch $(KAFKA); \
+	else echo "no java or mvn: what compares with Apache Kafka is skipped"; fi
 
 docs: $(READY_DEV)
 	$(BIN)/python -m config.reference > docs/configs.md
+	$(BIN)/python -m broker.reference > docs/apis.md
 
 lock:
 	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \

@@ -134,14 +134,13 @@ def _show_checkpoint(broker: OdradekProcess) -> None:
 
 def _read_with_spark(broker: OdradekProcess, expected: list[str]) -> None:
     _say("The same topic, read by Spark")
-    from pipeline.read import read_topic
-    from pipeline.session import make_session
+    from pipeline.session import SessionOptions, open_session
+    from pipeline.source import TopicSource, read_batch
 
-    session = make_session("odradek-demo")
-    try:
-        rows = read_topic(session, broker.bootstrap, TOPIC).orderBy("offset").collect()
-    finally:
-        session.stop()
+    options = SessionOptions(cache=Path.home() / ".cache" / "odradek")
+    with open_session(options) as spark:
+        source = TopicSource(broker.bootstrap, TOPIC)
+        rows = read_batch(spark, source).orderBy("offset").collect()
     seen = [f"{bytes(row.key).decode()}:{bytes(row.value).decode()}" for row in rows]
     for row, text in zip(rows, seen, strict=True):
         console.print(f"    {text:<6} at {row.offset}")

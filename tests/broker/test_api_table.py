@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from broker.apis import APIS, Api, load
+from broker.reference import markdown
 from protocol.messages import message_classes
 from protocol.schema import info_of
 
@@ -24,3 +27,8 @@ def test_an_api_is_advertised_in_the_versions_of_its_declaration(api: Api) -> No
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_an_api_has_a_handler(api: Api) -> None:
     assert callable(load(api).handle)
+
+
+def test_the_page_of_apis_is_fresh() -> None:
+    page = Path(__file__).parent.parent.parent / "docs" / "apis.md"
+    assert page.read_text() == markdown(), "run `make docs`"

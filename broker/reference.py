@@ -1,0 +1,35 @@
+"""Writes docs/apis.md: `python -m broker.reference` prints which APIs are served, and how."""
+
+from __future__ import annotations
+
+import sys
+
+from broker.apis import APIS
+from protocol.messages import message_classes
+from protocol.schema import info_of
+
+_HEAD = """\
+# APIs
+
+What the broker serves, at every version of the range. Made by `make docs`; do not edit.
+
+| key | API | versions | flexible from | what it is for |
+|----:|-----|----------|---------------|----------------|
+"""
+
+
+def markdown() -> str:
+    """Return the page."""
+    rows = []
+    for api in APIS:
+        request = message_classes(api.name)[0]
+        module = sys.modules[request.__module__]
+        _, _, purpose = (module.__doc__ or "").splitlines()[0].partition(": ")
+        flexible = info_of(request).flexible.first
+        cells = (str(api.key), api.name, f"{api.first}-{api.last}", str(flexible), purpose)
+        rows.append(f"| {' | '.join(cells)} |\n")
+    return _HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())
