@@ -82,8 +82,14 @@ def _produce(broker: OdradekProcess) -> None:
 
 def _show_files(broker: OdradekProcess, title: str) -> None:
     _say(title)
-    for path in sorted((broker.data / f"{TOPIC}-0").iterdir()):
-        console.print(f"    {path.name:<40} {path.stat().st_size:>5} B")
+    files = sorted((broker.data / f"{TOPIC}-0").iterdir())
+    gone = [path for path in files if path.suffix == ".deleted"]
+    for path in files:
+        if path not in gone:
+            console.print(f"    {path.name:<32} {path.stat().st_size:>5} B")
+    if gone:
+        console.print(f"    and {len(gone)} files of old segments, renamed .deleted, which go "
+                      "after file.delete.delay.ms")  # fmt: skip
 
 
 def _wait_until_cleaned(broker: OdradekProcess) -> None:

@@ -1,8 +1,9 @@
 """Puts the broker together: what there is one of, in the order in which it starts and stops.
 
-    disk first     metadata store, log directories, logs, committed offsets
-    then clients   listeners, then HTTP
-    then the rest  kernels in a thread, the cleaner, periodic work
+    addresses      taken, so that a second broker gives up before it touches anything
+    disk           metadata store, log directories, logs
+    clients        accepted from now on, while committed offsets are read
+    the rest       the cleaner, periodic work, kernels in a thread, HTTP
 
 and the other way round at the end.
 """
@@ -14,10 +15,13 @@ import logging
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from broker import topic_names
+from broker.addresses import bind, own_name
 from broker.changes import Changes
 from broker.clock import Clock
 from broker.configs import Configs
@@ -27,29 +31,26 @@ from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.ids import encode_id, random_id
 from broker.internal_log import InternalLog
-from broker.metadata import SqliteMetadata
+from broker.metadata import DATABASE_NAME, SqliteMetadata
 from broker.metrics import Metrics
 from broker.partitions import Partitions
 from broker.periodic import Periodic
 from broker.producer_ids import ProducerIds
 from broker.server import Listener, Server
-from broker.topics import Topics
+from broker.topics import Topic, Topics
 from broker.waiting import Purgatory
-from broker.warm_up import warm_up
+from broker.warm_up import start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
 from config.effective import resolve_broker
 from config.option import Layer
-from storage.directory import LogDirectory
+from protocol.compression import Codec
+from storage.directory import LogDirectory, read_cluster_id
 from storage.files import FileSystem
 from storage.log import Log
 
-if TYPE_CHECKING:
-    from broker.http import HttpServer
-
 logger = logging.getLogger(__name__)
 
-METADATA_FILE = "odradek.db"
 _DRAIN_S = 2.0
 _READERS = 4
 
@@ -65,11 +66,9 @@ class Broker:
         self._random = random.SystemRandom()
         self.metrics = Metrics()
         self.purgatory = Purgatory(self.loop)
-        self.group_commit = GroupCommit(self.loop)
-        self.readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
         self.directories: list[LogDirectory] = []
-        self._http: HttpServer | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        # What stop() has to do, last started first.
+        self._stopping = AsyncExitStack()
 
     @property
     def config(self) -> BrokerConfig:
@@ -85,31 +84,38 @@ class Broker:
         return self.cleaner.problems()
 
     async def start(self) -> None:
-        """Load what is on the disk, then listen.
+        """Take the addresses, load what is on the disk, then accept connections.
 
-        Raises ConfigError, MetadataError, StorageError, or OSError for an address.
+        Raises ConfigError, MetadataError, StorageError, or OSError for an address; nothing is
+        left running then.
         """
-        await self._load()
-        await self._listen()
-        await self._start_background()
+        try:
+            self._bind(resolve_broker([self._static]).config)
+            await self._load()
+            self._accept()
+            self._start_background()
+            await self._listen_http()
+        except BaseException:
+            await self._stopping.aclose()
+            raise
 
     async def stop(self) -> None:
         """Let clients go, then make everything durable and leave the mark of a clean stop."""
-        for task in self._tasks:
-            task.cancel()
-        if self._http is not None:
-            await self._http.close()
-        await self.server.close(_DRAIN_S)
-        await self.cleaner.stop()
-        self.periodic.stop()
-        await self.changes.close()
-        self.groups.close()
-        self.group_commit.close()
-        for directory in self.directories:
-            directory.close()
-        await self.store.close()
-        self.readers.shutdown()
+        await self._stopping.aclose()
         logger.info("stopped")
+
+    def _bind(self, config: BrokerConfig) -> None:
+        """Take the addresses first: when one is in use, the data has not been touched."""
+        self.server = Server(lambda: self.config)
+        self._stopping.callback(self.server.release)
+        advertised = {one.name: one for one in config.advertised_endpoints}
+        for bound in config.bound_endpoints:
+            told = advertised.get(bound.name, bound)
+            host = told.host or own_name()
+            self.server.bind(Listener(bound.name, bound.host, bound.port, host, told.port))
+        self._http_sockets = bind(*config.metrics_address) if config.metrics_address else []
+        for one in self._http_sockets:
+            self._stopping.callback(one.close)
 
     async def _load(self) -> None:
         config = resolve_broker([self._static]).config
@@ -117,13 +123,18 @@ class Broker:
         paths = [Path(name) for name in config.data_directories]
         for path in paths:
             self._fs.make_directory(path)
-        self.store = SqliteMetadata(paths[0] / METADATA_FILE, lambda: self._new_cluster_id(config))
+        self.readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
+        self._stopping.callback(self.readers.shutdown)
+        new_cluster_id = partial(self._new_cluster_id, config, paths[0])
+        self.store = SqliteMetadata(paths[0] / DATABASE_NAME, new_cluster_id)
+        self._stopping.push_async_callback(self.store.close)
         metadata = await self.store.load()
         self.cluster_id = metadata.cluster_id
         for path in paths:
             self.directories.append(
                 LogDirectory(self._fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
             )
+        self.group_commit = GroupCommit(self.loop)
         self.changes = Changes()
         self.configs = Configs(self._static, metadata.configs, self.store, self.changes)
         self.producer_ids = ProducerIds(self.store)
@@ -138,16 +149,22 @@ class Broker:
             now_ms=now_ms,
             new_id=lambda: random_id(self._random),
         )
+        self.topics.on_deleted.append(self._wake_readers)
         await self.topics.load(metadata)
-        self._load_groups()
+        # Only now: a stop half-way must not leave the mark of a clean one.
+        self._stopping.callback(self._close_directories)
+        self._stopping.callback(self.group_commit.close)
+        self._stopping.push_async_callback(self.changes.close)
+        self._make_groups()
 
-    def _load_groups(self) -> None:
+    def _make_groups(self) -> None:
         self.offsets_log = InternalLog(
             self.topics,
             topic_names.CONSUMER_OFFSETS,
             self.group_commit,
             partition_count=lambda: self.config.offsets_topic_num_partitions,
             waits_for_disk=lambda: self.config.log_flush_acks_all,
+            codec=lambda: Codec(self.config.offsets_topic_compression_codec),
             now_ms=self.clock.now_ms,
         )
         self.groups = GroupCoordinator(
@@ -164,40 +181,47 @@ class Broker:
             lambda topic: self.groups.topic_deleted(topic.name, topic.topic_id)
         )
 
-    async def _listen(self) -> None:
-        config = self.config
-        self.server = Server(
-            Dispatcher(self),
-            backlog=config.socket_listen_backlog_size,
-            connections_max=config.max_connections,
-        )
-        advertised = {one.name: one for one in config.advertised_endpoints}
-        for bound in config.bound_endpoints:
-            told = advertised[bound.name]
-            await self.server.listen(
-                Listener(bound.name, bound.host, bound.port, told.host or "localhost", told.port)
-            )
+    def _accept(self) -> None:
+        self.configs.on_changed.append(lambda _: self.server.reconfigure())
+        self._stopping.push_async_callback(self._let_clients_go)
+        self.server.accept(Dispatcher(self))
 
-    async def _start_background(self) -> None:
-        self._tasks.append(self.loop.create_task(self.groups.load()))
-        self._tasks.append(self.loop.create_task(self._warm_up()))
+    async def _let_clients_go(self) -> None:
+        """Answer what is parked and what waits for the disk, then close all connections."""
+        await self.server.stop_accepting()
+        self.groups.close()
+        self.purgatory.wake_all()
+        await self.server.close(_DRAIN_S)
+
+    def _start_background(self) -> None:
+        loading = self.loop.create_task(self.groups.load())
+        self._stopping.callback(loading.cancel)
         self.cleaner = CleanerPool(
             LogTable(self.directories), lambda: self.config, self.loop, self.clock, self._fs
         )
         self.configs.on_changed.append(lambda _: self.cleaner.reconfigure())
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()
+        self._stopping.push_async_callback(self.cleaner.stop)
         self.periodic = Periodic(self)
         self.periodic.start()
-        address = self.config.metrics_address
-        if address is not None:
-            from broker.http import HttpServer
+        self._stopping.callback(self.periodic.stop)
+        start_warm_up()
 
-            self._http = HttpServer(self)
-            await self._http.listen(*address)
+    async def _listen_http(self) -> None:
+        if not self._http_sockets:
+            return
+        # Loading the library takes as long as all the rest; clients are served meanwhile.
+        await self.loop.run_in_executor(None, import_module, "broker.http")
+        from broker.http import HttpServer
 
-    async def _warm_up(self) -> None:
-        await self.loop.run_in_executor(None, warm_up)
+        http = HttpServer(self)
+        self._stopping.push_async_callback(http.close)
+        await http.listen(self._http_sockets)
+
+    def _close_directories(self) -> None:
+        for directory in self.directories:
+            directory.close()
 
     def _adopt_log(self, log: Log) -> None:
         """Connect a log, loaded or new, with those who want to hear of it."""
@@ -208,8 +232,14 @@ class Broker:
         self.metrics.produced_bytes += size_bytes
         self.purgatory.appended(log, size_bytes)
 
-    def _new_cluster_id(self, config: BrokerConfig) -> str:
-        return config.odradek_cluster_id or encode_id(random_id(self._random))
+    def _wake_readers(self, deleted: Topic) -> None:
+        for log in deleted.partitions:
+            self.purgatory.deleted(log)
+
+    def _new_cluster_id(self, config: BrokerConfig, path: Path) -> str:
+        """Return the id for a new database: the one set, that of the data, or a random one."""
+        known = config.odradek_cluster_id or read_cluster_id(self._fs, path)
+        return known or encode_id(random_id(self._random))
 
 
 class LogTable:

@@ -44,17 +44,19 @@ class Configs:
         Raises ConfigError when the two do not fit together any more.
         """
         self._static, self._store, self._changes = static, store, changes
-        node_id = str(resolve_broker([static]).config.node_id)
-        self._sources = {
-            node_id: Source.DYNAMIC_BROKER,
-            ALL_BROKERS: Source.DYNAMIC_DEFAULT_BROKER,
-        }
         self._dynamic = {
-            name: dict(stored.get(Resource(ResourceType.BROKER, name), {}))
-            for name in self._sources
+            ALL_BROKERS: dict(stored.get(Resource(ResourceType.BROKER, ALL_BROKERS), {}))
         }
+        self._sources = {ALL_BROKERS: Source.DYNAMIC_DEFAULT_BROKER}
         self._layers = self._layers_of(self._dynamic)
         self._resolved = resolve_broker(self._layers)
+        # Only now is it known which broker this is, and so which settings are its own.
+        name = str(self.node_id)
+        self._dynamic[name] = dict(stored.get(Resource(ResourceType.BROKER, name), {}))
+        self._sources[name] = Source.DYNAMIC_BROKER
+        if self._dynamic[name]:
+            self._layers = self._layers_of(self._dynamic)
+            self._resolved = resolve_broker(self._layers)
         self._of_plain_topic = resolve_topic({}, self._layers)
         # Called with the layers to come, before they are stored; raise ConfigError to refuse.
         self.checks: list[Callable[[Layers], None]] = []

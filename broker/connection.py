@@ -1,8 +1,13 @@
 """One client's connection: bytes in, frames to dispatch, responses out in request order.
 
-A frame is received straight into a buffer of its own, so that record batches go from the socket
-to the file without another copy. Small frames share one receive buffer for all connections: the
-event loop fills and empties it in one step.
+As in Kafka, a request is served when the one before it is answered, so that a client that sends
+several at once finds each to have seen what the one before it did. Only Produce requests
+overlap: each is appended in its turn, and they wait for the disk together.
+
+What a connection may keep in memory is bounded. It is not read from while
+- a request waits for its turn,
+- too many responses are awaited (queued.max.requests), or
+- the client does not read what was sent.
 """
 
 from __future__ import annotations
@@ -13,8 +18,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from broker.addresses import java_address
 from protocol.compiler import Chunk
-from protocol.frames import SIZE
+from protocol.errors import ProtocolError
+from protocol.frames import FrameReader
 
 if TYPE_CHECKING:
     from broker.dispatch import Dispatcher
@@ -22,26 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SHARED_BUFFER = bytearray(256 * 1024)
-_SHARED_VIEW = memoryview(_SHARED_BUFFER)
-_SIZE_BYTES = SIZE.size
-# A frame's buffer grows as its bytes come, so that a size alone makes nobody allocate it.
-_GROWTH_MIN_BYTES = 256 * 1024
+_SHARED_VIEW = memoryview(bytearray(256 * 1024))
 # Up to this size joining the pieces of a response costs less than writing them one by one.
 _JOIN_BELOW_BYTES = 256 * 1024
-
-
-class _NotConnected(asyncio.Transport):
-    """Stands in until the connection is made."""
-
-    def close(self) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
-
-
-_NOT_CONNECTED = _NotConnected()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -51,35 +41,37 @@ class Connection(asyncio.BufferedProtocol):
         self,
         dispatcher: Dispatcher,
         listener: Listener,
+        address: tuple[str, int],
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._dispatcher = dispatcher
         self._on_lost = on_lost
-        self._frame_size_max = dispatcher.frame_size_max
         self._pending_max = dispatcher.pending_max
         self.listener = listener
+        self.host, port = address
+        self.peer = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+        self.client_host = f"/{java_address(self.host)}"
+        self._loop = asyncio.get_running_loop()
         # Connection state
         self.transport: asyncio.Transport = _NOT_CONNECTED
-        self.peer = "?"
-        self.client_host = ""
         self.is_lost = False
         self._is_writable = True
         self._is_paused = False
-        # Receiving: the start of a frame's size, or a frame that is partly there.
-        self._prefix = b""
-        self._frame: bytearray | None = None
-        self._frame_size = 0
-        self._filled = 0
+        # No further request will come, or be begun: close once all is answered.
+        self._is_ending = False
+        self._is_finishing = False
+        # Receiving, and a request that waits for its turn.
+        self._frames = FrameReader(_SHARED_VIEW, dispatcher.frame_size_max)
+        self._next: memoryview | None = None
         # Requests whose responses are not written yet, oldest first.
         self._pending: deque[Slot] = deque()
+        # When bytes last went one way or the other, and how many were unsent then.
+        self._active_at = self._loop.time()
+        self._unsent_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note the peer."""
+        """Begin."""
         self.transport = cast(asyncio.Transport, transport)
-        name = transport.get_extra_info("peername")
-        if name:
-            self.peer = f"{name[0]}:{name[1]}"
-            self.client_host = f"/{name[0]}"
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel what the client will not hear of any more."""
@@ -87,46 +79,38 @@ class Connection(asyncio.BufferedProtocol):
         for slot in self._pending:
             slot.cancel()
         self._pending.clear()
-        self._frame = None
+        self._next = None
         self._on_lost(self)
 
     def eof_received(self) -> bool:
-        """Close at the client's end of stream; what it asked before gets no answer then."""
-        return False
+        """Answer what was asked before the client's end of stream, then close."""
+        self._is_ending = True
+        return not self._close_if_answered()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Say where the next bytes go."""
-        if self._frame is None:
-            return _SHARED_VIEW
-        if self._filled == len(self._frame):
-            grown = min(self._frame_size, 2 * len(self._frame))
-            self._frame.extend(bytes(grown - len(self._frame)))
-        return memoryview(self._frame)[self._filled :]
+        return self._frames.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the bytes that came."""
-        frame = self._frame
-        if frame is None:
-            self._take_shared(nbytes)
-            return
-        self._filled += nbytes
-        if self._filled == self._frame_size:
-            self._frame = None
-            self._serve(memoryview(frame))
+        self._active_at = self._loop.time()
+        self._frames.received(nbytes)
+        self._serve()
 
     def pause_writing(self) -> None:
-        """Stop reading requests from a client that does not read its responses."""
+        """Stop serving a client that does not read its responses."""
         self._is_writable = False
-        self._adjust_reading()
 
     def resume_writing(self) -> None:
-        """Go on reading."""
+        """Go on serving, in a step of its own: the transport is in the middle of writing."""
         self._is_writable = True
-        self._adjust_reading()
+        self._loop.call_soon(self._serve)
 
-    def close(self) -> None:
-        """Close the connection once what was written is sent."""
-        self.transport.close()
+    def finish(self) -> None:
+        """Begin no further request; close the connection once all that began is answered."""
+        self._is_ending = self._is_finishing = True
+        self._next = None
+        self._serve()
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -136,24 +120,32 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection for bytes that are no request; logged once, with the peer."""
         if not self.is_lost and not self.transport.is_closing():
             logger.warning("closed connection peer=%s reason=%s", self.peer, reason)
-            self._frame = None
             self.transport.abort()
+
+    def idle_s(self, now: float) -> float:
+        """Return for how long nothing has happened; 0 while a response is awaited."""
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes, self._active_at = unsent_bytes, now
+        # Who has ended its stream may be gone for good, which only an answer would show.
+        return 0.0 if self._pending and not self._is_ending else now - self._active_at
 
     def reply(self, chunks: list[Chunk]) -> None:
         """Write a response that is ready when its request is served, after those before it."""
         if not self._pending:
             self._write(chunks)
             return
-        slot = Slot(None)
+        slot = Slot(None, overlaps=True)
         slot.chunks = chunks
         self._pending.append(slot)
 
-    def reply_later(self, awaited: asyncio.Future[Any]) -> Slot:
-        """Reserve the next response's place for one that is not ready yet."""
-        slot = Slot(awaited)
+    def reply_later(self, awaited: asyncio.Future[Any], *, overlaps: bool) -> Slot:
+        """Reserve the next response's place for one that is not ready yet.
+
+        `overlaps` tells whether requests that may overlap can be served meanwhile.
+        """
+        slot = Slot(awaited, overlaps=overlaps)
         self._pending.append(slot)
-        if len(self._pending) >= self._pending_max:
-            self._adjust_reading()
         return slot
 
     def fill(self, slot: Slot, chunks: list[Chunk] | None) -> None:
@@ -162,46 +154,60 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending
         while pending and pending[0].chunks is not None:
             ready = pending.popleft()
-            if ready.chunks and not self.is_lost:
+            if ready.chunks:
                 self._write(ready.chunks)
-        if self._is_paused:
-            self._adjust_reading()
+        self._serve()
 
-    def _take_shared(self, nbytes: int) -> None:
-        """Cut the frames out of what came into the shared buffer, and keep the rest."""
-        data: memoryview = _SHARED_VIEW[:nbytes]
-        if self._prefix:
-            data = memoryview(self._prefix + bytes(data))
-            self._prefix = b""
-        position, end = 0, len(data)
-        while end - position >= _SIZE_BYTES:
-            (size,) = SIZE.unpack_from(data, position)
-            if not 0 <= size <= self._frame_size_max:
-                self.refuse(f"a frame of {size} bytes, socket.request.max.bytes is "
-                            f"{self._frame_size_max}")  # fmt: skip
-                return
-            position += _SIZE_BYTES
-            if end - position < size:
-                self._begin_frame(size, data[position:])
-                return
-            # A copy, since the shared buffer is filled anew while responses are awaited.
-            self._serve(memoryview(bytearray(data[position : position + size])))
-            if self.is_lost or self.transport.is_closing():
-                return
-            position += size
-        self._prefix = bytes(data[position:])
+    def _serve(self) -> None:
+        """Serve the requests that have come and whose turn it is; pause reading for the rest."""
+        while not self._is_blocked():
+            frame = self._next
+            if frame is None:
+                try:
+                    frame = self._frames.take()
+                except ProtocolError as error:
+                    self._dispatcher.refuse(self, error)
+                    break
+            if frame is None:
+                break
+            if self._pending and not (
+                self._pending[-1].overlaps and self._dispatcher.may_overlap(frame)
+            ):
+                self._next = frame
+                break
+            self._next = None
+            self._dispatcher.serve(self, frame)
+        self._frames.settle()
+        self._pause(self._next is not None or self._is_blocked())
+        if self._is_ending:
+            self._close_if_answered()
 
-    def _begin_frame(self, size: int, start: memoryview) -> None:
-        allocated = min(size, max(_GROWTH_MIN_BYTES, 2 * len(start)))
-        self._frame = frame = bytearray(allocated)
-        self._frame_size = size
-        self._filled = len(start)
-        frame[: len(start)] = start
+    def _is_blocked(self) -> bool:
+        return (
+            not self._is_writable
+            or len(self._pending) >= self._pending_max
+            or self._is_finishing
+            or self.is_lost
+            or self.transport.is_closing()
+        )
 
-    def _serve(self, frame: memoryview) -> None:
-        self._dispatcher.serve(self, frame)
+    def _pause(self, wanted: bool) -> None:
+        if wanted == self._is_paused or self.is_lost:
+            return
+        self._is_paused = wanted
+        if wanted:
+            self.transport.pause_reading()
+        elif not self._is_ending:
+            self.transport.resume_reading()
+
+    def _close_if_answered(self) -> bool:
+        if not self._pending and self._next is None:
+            self.transport.close()  # sends what is written first
+            return True
+        return False
 
     def _write(self, chunks: list[Chunk]) -> None:
+        self._active_at = self._loop.time()
         if len(chunks) == 1:
             self.transport.write(chunks[0])
             return
@@ -221,27 +227,40 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.transport.writelines(joined)
 
-    def _adjust_reading(self) -> None:
-        wants_pause = not self._is_writable or len(self._pending) >= self._pending_max
-        if wants_pause == self._is_paused or self.is_lost or self.transport.is_closing():
-            return
-        self._is_paused = wants_pause
-        if wants_pause:
-            self.transport.pause_reading()
-        else:
-            self.transport.resume_reading()
-
 
 class Slot:
     """A response's place in the order of its connection."""
 
-    __slots__ = ("_awaited", "chunks")
+    __slots__ = ("_awaited", "chunks", "overlaps")
 
-    def __init__(self, awaited: asyncio.Future[Any] | None) -> None:
+    def __init__(self, awaited: asyncio.Future[Any] | None, *, overlaps: bool) -> None:
         self._awaited = awaited
+        self.overlaps = overlaps
         self.chunks: list[Chunk] | None = None
 
     def cancel(self) -> None:
         """Stop waiting: the client is gone."""
         if self._awaited is not None and not self._awaited.done():
             self._awaited.cancel()
+
+
+class _NotConnected(asyncio.Transport):
+    """Stands in until the connection is made."""
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+_NOT_CONNECTED = _NotConnected()

@@ -1,8 +1,8 @@
 """Takes a frame, finds its API, decodes, calls the handler, and sends what it answers.
 
-A handler answers at once or with an awaitable; requests of one connection may overlap, their
-responses keep order. This is one of the two places where any exception is caught: a bug in a
-handler is logged with its trace and answered by closing the connection.
+A handler answers at once or with an awaitable. This is one of the two places where any
+exception is caught: a bug in a handler is logged with its trace and answered by closing the
+connection.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from protocol.compiler import decode_prefix
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.frames import (
     API_VERSIONS_KEY,
+    PRODUCE_KEY,
     RequestHeader,
     encode_response,
     read_request_header,
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from broker.connection import Connection
 
 logger = logging.getLogger(__name__)
+
+# What the frame of a Produce request begins with.
+_OVERLAPPING = PRODUCE_KEY.to_bytes(2, "big")
 
 
 class Dispatcher:
@@ -54,12 +58,11 @@ class Dispatcher:
             if version >= handler.flexible_from:
                 skip_header_tags(frame, header)
             request: Any
-            request, end = decode_prefix(handler.request, version, frame, header.body)
-            if end != len(frame):
-                raise ProtocolError(f"{len(frame) - end} bytes follow the request")
+            # What follows the request is passed over, as Kafka does: librdkafka 2.16 sends
+            # three bytes too many when it asks for the metadata of all topics.
+            request, _ = decode_prefix(handler.request, version, frame, header.body)
         except ProtocolError as error:
-            self._broker.metrics.malformed_requests += 1
-            connection.refuse(str(error))
+            self.refuse(connection, error)
             return
         context = RequestContext(
             self._broker,
@@ -85,6 +88,15 @@ class Dispatcher:
         else:
             self._reply(connection, handler, header, answer)
 
+    def may_overlap(self, frame: memoryview) -> bool:
+        """Tell whether a request may be served while the one before it awaits its response."""
+        return frame[: len(_OVERLAPPING)] == _OVERLAPPING
+
+    def refuse(self, connection: Connection, error: ProtocolError) -> None:
+        """Close a connection for bytes that are no request."""
+        self._broker.metrics.malformed_requests += 1
+        connection.refuse(str(error))
+
     def _handler(self, header: RequestHeader) -> Handler | None:
         """Return the handler of a request, None for an API or a version that is not served."""
         handler = self._handlers.get(header.api_key)
@@ -107,11 +119,8 @@ class Dispatcher:
             connection.reply(chunks)
             return
         name = api.name if api else "unknown API"
-        self._broker.metrics.malformed_requests += 1
-        connection.refuse(
-            f"request for {name} (key {header.api_key}) version {header.api_version}, "
-            "which is not served"
-        )
+        reason = f"request for {name} (key {header.api_key}) version {header.api_version}"
+        self.refuse(connection, ProtocolError(f"{reason}, which is not served"))
 
     def _reply(
         self, connection: Connection, handler: Handler, header: RequestHeader, answer: Any
@@ -131,7 +140,7 @@ class Dispatcher:
         answer: Awaitable[Any],
     ) -> None:
         awaited = asyncio.ensure_future(answer)
-        slot = connection.reply_later(awaited)
+        slot = connection.reply_later(awaited, overlaps=header.api_key == PRODUCE_KEY)
 
         def done(future: asyncio.Future[Any]) -> None:
             if future.cancelled() or connection.is_lost:

@@ -33,6 +33,7 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     # As ProduceRequest.validateRecords: a batch of another magic is an invalid record.
     (storage.UnsupportedFormat, ErrorCode.INVALID_RECORD),
     (storage.BatchTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
+    (storage.BatchLargerThanSegment, ErrorCode.RECORD_LIST_TOO_LARGE),
     (storage.InvalidRecord, ErrorCode.INVALID_RECORD),
     (storage.InvalidTimestamp, ErrorCode.INVALID_TIMESTAMP),
     (storage.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from storage.errors import StorageError
 from storage.log import Log, Unflushed
 
 logger = logging.getLogger(__name__)
+
+Parts = Mapping[Log, Unflushed]
+Failures = dict[Log, StorageError]
+Waiter = tuple[tuple[Log, ...], asyncio.Future[None]]
 
 
 class GroupCommit:
@@ -23,31 +27,29 @@ class GroupCommit:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="flush")
-        self._logs: set[Log] = set()
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: list[Waiter] = []
         self._is_running = False
         self.flushes = 0
 
     def flush(self, logs: Iterable[Log]) -> asyncio.Future[None]:
         """Return a future that is done when all that is in the logs now is on the disk.
 
-        It fails with a StorageError when the disk does.
+        It fails with a StorageError when the disk refuses one of them.
         """
-        self._logs.update(logs)
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append(waiter)
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append((tuple(logs), done))
         if not self._is_running:
             self._start()
-        return waiter
+        return done
 
     def flush_in_background(self, log: Log) -> None:
         """Flush a log that nobody waits for; a failure is logged."""
 
-        def done(future: asyncio.Future[None]) -> None:
+        def finished(future: asyncio.Future[None]) -> None:
             if not future.cancelled() and future.exception() is not None:
                 logger.error("failed to flush log=%s error=%s", log.name, future.exception())
 
-        self.flush([log]).add_done_callback(done)
+        self.flush([log]).add_done_callback(finished)
 
     def close(self) -> None:
         """Wait for the flush under way, and end the thread."""
@@ -55,43 +57,43 @@ class GroupCommit:
 
     def _start(self) -> None:
         self._is_running = True
-        logs = {log: log.unflushed() for log in self._logs if not log.is_deleted}
-        waiters = self._waiters
-        self._logs, self._waiters = set(), []
-        running = self._loop.run_in_executor(self._thread, _sync, list(logs.values()))
-        running.add_done_callback(lambda future: self._finish(future, logs, waiters))
+        waiters, self._waiters = self._waiters, []
+        logs = {log for asked, _ in waiters for log in asked if not log.is_deleted}
+        parts = {log: log.unflushed() for log in logs}
+        running = self._loop.run_in_executor(self._thread, _sync, parts)
+        running.add_done_callback(lambda future: self._finish(future, parts, waiters))
 
     def _finish(
-        self,
-        future: asyncio.Future[None],
-        logs: dict[Log, Unflushed],
-        waiters: list[asyncio.Future[None]],
+        self, future: asyncio.Future[Failures], parts: Parts, waiters: Sequence[Waiter]
     ) -> None:
         self.flushes += 1
-        error = future.exception()
-        for log, unflushed in logs.items():
-            if error is None:
-                log.flushed(unflushed.end_offset)
+        bug = future.exception()
+        failures = {} if bug else future.result()
+        for log, part in parts.items():
+            if bug is None and log not in failures:
+                log.flushed(part.end_offset)
             else:
                 log.flush_failed()
-        for waiter in waiters:
-            if waiter.done():  # its client has gone
+        for asked, done in waiters:
+            if done.done():  # its client has gone
                 continue
-            if error is None:
-                waiter.set_result(None)
+            # A log that was deleted meanwhile has nothing left to be durable.
+            failed = [failures[log] for log in asked if log in failures and not log.is_deleted]
+            if bug is not None or failed:
+                done.set_exception(bug or failed[0])
             else:
-                waiter.set_exception(error)
+                done.set_result(None)
         self._is_running = False
         if self._waiters:
             self._start()
 
 
-def _sync(parts: list[Unflushed]) -> None:
-    failed: StorageError | None = None
-    for part in parts:
+def _sync(parts: Parts) -> Failures:
+    """Carry each log to the disk, whatever becomes of the others; runs in the thread."""
+    failures: Failures = {}
+    for log, part in parts.items():
         try:
             part.sync()
         except StorageError as error:
-            failed = error
-    if failed is not None:
-        raise failed
+            failures[log] = error
+    return failures

@@ -6,6 +6,8 @@ It is started after the Kafka listeners, so that loading the HTTP library delays
 from __future__ import annotations
 
 import json
+import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -15,6 +17,9 @@ from broker.metrics import BrokerCollector
 
 if TYPE_CHECKING:
     from broker.composition import Broker
+
+# How long a stop waits for answers that are on their way.
+_DRAIN_S = 1.0
 
 
 class HttpServer:
@@ -27,15 +32,15 @@ class HttpServer:
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/health", self._health)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_DRAIN_S)
         self.port = 0
 
-    async def listen(self, host: str, port: int) -> None:
-        """Accept connections on an address; raises OSError when it cannot be had."""
+    async def listen(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept connections on bound sockets."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host or None, port)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        for one in sockets:
+            await web.SockSite(self._runner, one).start()
+        self.port = sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Stop serving."""

@@ -14,6 +14,7 @@ from broker.errors import EXPLAINED
 from broker.group_commit import GroupCommit
 from broker.topics import Topic, Topics
 from protocol.batches import Record, decode_records, encode_batch
+from protocol.compression import Codec
 from storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -32,12 +33,14 @@ class InternalLog:
         *,
         partition_count: Callable[[], int],
         waits_for_disk: Callable[[], bool],
+        codec: Callable[[], Codec],
         now_ms: Callable[[], int],
     ) -> None:
         self._topics, self._name = topics, name
         self._group_commit = group_commit
         self._configured_count = partition_count
         self._waits_for_disk = waits_for_disk
+        self._codec = codec
         self._now_ms = now_ms
         self._creation: asyncio.Task[None] | None = None
         self._held: list[tuple[int, Sequence[KeyValue], asyncio.Future[None]]] = []
@@ -84,7 +87,8 @@ class InternalLog:
         log = topic.partitions[partition]
         now_ms = self._now_ms()
         batch = encode_batch(
-            [Record(at, now_ms, key, value) for at, (key, value) in enumerate(records)]
+            [Record(at, now_ms, key, value) for at, (key, value) in enumerate(records)],
+            codec=self._codec(),
         )
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import uvloop
 
+from broker.addresses import AddressError
 from broker.clock import SystemClock
 from broker.composition import Broker
 from broker.metadata import MetadataError
@@ -30,6 +31,10 @@ class StartError(Exception):
     """The broker cannot start; the message is one line for a person."""
 
 
+class StopError(Exception):
+    """The broker could not stop cleanly; the message is one line for a person."""
+
+
 def run(
     config: Path | None,
     environment: Mapping[str, str],
@@ -39,7 +44,7 @@ def run(
 ) -> None:
     """Run the broker until SIGTERM or SIGINT.
 
-    Raises StartError when it cannot start.
+    Raises StartError when it cannot start, StopError when it could not stop cleanly.
     """
     logging.basicConfig(level=log_level, format=_LOG_FORMAT, stream=sys.stderr)
     try:
@@ -62,16 +67,18 @@ async def _serve(static: Layer, version: str) -> None:
         await broker.start()
     except ConfigError as error:
         raise StartError("; ".join(error.problems)) from error
+    except AddressError as error:
+        raise StartError(
+            f"{error}; choose other listeners or metrics.listener, or stop what uses it"
+        ) from error
     except (MetadataError, StorageError) as error:
         raise StartError(str(error)) from error
-    except OSError as error:
-        raise StartError(
-            f"cannot listen: {error.strerror or error}; choose other listeners or "
-            "metrics.listener, or stop what uses the address"
-        ) from error
-    where = ", ".join(f"{one.host or '*'}:{one.port}" for one in broker.server.listeners)
+    where = ", ".join(str(one) for one in broker.server.listeners)
     data = ", ".join(str(directory.path) for directory in broker.directories)
     print(f"odradek {version} accepts connections on {where}, data in {data}", flush=True)
     await stopping.wait()
     logger.info("stopping")
-    await broker.stop()
+    try:
+        await broker.stop()
+    except StorageError as error:
+        raise StopError(f"not all was made durable, the next start recovers: {error}") from error

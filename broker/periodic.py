@@ -1,4 +1,4 @@
-"""What the broker does now and then: checkpoints, removals, producers that fell silent.
+"""What the broker does now and then: checkpoints, removals, producers and clients gone silent.
 
 Each job has its own interval from the settings, read anew every time. A job that fails is
 logged and tried again at its next turn.
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REMOVALS_INTERVAL_MS = 1_000
+# Connections are looked at so many times while one may be silent, but not more often than this.
+_LOOKS_PER_IDLE_TIME = 10
+_IDLE_INTERVAL_MIN_MS, _IDLE_INTERVAL_MAX_MS = 10, 30_000
 
 Job = Callable[[], Awaitable[None]]
 
@@ -39,6 +42,9 @@ class Periodic:
         self._every(lambda: _REMOVALS_INTERVAL_MS, self._remove)
         self._every(
             lambda: config.broker.producer_id_expiration_check_interval_ms, self._expire_producers
+        )
+        self._every(
+            lambda: _idle_interval_ms(config.broker.connections_max_idle_ms), self._close_idle
         )
 
     def stop(self) -> None:
@@ -65,6 +71,15 @@ class Periodic:
         now_ms = self._broker.clock.now_ms()
         for log in self._broker.logs():
             log.producers.expire(now_ms, self._broker.config.producer_id_expiration_ms)
+
+    async def _close_idle(self) -> None:
+        self._broker.server.close_idle()
+
+
+def _idle_interval_ms(idle_max_ms: int) -> int:
+    """Return how often to look for idle connections: a look costs a comparison for each."""
+    interval_ms = idle_max_ms // _LOOKS_PER_IDLE_TIME
+    return min(max(interval_ms, _IDLE_INTERVAL_MIN_MS), _IDLE_INTERVAL_MAX_MS)
 
 
 async def _repeat(interval_ms: Callable[[], int], job: Job) -> None:

@@ -1,16 +1,25 @@
-"""The listening sockets: accepts connections, keeps count of them, closes them at the end."""
+"""Accepts connections, keeps them within their limits, and closes them at the end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from broker import addresses
 from broker.connection import Connection
 from broker.dispatch import Dispatcher
+from config.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
+
+# After accept() has failed, for want of descriptors most likely.
+_ACCEPT_RETRY_S = 0.2
+_SYSTEM_CHOOSES = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,66 +32,165 @@ class Listener:
     advertised_host: str
     advertised_port: int
 
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host or "*"
+        return f"{host}:{self.port}"
+
 
 class Server:
     """All listeners and their connections; the event loop owns it."""
 
-    def __init__(self, dispatcher: Dispatcher, *, backlog: int, connections_max: int) -> None:
-        self._dispatcher = dispatcher
-        self._backlog = backlog
-        self._connections_max = connections_max
-        self._servers: list[asyncio.Server] = []
+    def __init__(self, config: Callable[[], BrokerConfig]) -> None:
+        self._config = config
+        self._sockets: list[tuple[Listener, socket.socket]] = []
+        self._accepting: list[asyncio.Task[None]] = []
         self.connections: set[Connection] = set()
-        self.listeners: list[Listener] = []
-        self._emptied: asyncio.Event | None = None
+        self._counts: Counter[str] = Counter()
+        self._limits_text = ""
+        self._limits: Mapping[str, int] = {}
+        # Set whenever a connection has gone.
+        self._freed = asyncio.Event()
 
-    async def listen(self, listener: Listener) -> Listener:
-        """Accept connections on an address; return it with the port that the system chose.
+    @property
+    def listeners(self) -> list[Listener]:
+        """The listeners, with the ports that the system chose."""
+        return list(dict.fromkeys(listener for listener, _ in self._sockets))
 
-        Raises OSError when the address cannot be had.
+    def bind(self, listener: Listener) -> Listener:
+        """Take an address; return the listener with its port. Nobody can connect yet.
+
+        Raises AddressError when the address cannot be had.
         """
-        loop = asyncio.get_running_loop()
-        bound = listener
-
-        def accept() -> Connection:
-            connection = Connection(self._dispatcher, bound, self._forget)
-            self.connections.add(connection)
-            if len(self.connections) > self._connections_max:
-                loop.call_soon(
-                    connection.refuse, f"max.connections={self._connections_max} is reached"
-                )
-            return connection
-
-        server = await loop.create_server(
-            accept, listener.host or None, listener.port, backlog=self._backlog
-        )
-        port = server.sockets[0].getsockname()[1]
-        bound = Listener(
-            listener.name,
-            listener.host,
-            port,
-            listener.advertised_host,
-            listener.advertised_port or port,
-        )
-        self._servers.append(server)
-        self.listeners.append(bound)
-        logger.info("listening name=%s host=%s port=%d", bound.name, bound.host, port)
+        sockets = addresses.bind(listener.host, listener.port)
+        port = sockets[0].getsockname()[1]
+        told = listener.advertised_host, listener.advertised_port or port
+        bound = Listener(listener.name, listener.host, port, *told)
+        self._sockets += [(bound, one) for one in sockets]
         return bound
 
-    async def close(self, drain_s: float) -> None:
-        """Stop accepting, give responses a moment to go out, and close what is left."""
-        for server in self._servers:
-            server.close()
+    def accept(self, dispatcher: Dispatcher) -> None:
+        """Begin to accept connections. Raises AddressError when an address is in use by now."""
+        loop = asyncio.get_running_loop()
+        config = self._config()
+        for listener, bound in self._sockets:
+            _set_size(bound, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
+            addresses.listen(bound, config.socket_listen_backlog_size)
+            task = loop.create_task(self._accept(bound, listener, dispatcher))
+            self._accepting.append(task)
+        for listener in self.listeners:
+            logger.info("listening name=%s address=%s", listener.name, listener)
+
+    def close_idle(self) -> None:
+        """Close the connections that were silent for connections.max.idle.ms."""
+        limit_ms = self._config().connections_max_idle_ms
+        if limit_ms < 0:
+            return
+        now = asyncio.get_running_loop().time()
         for connection in list(self.connections):
-            connection.close()
-        if self.connections:
-            self._emptied = asyncio.Event()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._emptied.wait(), drain_s)
+            if connection.idle_s(now) * 1000 >= limit_ms:
+                logger.info("closed idle connection peer=%s", connection.peer)
+                connection.abort()
+
+    def reconfigure(self) -> None:
+        """Go by the settings in force: there may be room for those who wait."""
+        self._freed.set()
+
+    async def stop_accepting(self) -> None:
+        """Let nobody else in."""
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        self.release()
+
+    def release(self) -> None:
+        """Give the addresses back."""
+        for _, bound in self._sockets:
+            bound.close()
+
+    async def close(self, drain_s: float) -> None:
+        """Give the responses that are due a moment to go out, and close all connections."""
+        for connection in list(self.connections):
+            connection.finish()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                await self._wait_for_fewer(lambda: 1)
         for connection in list(self.connections):
             connection.abort()
 
+    async def _accept(
+        self, bound: socket.socket, listener: Listener, dispatcher: Dispatcher
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            # Further ones wait in the system's backlog, as in Kafka.
+            await self._wait_for_fewer(lambda: self._config().max_connections)
+            try:
+                client, name = await loop.sock_accept(bound)
+            except OSError as error:
+                logger.error("could not accept a connection at %s: %s", listener, error)
+                await asyncio.sleep(_ACCEPT_RETRY_S)
+                continue
+            address = addresses.plain_address(name[0]), name[1]
+            if not self._admits(address):
+                client.close()
+                continue
+            await self._connect(Connection(dispatcher, listener, address, self._forget), client)
+
+    def _admits(self, address: tuple[str, int]) -> bool:
+        """Tell whether an address may have one more connection."""
+        config = self._config()
+        host, port = address
+        limit = self._overrides(config).get(host, config.max_connections_per_ip)
+        if self._counts[host] < limit:
+            return True
+        logger.warning(
+            "refused connection peer=%s:%d reason=it has max.connections.per.ip=%d already",
+            host,
+            port,
+            limit,
+        )
+        return False
+
+    def _overrides(self, config: BrokerConfig) -> Mapping[str, int]:
+        """Return the limits by address; names are resolved when the setting is first seen."""
+        if config.max_connections_per_ip_overrides != self._limits_text:
+            self._limits_text = config.max_connections_per_ip_overrides
+            self._limits = {
+                address: count
+                for host, count in config.connections_per_host.items()
+                for address in addresses.resolve(host)
+            }
+        return self._limits
+
+    async def _connect(self, connection: Connection, client: socket.socket) -> None:
+        """Begin to serve a connection, with the socket options of Kafka's SocketServer."""
+        self.connections.add(connection)
+        self._counts[connection.host] += 1
+        try:
+            _set_size(client, socket.SO_SNDBUF, self._config().socket_send_buffer_bytes)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(lambda: connection, client)
+        except OSError as error:  # it has gone already
+            logger.debug("lost a new connection peer=%s: %s", connection.peer, error)
+            client.close()
+            self._forget(connection)
+
+    async def _wait_for_fewer(self, limit: Callable[[], int]) -> None:
+        """Wait until there are fewer connections than a limit, which may change meanwhile."""
+        while len(self.connections) >= limit():
+            self._freed.clear()
+            await self._freed.wait()
+
     def _forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        if self._emptied is not None and not self.connections:
-            self._emptied.set()
+        self._counts[connection.host] -= 1
+        if not self._counts[connection.host]:
+            del self._counts[connection.host]
+        self._freed.set()
+
+
+def _set_size(target: socket.socket, option: int, size_bytes: int) -> None:
+    if size_bytes != _SYSTEM_CHOOSES:
+        target.setsockopt(socket.SOL_SOCKET, option, size_bytes)

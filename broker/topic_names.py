@@ -30,12 +30,12 @@ def problem(name: str) -> str | None:
     return f"Topic name is invalid: {reason}" if reason else None
 
 
-def collision_key(name: str) -> str | None:
-    """Return what two names must not share, None for a name that collides with none.
+def collision_key(name: str) -> str:
+    """Return what two topics must not share.
 
     A metric's name has "_" for ".", so that `a.b` and `a_b` would be one metric.
     """
-    return name.replace(".", "_") if "." in name or "_" in name else None
+    return name.replace(".", "_")
 
 
 def _reason(name: str) -> str | None:

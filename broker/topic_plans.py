@@ -102,9 +102,18 @@ def check_enlargement(wanted: Enlargement, present: int, node_id: int) -> None:
             f"but only {len(assignments)} assignment(s) were specified."
         )
         raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    _check_count(added)
     for replicas in assignments or ():
         _check_replicas(replicas, node_id)
+
+
+def check_total(partition_count: int) -> None:
+    """Raise Refusal when one request would create more partitions than are done at once."""
+    if partition_count > PARTITIONS_PER_REQUEST_MAX:
+        message = (
+            f"Unable to perform excessively large batch operation: {partition_count} "
+            f"partitions, {PARTITIONS_PER_REQUEST_MAX} at most can be created at once."
+        )
+        raise Refusal(ErrorCode.POLICY_VIOLATION, message)
 
 
 def internal_topic(name: str, broker: BrokerConfig) -> NewTopic:
@@ -147,8 +156,7 @@ def _check_name(name: str, around: Surroundings) -> None:
     problem = topic_names.problem(name)
     if problem:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    key = topic_names.collision_key(name)
-    other = around.names_by_collision_key.get(key) if key else None
+    other = around.names_by_collision_key.get(topic_names.collision_key(name))
     if other:
         message = f"Topic '{name}' collides with existing topic: {other}"
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
@@ -177,9 +185,7 @@ def _place(new: NewTopic, broker: BrokerConfig) -> int:
             f"Unable to replicate the partition {replicas} time(s): The target replication "
             f"factor of {replicas} cannot be reached because only 1 broker(s) are registered.",
         )
-    count = broker.num_partitions if new.partition_count == _DEFAULT else new.partition_count
-    _check_count(count)
-    return count
+    return broker.num_partitions if new.partition_count == _DEFAULT else new.partition_count
 
 
 def _place_as_assigned(new: NewTopic, node_id: int) -> int:
@@ -208,7 +214,6 @@ def _place_as_assigned(new: NewTopic, node_id: int) -> int:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "partitions should be a consecutive 0-based integer sequence",
         )
-    _check_count(len(seen))
     return len(seen)
 
 
@@ -227,15 +232,6 @@ def _check_replicas(replicas: Replicas, node_id: int) -> None:
             message = f"{start} the broker {broker_id} more than once."
             raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         previous = broker_id
-
-
-def _check_count(partition_count: int) -> None:
-    if partition_count > PARTITIONS_PER_REQUEST_MAX:
-        message = (
-            f"Unable to perform excessively large batch operation: {partition_count} "
-            f"partitions, {PARTITIONS_PER_REQUEST_MAX} at most can be created at once."
-        )
-        raise Refusal(ErrorCode.POLICY_VIOLATION, message)
 
 
 def _segment_bytes(size_bytes: int) -> dict[str, str]:

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from broker import topic_names
 from broker.changes import Changes
@@ -35,6 +36,7 @@ from broker.topic_plans import (
     Surroundings,
     TopicPlan,
     check_enlargement,
+    check_total,
     internal_topic,
     plan_topic,
 )
@@ -195,18 +197,15 @@ class Topics:
             return [error if isinstance(outcome, TopicPlan) else outcome for outcome in outcomes]
         failed: dict[str, StorageError] = {}
         for plan in plans:
+            name, count = plan.record.name, plan.record.partition_count
             try:
                 self._publish(await self._open(plan))
             except StorageError as error:
-                failed[plan.record.name] = error
+                failed[name] = error
                 await self._undo_creation(plan, error)
                 continue
-            logger.info(
-                "created topic topic=%s partitions=%d configs=%s",
-                plan.record.name,
-                plan.record.partition_count,
-                dict(plan.overrides),
-            )
+            configs = dict(plan.overrides)
+            logger.info("created topic topic=%s partitions=%d configs=%s", name, count, configs)
         return [
             failed.get(outcome.record.name, outcome) if isinstance(outcome, TopicPlan) else outcome
             for outcome in outcomes
@@ -218,17 +217,18 @@ class Topics:
         names = dict.fromkeys(self._by_name)
         keys = dict(self._names_by_collision_key)
         around = Surroundings(self._configs.broker, self._configs.of_topic, names, keys)
+        total = 0
         for new in wanted:
             try:
                 plan = plan_topic(new, around, topic_id=self._new_id(), now_ms=self._now_ms())
+                check_total(total + plan.record.partition_count)
                 self._partitions.refuse_strays(plan.record)
             except EXPLAINED as error:
                 outcomes.append(error)
                 continue
+            total += plan.record.partition_count
             names[new.name] = None
-            key = topic_names.collision_key(new.name)
-            if key:
-                keys[key] = new.name
+            keys[topic_names.collision_key(new.name)] = new.name
             outcomes.append(plan)
         return outcomes
 
@@ -277,17 +277,21 @@ class Topics:
     ) -> list[Explained | None]:
         outcomes: list[Explained | None] = []
         counts: dict[bytes, int] = {}
+        total = 0
         for one in wanted:
             topic = self.get(one.name)
-            refused: Explained | None = None
             try:
                 if topic is None:
                     raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 check_enlargement(one, len(topic.partitions), self._configs.node_id)
-                counts[topic.topic_id] = one.partition_count
+                added = one.partition_count - len(topic.partitions)
+                check_total(total + added)
             except Refusal as error:
-                refused = error
-            outcomes.append(refused)
+                outcomes.append(error)
+                continue
+            total += added
+            counts[topic.topic_id] = one.partition_count
+            outcomes.append(None)
         if validate_only or not counts:
             return outcomes
         try:
@@ -334,12 +338,9 @@ class Topics:
         if validate_only or not altered:
             return outcomes
         try:
-            await self._store.replace_configs(
-                {
-                    Resource(ResourceType.TOPIC, name): overrides
-                    for name, (overrides, _) in altered.items()
-                }
-            )
+            of_topic = partial(Resource, ResourceType.TOPIC)
+            changes = {of_topic(name): overrides for name, (overrides, _) in altered.items()}
+            await self._store.replace_configs(changes)
         except MetadataError as error:
             return {name: refused or error for name, refused in outcomes.items()}
         for name, (overrides, config) in altered.items():
@@ -365,13 +366,11 @@ class Topics:
 
     def _publish(self, topic: Topic) -> None:
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
-        key = topic_names.collision_key(topic.name)
-        if key:
-            self._names_by_collision_key[key] = topic.name
+        self._names_by_collision_key[topic_names.collision_key(topic.name)] = topic.name
 
     def _withdraw(self, topic: Topic) -> None:
         del self._by_name[topic.name], self._by_id[topic.topic_id]
-        self._names_by_collision_key.pop(topic_names.collision_key(topic.name) or "", None)
+        self._names_by_collision_key.pop(topic_names.collision_key(topic.name), None)
 
     def _reconfigure(
         self, topic: Topic, overrides: Mapping[str, str], config: TopicConfig

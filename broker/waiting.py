@@ -7,20 +7,22 @@ an append costs nothing but a subtraction for each waiter of that log, and no lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from storage.log import Log
 
 
 class Waiter:
-    """One parked fetch."""
+    """One parked fetch; the purgatory owns it."""
 
     __slots__ = ("deadline", "finish", "logs", "missing_bytes")
 
-    def __init__(self, logs: Sequence[Log], missing_bytes: int, finish: Callable[[], None]):
-        self.logs = logs
+    def __init__(self, logs: Iterable[Log], missing_bytes: int, finish: Callable[[], None]):
+        # Each once, though a request may name a partition twice.
+        self.logs = frozenset(logs)
         self.missing_bytes = missing_bytes
         self.finish = finish
+        # None once it is woken or cancelled.
         self.deadline: asyncio.TimerHandle | None = None
 
 
@@ -33,14 +35,14 @@ class Purgatory:
         self._ready: list[Waiter] = []
 
     def __len__(self) -> int:
-        return len({waiter for waiters in self._waiters.values() for waiter in waiters})
+        return len(self._all())
 
     def park(
-        self, logs: Sequence[Log], missing_bytes: int, wait_ms: int, finish: Callable[[], None]
+        self, logs: Iterable[Log], missing_bytes: int, wait_ms: int, finish: Callable[[], None]
     ) -> Waiter:
         """Call `finish` once the logs have grown by that many bytes, or the time has passed."""
         waiter = Waiter(logs, missing_bytes, finish)
-        for log in logs:
+        for log in waiter.logs:
             self._waiters.setdefault(log, set()).add(waiter)
         waiter.deadline = self._loop.call_later(wait_ms / 1000, self._wake, waiter)
         return waiter
@@ -55,21 +57,30 @@ class Purgatory:
             if waiter.missing_bytes <= 0:
                 self._schedule(waiter)
 
-    def changed(self, log: Log) -> None:
-        """Wake every fetch of a log that was trimmed or deleted."""
+    def deleted(self, log: Log) -> None:
+        """Wake every fetch of a log that is gone."""
         for waiter in self._waiters.get(log, ()):
             self._schedule(waiter)
 
+    def wake_all(self) -> None:
+        """Wake every fetch, to be answered with what there is."""
+        for waiter in self._all():
+            self._schedule(waiter)
+
     def cancel(self, waiter: Waiter) -> None:
-        """Forget a waiter whose client is gone."""
-        if waiter.deadline is not None:
-            waiter.deadline.cancel()
-            waiter.deadline = None
-            for log in waiter.logs:
-                waiters = self._waiters[log]
-                waiters.discard(waiter)
-                if not waiters:
-                    del self._waiters[log]
+        """Forget a waiter whose client is gone; nothing happens when it was woken."""
+        if waiter.deadline is None:
+            return
+        waiter.deadline.cancel()
+        waiter.deadline = None
+        for log in waiter.logs:
+            waiters = self._waiters[log]
+            waiters.discard(waiter)
+            if not waiters:
+                del self._waiters[log]
+
+    def _all(self) -> set[Waiter]:
+        return {waiter for waiters in self._waiters.values() for waiter in waiters}
 
     def _schedule(self, waiter: Waiter) -> None:
         if not self._ready:

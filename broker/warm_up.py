@@ -6,6 +6,7 @@ The broker does it in a thread after it listens; until then the plain twins serv
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 logger = logging.getLogger(__name__)
@@ -20,6 +21,18 @@ def warm_up() -> None:
     records.warm_up()
     validation.use_kernels()
     logger.debug("loaded kernels seconds=%.2f", time.monotonic() - started)
+
+
+def start_warm_up() -> None:
+    """Warm up in a thread that no stop waits for: to compile takes minutes on a slow machine."""
+    threading.Thread(target=_run, name="warm-up", daemon=True).start()
+
+
+def _run() -> None:
+    try:
+        warm_up()
+    except Exception:  # The root of a thread.
+        logger.exception("could not load the kernels, so that the slow twins go on serving")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from cleaner.rewrite import Rewriter
 from cleaner.stats import CleanResult, Counters
 from storage.errors import StaleSegments
 from storage.files import FileSystem
+from storage.rolling import segment_bytes_max
 from storage.segment import INDEX, TIME_INDEX, Segment
 
 Propose = Callable[[Sequence[Segment], Sequence[Segment]], None]
@@ -61,7 +62,7 @@ def clean(
     )
     for group in group_segments(
         [_sizes(fs, segment) for segment in segments],
-        log_bytes_max=job.config.internal_segment_bytes or job.config.segment_bytes,
+        log_bytes_max=segment_bytes_max(job.config),
         index_bytes_max=job.config.segment_index_bytes,
         end_offset=job.dirty.first_uncleanable_offset,
     ):

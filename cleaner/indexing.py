@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 
@@ -26,9 +27,11 @@ from protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
 from protocol.control import ControlType, decode_control
 from protocol.errors import ProtocolError
 from protocol.records import Bytes
+from storage.errors import CorruptFile
 from storage.files import FileSystem
 from storage.index import OffsetIndex
-from storage.segment import INDEX, TXN_INDEX, Segment
+from storage.scan import walk
+from storage.segment import INDEX, LOG, TXN_INDEX, Segment
 
 logger = logging.getLogger(__name__)
 
@@ -157,19 +160,27 @@ class MapBuilder:
 
     def _chunks(self, at: int) -> Iterator[Chunk]:
         segment, start_offset = self._job.segments[at], self._job.dirty.first_dirty_offset
-        start = 0
-        if start_offset > segment.base_offset:
-            # An index of our own: the segment's belongs to the event loop.
-            index = OffsetIndex(self._fs, segment.path(INDEX), segment.base_offset)
-            start = index.lookup(start_offset)
         return read_chunks(
             segment.log,
-            start=start,
+            start=self._position_of(segment, start_offset),
             end=segment.size_bytes,
             offset_min=segment.base_offset,
             chunk_bytes=self._job.settings.chunk_bytes,
             before_read=self._before_read,
         )
+
+    def _position_of(self, segment: Segment, offset: int) -> int:
+        """Return where to begin reading a segment for the records from an offset on."""
+        if offset <= segment.base_offset:
+            return 0
+        # An index of our own: the segment's belongs to the event loop.
+        index = OffsetIndex(self._fs, segment.path(INDEX), segment.base_offset)
+        entry = index.at_or_before(offset)
+        if entry is not None:
+            with contextlib.suppress(CorruptFile):
+                for place in walk(segment.log, segment.path(LOG), entry[1], segment.size_bytes):
+                    return entry[1] if place[2] == entry[0] else 0
+        return 0  # The index has no entry yet, or a wrong one.
 
     def _index(
         self, chunk: Chunk, offset_map: OffsetMap, transactions: CleanedTransactions

@@ -44,8 +44,8 @@ class CleanedSegment:
         self._log = fs.open(self._path(LOG), write=True)
         self._offset_index = OffsetIndex(fs, self._path(INDEX), base_offset)
         self._time_index = TimeIndex(fs, self._path(TIME_INDEX), base_offset)
-        for index in (self._offset_index, self._time_index):
-            index.entries.forget()  # creates the file, which an empty segment has too
+        self._offset_index.entries.begin()
+        self._time_index.entries.begin()
         self._unindexed_bytes = 0
         self._largest, self._offset_of_largest = NO_TIMESTAMP, base_offset
         self.size_bytes = 0
@@ -67,25 +67,24 @@ class CleanedSegment:
         )
         self.size_bytes += self._log.append(self.size_bytes, buffers)
         for last_offset, position, largest, offset_of_largest in entries[:found].tolist():
-            self._offset_index.append(last_offset, position)
-            self._time_index.append(largest, offset_of_largest)
+            self._offset_index.note(last_offset, position)
+            self._time_index.note(largest, offset_of_largest)
 
-    def finish(
-        self, aborted: Sequence[AbortedTransaction], modified_ms: int
-    ) -> Segment:
+    def finish(self, aborted: Sequence[AbortedTransaction], modified_ms: int) -> Segment:
         """Make the segment durable, with its aborted transactions, and return it.
 
         It keeps the modification time of what it replaces, by which retention ages a segment
         without timestamps.
         """
-        self._time_index.append(self._largest, self._offset_of_largest)
+        self._time_index.note(self._largest, self._offset_of_largest)
         if aborted:
             transactions = self._fs.open(self._path(TXN_INDEX), write=True)
             transactions.append(0, [pack_aborted(aborted)])
             transactions.sync()
+        for entries in (self._offset_index.entries, self._time_index.entries):
+            entries.write()
+            entries.sync()
         self._log.sync()
-        self._offset_index.entries.sync()
-        self._time_index.entries.sync()
         self._fs.set_modified_ms(self._path(LOG), modified_ms)
         return Segment(self._fs, self._directory, self._base_offset, suffix=CLEANED)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -40,13 +41,19 @@ def serve(config: Path | None, pairs: tuple[str, ...], log_level: str) -> None:
 
     Example: odradek serve --set log.dirs=/var/lib/odradek --set num.partitions=3
     """
-    from broker.main import StartError, run
+    from broker.main import StartError, StopError, run
 
+    status = 0
     try:
         run(config, dict(os.environ), pairs, log_level.upper(), VERSION)
-    except StartError as error:
+    except (StartError, StopError) as error:
         click.echo(f"odradek: {error}", err=True)
-        sys.exit(1)
+        status = 1
+    # All is closed. A thread may still be compiling a kernel, which takes a while, and which
+    # the interpreter's own way out would wait for, or pull the ground from under.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 @main.group()
@@ -54,16 +61,30 @@ def pipeline() -> None:
     """Spark jobs over compacted topics."""
 
 
-@pipeline.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def latest(arguments: tuple[str, ...]) -> None:
-    """Keep the latest value of each key of a topic as a table."""
-    from pipeline.latest import main as run_latest
+def _job(name: str, purpose: str) -> None:
+    """Add a job whose own parser reads the rest of the line; PySpark is imported when it runs."""
 
-    sys.exit(run_latest(list(arguments)))
+    @pipeline.command(
+        name,
+        help=purpose,
+        context_settings={"ignore_unknown_options": True, "help_option_names": []},
+        add_help_option=False,
+    )
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def run_job(arguments: tuple[str, ...]) -> None:
+        try:
+            module = importlib.import_module(f"pipeline.{name}")
+        except ModuleNotFoundError as error:
+            if error.name not in ("pyspark", "py4j"):
+                raise
+            click.echo("odradek: PySpark is missing: pip install 'odradek[pipeline]'", err=True)
+            sys.exit(1)
+        sys.exit(module.main(list(arguments)))
+
+
+_job("latest", "Keep the latest value of each key of a topic as a table.")
+_job("read", "Print a topic, or a kept table, as Spark reads it.")
+_job("fetch", "Fetch the jars that Spark needs, ahead of time.")
 
 
 if __name__ == "__main__":

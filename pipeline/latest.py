@@ -207,7 +207,7 @@ def latest_command(
                 f"{job.table}: {read_table(spark, job.table).count()} keys after batch "
                 f"{newest.batch_id}"
                 if newest
-                else f"{job.table}: no table yet, {source.what} holds no records"
+                else f"{job.table}: no batch yet of {source.what}"
             )
 
 

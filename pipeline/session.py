@@ -124,11 +124,13 @@ def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> 
             f"and delete {folder}"
         )
     if "Could not reserve enough space" in report or "Invalid maximum heap size" in report:
-        memory = settings["spark.driver.memory"]
+        memory = settings.get("spark.driver.memory", "that much")
         return f"Java cannot have {memory} of memory: give less by --conf spark.driver.memory=1g"
     if "getSubject is" in report or "UnsupportedClassVersionError" in report:
         return f"this Spark does not run on Java {java_major}: install Java 17 or 21"
     said = [line.strip() for line in report.splitlines() if "Exception" in line or "Error" in line]
+    if not said:
+        return "Spark did not start, and Java said nothing of why (--debug shows all of it)"
     reason = re.sub(r"^Exception in thread \S+ |(?:\w+\.)+(?=\w+(?:Exception|Error))", "", said[0])
     return f"Spark did not start: {reason[:300]} (--debug shows all of it)"
 

@@ -25,7 +25,93 @@ _RESPONSE_HEAD = struct.Struct(">ii")
 _RESPONSE_HEAD_FLEXIBLE = struct.Struct(">iib")
 _REQUEST_HEAD = struct.Struct(">hhi")
 
+PRODUCE_KEY = 0
 API_VERSIONS_KEY = 18
+
+# A frame's buffer grows as its bytes come, so that a size alone makes nobody allocate it.
+_GROWTH_MIN_BYTES = 256 * 1024
+
+
+class FrameReader:
+    """Cuts one connection's bytes into frames; does no I/O itself.
+
+    The bytes of a large frame are received straight into a buffer of its own, so that record
+    batches go from the socket to the file without another copy. Small frames come through a
+    buffer that all connections share, which the event loop fills and empties in one step:
+
+        reader.buffer() -> where the next bytes go
+        reader.received(count)
+        reader.take() -> a frame, until there is none     } as often as frames are wanted
+        reader.settle(): the shared buffer is free again
+    """
+
+    def __init__(self, shared: memoryview, size_max: int) -> None:
+        self._shared = shared
+        self._size_max = size_max
+        # What was received and is not cut yet: part of the shared buffer, or a copy of it.
+        self._data: memoryview | bytes = b""
+        self._position = 0
+        # A frame that is partly here.
+        self._frame: bytearray | None = None
+        self._frame_size = 0
+        self._filled = 0
+
+    def buffer(self) -> memoryview:
+        """Return the memory for the next bytes; never empty."""
+        frame = self._frame
+        if frame is None:
+            return self._shared
+        if self._filled == len(frame):
+            frame.extend(bytes(min(self._frame_size, 2 * len(frame)) - len(frame)))
+        return memoryview(frame)[self._filled :]
+
+    def received(self, count: int) -> None:
+        """Take in the bytes that were put at the start of buffer()."""
+        if self._frame is not None:
+            self._filled += count
+        elif self._position == len(self._data):
+            self._data, self._position = self._shared[:count], 0
+        else:  # a frame's size was cut in two
+            kept = bytes(self._data[self._position :])
+            self._data, self._position = kept + bytes(self._shared[:count]), 0
+
+    def take(self) -> memoryview | None:
+        """Return the next frame that is whole, without its size; None when none is.
+
+        The memory is the frame's own. Raises ProtocolError for a size that no request has.
+        """
+        frame = self._frame
+        if frame is not None:
+            if self._filled < self._frame_size:
+                return None
+            self._frame = None
+            return memoryview(frame)
+        data, start = self._data, self._position + SIZE.size
+        if start > len(data):
+            return None
+        (size,) = SIZE.unpack_from(data, self._position)
+        if not 0 <= size <= self._size_max:
+            raise ProtocolError(
+                f"a frame of {size} bytes, socket.request.max.bytes is {self._size_max}"
+            )
+        end = start + size
+        if end > len(data):
+            self._begin(size, data[start:])
+            return None
+        self._position = end
+        return memoryview(bytearray(data[start:end]))
+
+    def settle(self) -> None:
+        """Copy what is left in the shared buffer, which others fill next."""
+        if isinstance(self._data, memoryview):
+            self._data, self._position = bytes(self._data[self._position :]), 0
+
+    def _begin(self, size: int, start: memoryview | bytes) -> None:
+        """Go on with a frame in memory of its own."""
+        self._frame = bytearray(min(size, max(_GROWTH_MIN_BYTES, 2 * len(start))))
+        self._frame_size, self._filled = size, len(start)
+        self._frame[: len(start)] = start
+        self._data, self._position = b"", 0
 
 
 @dataclass(slots=True)

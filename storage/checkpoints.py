@@ -45,10 +45,13 @@ def read_offsets(fs: FileSystem, path: Path) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
     for number, line in enumerate(lines, start=3):
         try:
-            topic, partition, offset = line.split()
-            offsets[topic, int(partition)] = int(offset)
+            topic, *numbers = line.split()
+            partition, offset = map(int, numbers)
+            if partition < 0 or offset < 0:
+                raise ValueError
         except ValueError:
             raise CorruptFile(path, number, "expected 'topic partition offset'") from None
+        offsets[topic, partition] = offset
     return offsets
 
 

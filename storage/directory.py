@@ -25,7 +25,7 @@ from pathlib import Path
 from config.topic import TopicConfig
 from storage import checkpoints
 from storage.checkpoints import TopicPartition
-from storage.errors import CorruptFile, UnknownDirectory
+from storage.errors import CorruptFile, DiskFailure, UnknownDirectory
 from storage.files import FileSystem
 from storage.log import Log
 from storage.recovery import Checkpointed, LogIdentity, load_log
@@ -37,8 +37,10 @@ LOCK = ".lock"
 META = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 
-_PARTITION_NAME = re.compile(r"^(?P<topic>.+)-(?P<partition>\d+)$")
+_PARTITION_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)")
 _DELETE_SUFFIX = "-delete"
+_NAME_BYTES_MAX = 255  # of a file's name, on the file systems in use
+_TOPIC_ID = re.compile(r"topic_id:\s*([A-Za-z0-9_-]{22})\s*")
 
 
 class LogDirectory:
@@ -49,8 +51,8 @@ class LogDirectory:
     ) -> None:
         self._fs, self.path = fs, path
         self.logs: dict[TopicPartition, Log] = {}
-        fs.make_directory(path)
-        self._lock = fs.lock(path / LOCK)
+        _make_durable_directory(fs, path)
+        self._lock: object | None = fs.lock(path / LOCK)
         _check_meta(fs, path / META, cluster_id, node_id)
         self.was_clean = fs.exists(path / CLEAN_MARKER) or not self.partitions()
         fs.remove(path / CLEAN_MARKER)
@@ -68,7 +70,7 @@ class LogDirectory:
         """Return the partitions that have a directory here, with the topic id noted in it."""
         found: dict[TopicPartition, bytes | None] = {}
         for name in self._fs.list(self.path):
-            match = _PARTITION_NAME.match(name)
+            match = _PARTITION_NAME.fullmatch(name)
             if match and self._fs.is_directory(self.path / name):
                 key = match["topic"], int(match["partition"])
                 found[key] = _read_topic_id(self._fs, self.path / name / PARTITION_METADATA)
@@ -108,8 +110,9 @@ class LogDirectory:
         """Take a partition away: its directory is renamed now and removed later."""
         key = log.topic, log.partition
         log.is_deleted = True
-        unique = uuid.uuid4().hex
-        target = self.path / f"{log.directory.name}.{unique}{_DELETE_SUFFIX}"
+        suffix = f".{uuid.uuid4().hex}{_DELETE_SUFFIX}"
+        # Cut as Kafka does: the longest topic's directory leaves no room for the suffix.
+        target = self.path / (log.directory.name[: _NAME_BYTES_MAX - len(suffix)] + suffix)
         self._fs.rename(log.directory, target)
         self._fs.sync_directory(self.path)
         del self.logs[key]
@@ -143,11 +146,11 @@ class LogDirectory:
         """Write the recovery points, log start offsets and high watermarks of all logs."""
         logs = self.logs.items()
         self._recovery_points = {key: log.recovery_point for key, log in logs}
-        self._start_offsets = {
-            key: log.log_start_offset
-            for key, log in logs
-            if log.log_start_offset > log.segments[0].base_offset
-        }
+        # What is not durable yet may be lost, and a log must not start past its end then.
+        starts = {key: min(log.log_start_offset, log.recovery_point) for key, log in logs}
+        # Segments before the start may come back with a crash, so it is noted even where the
+        # first segment begins there (Kafka notes it only past that).
+        self._start_offsets = {key: start for key, start in starts.items() if start > 0}
         self._write(checkpoints.RECOVERY_POINTS, self._recovery_points)
         self._write(checkpoints.LOG_START_OFFSETS, self._start_offsets)
         self._write(checkpoints.HIGH_WATERMARKS, {key: log.high_watermark for key, log in logs})
@@ -157,11 +160,22 @@ class LogDirectory:
         self._write(checkpoints.CLEANER_OFFSETS, self.cleaner_offsets)
 
     def close(self) -> None:
-        """Make all logs durable, write the checkpoints and the mark of a clean stop."""
+        """Make all logs durable, write the checkpoints and the mark of a clean stop.
+
+        When the disk refuses a log, the others are closed all the same, and the mark is not
+        written: raises the last DiskFailure.
+        """
+        failure: DiskFailure | None = None
         for log in self.logs.values():
-            log.close()
+            try:
+                log.close()
+            except DiskFailure as error:
+                logger.error("failed to close log=%s error=%s", log.name, error)
+                failure = error
         self.write_checkpoints()
         self.write_cleaner_offsets()
+        if failure is not None:
+            raise failure
         marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
         self._fs.write_atomically(self.path / CLEAN_MARKER, marker.encode())
         self._lock = None  # gives it up: the directory may be opened again
@@ -187,37 +201,61 @@ def _check_meta(fs: FileSystem, path: Path, cluster_id: str, node_id: int) -> No
         )
         fs.write_atomically(path, text.encode())
         return
-    lines = fs.read_bytes(path).decode(errors="replace").splitlines()
-    found = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
-    for key, expected in (("cluster.id", cluster_id), ("node.id", str(node_id))):
-        if found.get(key) != expected:
+    expected = {"cluster.id": cluster_id, "node.id": str(node_id)}
+    found = _read_properties(fs, path)
+    for key, value in expected.items():
+        if found.get(key, value) != value:
             raise UnknownDirectory(
-                f"{path} has {key}={found.get(key)}, this broker has {expected}: "
+                f"{path} has {key}={found[key]}, this broker has {value}: "
                 "choose another log.dirs, or the node.id and cluster id that it belongs to"
             )
+    missing = [key for key in expected if key not in found]
+    if len(missing) == len(expected):
+        raise UnknownDirectory(
+            f"{path} has no {' and no '.join(missing)}: restore it, or remove it to adopt the "
+            "directory"
+        )
+    if missing:
+        logger.warning("repaired a damaged file: %s had no %s", path, missing[0])
+        properties = {"version": "1", **found, **expected}
+        lines = [f"{key}={value}\n" for key, value in properties.items()]
+        fs.write_atomically(path, "".join(lines).encode())
 
 
 def read_cluster_id(fs: FileSystem, path: Path) -> str | None:
     """Return the cluster id that a log directory belongs to, None for a new directory."""
     if not fs.exists(path / META):
         return None
-    for line in fs.read_bytes(path / META).decode(errors="replace").splitlines():
-        if line.startswith("cluster.id="):
-            return line.removeprefix("cluster.id=").strip()
-    return None
+    return _read_properties(fs, path / META).get("cluster.id")
+
+
+def _read_properties(fs: FileSystem, path: Path) -> dict[str, str]:
+    lines = fs.read_bytes(path).decode(errors="replace").splitlines()
+    pairs = (line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
+    return {key.strip(): value.strip() for key, value in pairs}
 
 
 def _read_topic_id(fs: FileSystem, path: Path) -> bytes | None:
     if not fs.exists(path):
         return None
-    for line in fs.read_bytes(path).decode(errors="replace").splitlines():
-        if line.startswith("topic_id:"):
-            try:
-                text = line.removeprefix("topic_id:").strip()
-                return base64.urlsafe_b64decode(text + "==")
-            except ValueError:
-                return None
+    lines = fs.read_bytes(path).decode(errors="replace").splitlines()
+    for line in lines:
+        match = _TOPIC_ID.fullmatch(line)
+        if match:
+            return base64.urlsafe_b64decode(match[1] + "==")
+    logger.warning("found damage: %s", CorruptFile(path, 0, "it has no topic id"))
     return None
+
+
+def _make_durable_directory(fs: FileSystem, path: Path) -> None:
+    """Create a directory and its parents so that a crash does not undo it."""
+    missing = []
+    while not fs.exists(path):
+        missing.append(path)
+        path = path.parent
+    for made in reversed(missing):
+        fs.make_directory(made)
+        fs.sync_directory(made.parent)
 
 
 def _encode_id(value: bytes) -> str:

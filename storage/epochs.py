@@ -35,10 +35,13 @@ class LeaderEpochs:
             return
         for number, line in enumerate(read_lines(self._fs, self._path, "0"), start=3):
             try:
-                epoch, start = line.split()
-                self._entries.append((int(epoch), int(start)))
+                epoch, start = map(int, line.split())
             except ValueError:
                 raise CorruptFile(self._path, number, "expected 'epoch offset'") from None
+            last_epoch, last_start = self._entries[-1] if self._entries else UNDEFINED
+            if epoch <= last_epoch or start <= last_start:
+                raise CorruptFile(self._path, number, "epochs and offsets must grow")
+            self._entries.append((epoch, start))
 
     @property
     def latest(self) -> int:
@@ -56,6 +59,11 @@ class LeaderEpochs:
             # An epoch that wrote nothing gives way to the one that starts where it did.
             kept = [entry for entry in self._entries if entry[1] < start_offset]
             self._store([*kept, (epoch, start_offset)])
+
+    def restore(self, entries: list[tuple[int, int]]) -> None:
+        """Replace all entries by ones that were read from the log."""
+        if entries:
+            self._store(entries)
 
     def truncate_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at or after an offset."""

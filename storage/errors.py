@@ -26,6 +26,10 @@ class BatchTooLarge(StorageError):
     """The batch is larger than the topic's max.message.bytes."""
 
 
+class BatchLargerThanSegment(StorageError):
+    """The batch is larger than the topic's segment.bytes."""
+
+
 class InvalidRecord(StorageError):
     """Records break a rule of the topic; `record_errors` has (index in the batch, message)."""
 

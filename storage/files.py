@@ -68,7 +68,10 @@ class FileSystem(Protocol):
         """Return the names in a directory, sorted."""
 
     def make_directory(self, path: Path) -> None:
-        """Create a directory and its parents; nothing happens when it is there."""
+        """Create a directory and its parents; nothing happens when it is there.
+
+        It is durable once its parent is synced.
+        """
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename atomically, replacing the target."""
@@ -115,7 +118,7 @@ class RealFile:
             os.close(self._fd)
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        return _call(self.path, lambda: os.fstat(self._fd).st_size)
 
     def append(self, position: int, buffers: Sequence[Buffer]) -> int:
         try:
@@ -184,16 +187,17 @@ class RealFileSystem:
         return RealFile(path, _call(path, lambda: os.open(path, flags, 0o644)))
 
     def exists(self, path: Path) -> bool:
-        return path.exists()
+        return _call(path, path.exists)
 
     def is_directory(self, path: Path) -> bool:
-        return path.is_dir()
+        return _call(path, path.is_dir)
 
     def size(self, path: Path) -> int:
         return _call(path, lambda: path.stat().st_size)
 
     def list(self, directory: Path) -> list[str]:
-        return sorted(_call(directory, lambda: [path.name for path in directory.iterdir()]))
+        names = _call(directory, lambda: os.listdir(directory))  # noqa: PTH208 (needs no paths)
+        return sorted(names)
 
     def make_directory(self, path: Path) -> None:
         _call(path, lambda: path.mkdir(parents=True, exist_ok=True))

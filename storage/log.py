@@ -6,22 +6,25 @@ that is replaced and never mutated, so that a thread can take it and read on wit
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from config.topic import TopicConfig
-from protocol.batches import BatchHeader, decode_records, patch_base_offset_and_epoch
-from storage import segment as seg
+from protocol.batches import BatchHeader, patch_base_offset_and_epoch
+from storage import exchange
 from storage.epochs import LeaderEpochs
-from storage.errors import OffsetOutOfRange, StaleSegments
+from storage.errors import DiskFailure, OffsetOutOfRange, StaleSegments
 from storage.files import Buffer, FileSystem
-from storage.producers import ProducerStates
-from storage.segment import Segment, Slice
+from storage.producers import ProducerStates, RememberedBatch
+from storage.reading import first_at_or_after, replay, segment_index
+from storage.rolling import draw_roll_jitter_ms, must_roll
+from storage.segment import DELETED, SUFFIXES, Segment, Slice, create_segment
 from storage.validation import check_batch
 
-_RELATIVE_OFFSET_MAX = 2**31 - 1
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,14 @@ class Unflushed:
         the directory's entries when files were created. Raises DiskFailure."""
         for segment in self.segments[:-1]:
             segment.flush()
+            segment.is_durable = True
         self.segments[-1].log.sync()
         if self.directory is not None:
-            self.fs.sync_directory(self.directory)
+            try:
+                self.fs.sync_directory(self.directory)
+            except DiskFailure:
+                if self.fs.exists(self.directory):  # else the log was deleted meanwhile
+                    raise
 
 
 class Log:
@@ -95,6 +103,7 @@ class Log:
         self._random = random_source
         self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
         self._directory_dirty = True
+        self._half_exchanged: tuple[tuple[Segment, ...], tuple[Segment, ...]] | None = None
         self.is_deleted = False
         # Called after an append with its size (to wake readers), and after a roll (to flush
         # what was sealed).
@@ -144,17 +153,21 @@ class Log:
         if batch.producer_id >= 0 and not batch.is_control:
             repeated = self.producers.check(batch)
             if repeated is not None:
-                return Appended(repeated.first_offset, repeated.last_offset, -1, True)
+                return self._repeat(repeated)
+        config = self.config
         size = len(checked.data)
         base_offset = self.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
-        active = self.active
-        if self._should_roll(active, size, last_offset, batch.max_timestamp, now_ms):
-            self.roll(now_ms)
-            active = self.active
+        max_timestamp = batch.max_timestamp
+        active = self.segments[-1]
+        reason = must_roll(config, active, size, last_offset, max_timestamp, now_ms)
+        if reason is not None:
+            self.roll(now_ms, reason)
+            active = self.segments[-1]
         patch_base_offset_and_epoch(checked.data, 0, base_offset, self.leader_epoch)
-        interval_bytes = self.config.index_interval_bytes
-        active.append((checked.data,), size, last_offset, batch.max_timestamp, interval_bytes)
+        active.append(
+            (checked.data,), size, last_offset, max_timestamp, config.index_interval_bytes
+        )
         self.log_end_offset = last_offset + 1
         if batch.producer_id >= 0:
             self.producers.update(batch, last_offset)
@@ -162,7 +175,7 @@ class Log:
             self.on_append(self, size)
         return Appended(base_offset, last_offset, checked.log_append_time_ms)
 
-    def roll(self, now_ms: int) -> None:
+    def roll(self, now_ms: int, reason: str = "asked to") -> None:
         """Seal the active segment and begin a new one at the log's end."""
         old = self.active
         if old.size_bytes == 0:
@@ -173,43 +186,28 @@ class Log:
         self._size_before_active += old.size_bytes
         self.segments = (*self.segments, new)
         self._directory_dirty = True
+        logger.debug(
+            "rolled segment topic=%s partition=%d base=%d because=%r",
+            self.topic, self.partition, new.base_offset, reason,
+        )  # fmt: skip
         if self.on_roll is not None:
             self.on_roll(self)
 
-    def _should_roll(
-        self, active: Segment, size: int, last_offset: int, max_timestamp: int, now_ms: int
-    ) -> bool:
-        # LogSegment.shouldRoll; an empty segment rolls for nothing but its offsets' range.
-        if last_offset - active.base_offset > _RELATIVE_OFFSET_MAX:
-            return True
-        if active.size_bytes == 0:
-            return False
-        config = self.config
-        if active.size_bytes + size > config.segment_bytes:
-            return True
-        if active.offset_index.entries.size_bytes + 8 > config.segment_index_bytes:
-            return True
-        return self.roll_due_ms(active, max_timestamp, now_ms) <= 0
-
-    def roll_due_ms(self, active: Segment, max_timestamp: int, now_ms: int) -> int:
-        """Return in how many ms a batch of that timestamp would roll the active segment."""
-        config = self.config
-        age_max_ms = config.segment_ms
-        if config.compact:
-            age_max_ms = min(age_max_ms, config.max_compaction_lag_ms)
-        first = active.first_timestamp()
-        if first is not None and first >= 0 and max_timestamp >= 0:
-            waited_ms = max_timestamp - first
-        else:
-            waited_ms = now_ms - active.created_ms
-        return age_max_ms - active.roll_jitter_ms + 1 - waited_ms
-
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        made = Segment(self._fs, self.directory, base_offset)
+        made = create_segment(self._fs, self.directory, base_offset)
         made.created_ms = now_ms
-        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        made.roll_jitter_ms = self._random.randrange(jitter_ms) if jitter_ms > 0 else 0
+        made.roll_jitter_ms = draw_roll_jitter_ms(self.config, self._random)
         return made
+
+    def _repeat(self, repeated: RememberedBatch) -> Appended:
+        """Answer a batch that an idempotent producer sent again as the first time."""
+        is_stamped = self.config.message_timestamp_type == "LogAppendTime"
+        return Appended(
+            repeated.first_offset,
+            repeated.last_offset,
+            repeated.timestamp if is_stamped else -1,
+            is_duplicate=True,
+        )
 
     # --- reading --------------------------------------------------------------------------
 
@@ -227,7 +225,7 @@ class Log:
         if offset == self.log_end_offset:
             return None
         segments = self.segments
-        for at in range(self._segment_index(offset), len(segments)):
+        for at in range(segment_index(segments, offset), len(segments)):
             segment = segments[at]
             found = segment.locate(offset)
             if found is None:  # compaction left nothing at or after the offset here
@@ -242,16 +240,20 @@ class Log:
         return None
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """Find the first record whose timestamp is at or after the one given."""
-        for segment in self.segments:
-            if segment.max_timestamp < timestamp:
-                continue
-            for found in segment.locate_timestamp(timestamp, self.log_start_offset):
-                for record in decode_records(found.read()):
-                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                        epoch = self._epochs.epoch_of(record.offset)
-                        return TimestampedOffset(record.offset, record.timestamp, epoch)
-        return None
+        """Find the first record whose timestamp is at or after the one given.
+
+        Raises CorruptFile when damage lies on the way.
+        """
+        record = first_at_or_after(
+            self.segments,
+            timestamp,
+            self.log_start_offset,
+            self.config.max_decompressed_message_bytes,
+        )
+        if record is None:
+            return None
+        epoch = self._epochs.epoch_of(record.offset)
+        return TimestampedOffset(record.offset, record.timestamp, epoch)
 
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """Find the first record with the largest timestamp (ListOffsets -3, KIP-734)."""
@@ -267,33 +269,27 @@ class Log:
         return self._epochs.epoch_of(offset)
 
     def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Read every batch from an offset on, waiting for the disk: for replay."""
-        for segment in self.segments[self._segment_index(start_offset) :]:
-            found = segment.locate(start_offset)
-            if found is not None:
-                for _, header, data in segment.batches(found[0]):
-                    yield header, data
+        """Read every batch from an offset on, waiting for the disk: for replay.
 
-    def _segment_index(self, offset: int) -> int:
-        """Return the index of the last segment that begins at or before an offset."""
-        segments = self.segments
-        low, high = 0, len(segments)
-        while low < high:
-            middle = (low + high) // 2
-            if segments[middle].base_offset <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        return max(low - 1, 0)
+        What is damaged is logged and left out, to the end of its segment.
+        """
+        return replay(self.segments, start_offset)
 
     # --- durability -----------------------------------------------------------------------
 
     def unflushed(self) -> Unflushed:
         """Return what has to reach the disk for everything before the log's end to be durable."""
-        first = self._segment_index(self.recovery_point)
+        first = self._first_unflushed()
         directory = self.directory if self._directory_dirty else None
         self._directory_dirty = False
         return Unflushed(self._fs, self.segments[first:], directory, self.log_end_offset)
+
+    def _first_unflushed(self) -> int:
+        # A segment that was sealed after all its batches were flushed has indexes that were not.
+        first = segment_index(self.segments, self.recovery_point)
+        while first > 0 and not self.segments[first - 1].is_durable:
+            first -= 1
+        return first
 
     def flushed(self, end_offset: int) -> None:
         """Note that every batch before an offset is on the disk."""
@@ -330,9 +326,13 @@ class Log:
         gone, kept = self.segments[:count], self.segments[count:]
         if not gone:
             return 0
+        if self._directory_dirty:
+            # Were the removals to outlive a crash and what follows not, offsets would go back.
+            self._fs.sync_directory(self.directory)
         self.segments = kept
         size = sum(segment.size_bytes for segment in gone)
         self._size_before_active -= size
+        self._directory_dirty = True
         self.log_start_offset = max(self.log_start_offset, kept[0].base_offset)
         self._epochs.truncate_start(self.log_start_offset)
         self._retire(gone, now_ms)
@@ -343,26 +343,32 @@ class Log:
     ) -> None:
         """Put cleaned segments in the place of the ones that they were made from.
 
-        `new` carry the suffix .cleaned and are flushed. Crash-safe in Kafka's order
-        (LocalLog.replaceSegments): once the first of them is .swap, recovery finishes the
-        exchange; before that it undoes it. Raises StaleSegments when any of `old` is no
-        longer part of the log.
+        `new` carry the suffix .cleaned and are flushed. No crash breaks it, see
+        storage.exchange. Raises StaleSegments when any of `old` is no longer part of the log,
+        and DiskFailure.
         """
+        self._finish_exchange(now_ms)
         current = self.segments
         first = next((at for at, s in enumerate(current) if s is old[0]), -1)
         end = first + len(old)
         if self.is_deleted or first < 0 or list(current[first:end]) != list(old):
             raise StaleSegments(f"{self.name}: segments changed while they were cleaned")
         assert end < len(current), "the active segment is never replaced"
-        for segment in sorted(new, key=lambda s: s.base_offset, reverse=True):
-            segment.rename(seg.SWAP)
-        self._fs.sync_directory(self.directory)
-        self.segments = (*current[:first], *new, *current[end:])
-        self._retire(old, now_ms)
+        exchange.offer(self._fs, self.directory, new)
         for segment in new:
-            segment.rename("")
-        self._fs.sync_directory(self.directory)
+            segment.is_durable = True
+        self.segments = (*current[:first], *new, *current[end:])
         self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
+        self._half_exchanged = tuple(old), tuple(new)
+        self._finish_exchange(now_ms)
+
+    def _finish_exchange(self, now_ms: int) -> None:
+        """Finish an exchange that began on disk; one that the disk interrupted is here again."""
+        if self._half_exchanged is not None:
+            old, new = self._half_exchanged
+            self._retire(old, now_ms)
+            exchange.finish(self._fs, self.directory, new)
+            self._half_exchanged = None
 
     def _retire(self, gone: Sequence[Segment], now_ms: int) -> None:
         """Rename segments to .deleted, to be removed when file.delete.delay.ms has passed."""
@@ -371,8 +377,8 @@ class Log:
         for segment in gone:
             if segment.base_offset not in kept:
                 self.producers.remove_snapshot(segment.base_offset)
-            segment.rename(seg.DELETED)
-            paths += [segment.path(kind) for kind in seg.SUFFIXES]
+            segment.rename(DELETED)
+            paths += [segment.path(kind) for kind in SUFFIXES]
         if self.on_files_deleted is not None:
             self.on_files_deleted(paths, now_ms + self.config.file_delete_delay_ms)
         else:
@@ -382,9 +388,8 @@ class Log:
     def close(self) -> None:
         """Make everything durable, with a snapshot of the producers; the log is done then."""
         self.active.seal()
-        for segment in self.segments[self._segment_index(self.recovery_point) :]:
+        for segment in self.segments[self._first_unflushed() :]:
             segment.flush()
         self.producers.write_snapshot(self.log_end_offset)
         self._fs.sync_directory(self.directory)
         self.recovery_point = self.log_end_offset
-

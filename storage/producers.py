@@ -124,10 +124,11 @@ class ProducerStates:
                 and remembered.last_sequence == last_sequence
             ):
                 return remembered
-        if known.batches and batch.base_sequence != (known.last_sequence + 1) % _SEQUENCE_MODULUS:
+        expected = (known.last_sequence + 1) % _SEQUENCE_MODULUS
+        if batch.base_sequence != expected:
             raise OutOfOrderSequence(
                 f"producer {batch.producer_id} wrote sequence {batch.base_sequence}, "
-                f"expected {(known.last_sequence + 1) % _SEQUENCE_MODULUS}"
+                f"expected {expected}"
             )
         return None
 
@@ -210,7 +211,7 @@ class ProducerStates:
             producer_id, epoch, sequence, last_offset, delta, timestamp, coordinator, txn = entry
             batches = (
                 [RememberedBatch(sequence, last_offset, delta, timestamp)]
-                if sequence >= 0
+                if last_offset >= 0
                 else []
             )
             self._producers[producer_id] = ProducerState(

@@ -7,36 +7,40 @@ What a crash can leave, and what is done with it (Kafka's LogLoader):
     .swap               a finished output whose exchange had begun: the exchange is finished,
                         unless a .cleaned of its group was still there, then it is undone
     a torn last batch   cut off, with all that follows
-    index files         rebuilt from the log past the recovery point
+    index files         rebuilt from the log past the recovery point, and where they are missing
+    producer snapshots  past the recovery point they may tell of batches that were lost: rebuilt
+    leader epochs       the next one begins, for what consumers have read may be gone (KIP-320)
 """
 
 from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from config.topic import TopicConfig
-from protocol.batches import batch_crc
 from storage.epochs import LeaderEpochs
 from storage.errors import CorruptFile
+from storage.exchange import base_offset_of, repair
 from storage.files import FileSystem
 from storage.log import Log
 from storage.producers import ProducerStates
+from storage.reading import replay
+from storage.rolling import draw_roll_jitter_ms
+from storage.scan import intact_batches
 from storage.segment import (
-    CLEANED,
-    DELETED,
+    INDEX,
     LOG,
+    NAME_DIGITS,
     SUFFIXES,
-    SWAP,
+    TIME_INDEX,
     Segment,
-    file_name,
+    create_segment,
 )
 
 logger = logging.getLogger(__name__)
-
-_NAME_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +71,39 @@ def load_log(
     now_ms: int,
     random_source: random.Random,
 ) -> Log:
-    """Load the log of a directory, repairing what a crash left; create it when empty."""
+    """Load the log of a directory, repairing what a crash left; create it when empty.
+
+    Raises DiskFailure. Damage is repaired or passed over, with a line in the log.
+    """
     fs.make_directory(directory)
-    _finish_exchanges(fs, directory)
-    start = checkpointed.log_start_offset
-    segments = _open_segments(fs, directory, start, now_ms)
-    removed_bytes = 0
-    if not checkpointed.was_clean:
-        segments, removed_bytes = _recover(
-            fs, segments, config, checkpointed.recovery_point, identity
-        )
+    repair(fs, directory)
+    segments = _open_segments(fs, directory, checkpointed.log_start_offset)
+    was_clean = checkpointed.was_clean and _is_tail_intact(segments[-1])
+    flushed_end = checkpointed.recovery_point
+    if not was_clean:
+        segments = _recover(fs, segments, config, flushed_end)
+        if flushed_end > segments[-1].next_offset:
+            logger.warning(
+                "re-read a whole log: its recovery point is past its end directory=%s offset=%d",
+                directory, flushed_end,
+            )  # fmt: skip
+            flushed_end = 0
+            segments = _recover(fs, segments, config, flushed_end)
     end = segments[-1].next_offset
-    epochs = _load_epochs(fs, directory)
+    if was_clean:
+        flushed_end = end
+        for segment in segments:
+            _rebuild_missing(fs, segment)
+    epochs = _load_epochs(fs, directory, segments)
+    latest = epochs.latest
     epochs.truncate_end(end + 1)
-    if removed_bytes or epochs.latest < 0:
-        # What was cut may have been read: a new epoch lets clients see that (KIP-320).
-        epochs.assign(epochs.latest + 1, end)
-    producers = _load_producers(fs, directory, segments, end)
+    if latest < 0 or not was_clean:
+        epochs.assign(latest + 1, end)
+    for segment in segments:
+        segment.created_ms = now_ms
+    for segment in segments[:-1]:
+        segment.is_durable = True
+    segments[-1].roll_jitter_ms = draw_roll_jitter_ms(config, random_source)
     return Log(
         fs,
         directory,
@@ -92,135 +112,147 @@ def load_log(
         identity.topic_id,
         config,
         segments,
-        log_start_offset=min(max(start, segments[0].base_offset), end),
-        recovery_point=min(checkpointed.recovery_point, end) if checkpointed.was_clean else end,
+        log_start_offset=_start_offset(checkpointed.log_start_offset, segments, directory),
+        recovery_point=end,
         epochs=epochs,
-        producers=producers,
+        producers=_load_producers(fs, directory, segments, flushed_end),
         random_source=random_source,
     )
 
 
-def _finish_exchanges(fs: FileSystem, directory: Path) -> None:
-    """Remove, finish or undo what deletions and cleanings left half done."""
-    names = fs.list(directory)
+def _open_segments(fs: FileSystem, directory: Path, log_start_offset: int) -> list[Segment]:
+    """Open the segments; begin the first one of an empty directory."""
+    names = set(fs.list(directory))
+    bases = sorted(base_offset_of(name) for name in names if _is_log(name))
     for name in names:
-        if name.endswith((DELETED, ".tmp")):
-            fs.remove(directory / name)
-    cleaned = [name for name in names if name.endswith(CLEANED)]
-    undo_from = min((_base_offset(n) for n in cleaned if LOG in n), default=None)
-    for name in cleaned:
-        fs.remove(directory / name)
-    swaps = {_base_offset(n) for n in names if n.endswith(LOG + SWAP)}
-    undone = {base for base in swaps if undo_from is not None and base >= undo_from}
-    for name in names:
-        if name.endswith(SWAP) and _base_offset(name) not in swaps - undone:
-            fs.remove(directory / name)
-    kept = [Segment(fs, directory, base, suffix=SWAP) for base in sorted(swaps - undone)]
-    if not kept:
-        return
-    first = kept[0].base_offset
-    end = max(segment.next_offset for segment in kept)
-    for name in names:
-        if name.endswith(SUFFIXES) and first <= _base_offset(name) < end:
-            fs.remove(directory / name)
-    for segment in kept:
-        segment.rename("")
-        logger.info("finished exchange of cleaned segment %s", segment.path(LOG))
-    fs.sync_directory(directory)
-
-
-def _open_segments(
-    fs: FileSystem, directory: Path, log_start_offset: int, now_ms: int
-) -> list[Segment]:
-    names = fs.list(directory)
-    bases = sorted(_base_offset(name) for name in names if _is_log(name))
-    for name in names:
-        if name.endswith(SUFFIXES) and not _is_log(name) and _base_offset(name) not in bases:
+        if name.endswith(SUFFIXES) and not _is_log(name) and base_offset_of(name) not in bases:
             fs.remove(directory / name)
     if not bases:
-        bases = [log_start_offset]
-        fs.open(directory / (file_name(log_start_offset) + LOG), write=True)
+        created = create_segment(fs, directory, log_start_offset)
         fs.sync_directory(directory)
-    segments = [Segment(fs, directory, base) for base in bases]
-    for segment in segments:
-        segment.created_ms = now_ms
-    return segments
+        return [created]
+    return [Segment(fs, directory, base) for base in bases]
+
+
+def _rebuild_missing(fs: FileSystem, segment: Segment) -> None:
+    """Rebuild a segment's indexes when one is missing; what is in them shows when it is used."""
+    for kind in (INDEX, TIME_INDEX):
+        if not fs.exists(segment.path(kind)):
+            segment.rebuild_indexes(CorruptFile(segment.path(kind), 0, "missing"))
+            segment.flush()
+            return
+
+
+def _is_tail_intact(active: Segment) -> bool:
+    """Check the end of a log that was stopped cleanly, for its offsets go on from there."""
+    try:
+        active.check_tail()
+    except CorruptFile as error:
+        logger.warning("recovered a log though it was stopped cleanly: %s", error)
+        return False
+    return True
 
 
 def _recover(
-    fs: FileSystem,
-    segments: list[Segment],
-    config: TopicConfig,
-    recovery_point: int,
-    identity: LogIdentity,
-) -> tuple[list[Segment], int]:
-    """Check the segments past the recovery point; return what is intact and the bytes cut."""
+    fs: FileSystem, segments: list[Segment], config: TopicConfig, recovery_point: int
+) -> list[Segment]:
+    """Check the segments past the recovery point; return what is intact, durable."""
     for at, segment in enumerate(segments):
-        is_last = at + 1 == len(segments)
-        if not is_last and segments[at + 1].base_offset <= recovery_point:
-            _check_or_reindex(segment, config)
+        following = segments[at + 1].base_offset if at + 1 < len(segments) else None
+        if following is not None and following <= recovery_point:
+            _rebuild_missing(fs, segment)
             continue
-        cut_bytes = _reindex(segment, config)
-        if cut_bytes:
-            lost = segments[at + 1 :]
-            for later in lost:
-                cut_bytes += later.size_bytes
-                later.rename(DELETED)
-                later.remove()
+        end, next_offset = _index_intact(segment, following, config.index_interval_bytes)
+        lost = segments[at + 1 :] if end < segment.size_bytes else []
+        if end < segment.size_bytes:
             logger.warning(
-                "cut a tail topic=%s partition=%d file=%s position=%d bytes=%d segments=%d",
-                identity.topic, identity.partition, segment.path(LOG), segment.size_bytes,
-                cut_bytes, len(lost),
+                "cut a tail file=%s position=%d bytes=%d segments_after=%d",
+                segment.path(LOG), end, segment.size_bytes - end, len(lost),
             )  # fmt: skip
-            segment.flush()
-            return segments[: at + 1], cut_bytes
+        # From the end on, so that a crash in between leaves no hole.
+        for later in reversed(lost):
+            later.remove()
+        if lost:
+            fs.sync_directory(segment.directory)
+        segment.end_index(end, next_offset)
         segment.flush()
-    return segments, 0
+        if lost:
+            return segments[: at + 1]
+    return segments
 
 
-def _check_or_reindex(segment: Segment, config: TopicConfig) -> None:
-    try:
-        segment.check()
-    except CorruptFile as error:
-        logger.warning("rebuilt an index: %s", error)
-        _reindex(segment, config)
-        segment.seal()
+def _index_intact(
+    segment: Segment, following: int | None, interval_bytes: int
+) -> tuple[int, int]:
+    """Re-read a segment and index it anew; return the end and the next offset of the intact part.
+
+    `following` is the base offset of the next segment, which no batch may reach.
+    """
+    end, next_offset = 0, segment.base_offset
+    offset_max = segment.offset_max
+    if following is not None:
+        offset_max = min(offset_max, following - 1)
+    segment.begin_index()
+    for place in intact_batches(segment.log, 0, segment.size_bytes, next_offset, offset_max):
+        segment.index_batch(place, interval_bytes)
+        end, next_offset = place[0] + place[1], place[2] + 1
+    return end, next_offset
 
 
-def _reindex(segment: Segment, config: TopicConfig) -> int:
-    """Re-read a segment, rebuild its indexes, and cut what is damaged; return the bytes cut."""
-    segment.reset_index()
-    size = segment.size_bytes
-    position, next_offset = 0, segment.base_offset
-    for position_of, header, data in segment.batches():
-        if header.base_offset < next_offset or batch_crc(data, 0, len(data)) != header.crc:
-            break
-        segment.reindex(position_of, header, config.index_interval_bytes)
-        position, next_offset = position_of + header.size_bytes, header.next_offset
-    if position < size:
-        segment.cut(position, next_offset)
-    return size - position
+def _start_offset(checkpointed: int, segments: Sequence[Segment], directory: Path) -> int:
+    first, end = segments[0].base_offset, segments[-1].next_offset
+    if checkpointed > end:
+        # Only what is durable is ever checkpointed, so the checkpoint is damaged, not the log.
+        logger.warning(
+            "left out a log start offset past the log's end directory=%s offset=%d end=%d",
+            directory, checkpointed, end,
+        )  # fmt: skip
+        return first
+    return max(checkpointed, first)
 
 
-def _load_epochs(fs: FileSystem, directory: Path) -> LeaderEpochs:
+def _load_epochs(fs: FileSystem, directory: Path, segments: Sequence[Segment]) -> LeaderEpochs:
     epochs = LeaderEpochs(fs, directory)
     try:
         epochs.load()
     except CorruptFile as error:
-        logger.warning("began the leader epochs anew: %s", error)
+        logger.warning("read the leader epochs from the log: %s", error)
         epochs = LeaderEpochs(fs, directory)
+    if epochs.latest < 0:
+        found: list[tuple[int, int]] = []
+        for segment in segments:
+            for _, header, _ in segment.batches():
+                if header.leader_epoch > (found[-1][0] if found else -1):
+                    found.append((header.leader_epoch, header.base_offset))
+        epochs.restore(found)
     return epochs
 
 
 def _load_producers(
-    fs: FileSystem, directory: Path, segments: list[Segment], end: int
+    fs: FileSystem, directory: Path, segments: Sequence[Segment], flushed_end: int
 ) -> ProducerStates:
-    """Read the newest usable snapshot and what the log has after it."""
+    """Read the newest snapshot to be relied on, then what the log has after it."""
     producers = ProducerStates(fs, directory)
-    start = segments[0].base_offset
-    bases = {segment.base_offset for segment in segments}
+    start = _load_snapshot(producers, segments[0].base_offset, flushed_end)
+    end = segments[-1].next_offset
+    bases = [segment.base_offset for segment in segments]
+    for segment, following in zip(segments, [*bases[1:], end], strict=True):
+        if segment.base_offset > flushed_end:
+            producers.write_snapshot(segment.base_offset)
+        if following > start:
+            for header, _ in replay((segment,), start):
+                if header.producer_id >= 0 and header.base_offset >= start:
+                    producers.update(header, header.last_offset)
+    for offset in producers.snapshot_offsets():
+        if offset not in bases and offset != end:
+            producers.remove_snapshot(offset)
+    return producers
+
+
+def _load_snapshot(producers: ProducerStates, log_base: int, flushed_end: int) -> int:
+    """Read the newest usable snapshot; return the offset that it stands before."""
     for offset in reversed(producers.snapshot_offsets()):
-        if not start <= offset <= end:
+        if not log_base <= offset <= flushed_end:
             producers.remove_snapshot(offset)
             continue
         try:
@@ -230,27 +262,9 @@ def _load_producers(
             producers.clear()
             producers.remove_snapshot(offset)
             continue
-        start = offset
-        break
-    for segment in segments:
-        if segment.next_offset <= start:
-            continue
-        found = segment.locate(start)
-        if found is None:
-            continue
-        for _, header, _ in segment.batches(found[0]):
-            if header.producer_id >= 0 and header.base_offset >= start:
-                producers.update(header, header.last_offset)
-    for offset in producers.snapshot_offsets():
-        if offset not in bases and offset != end:
-            producers.remove_snapshot(offset)
-    return producers
+        return offset
+    return log_base
 
 
 def _is_log(name: str) -> bool:
-    return name.endswith(LOG) and len(name) == _NAME_DIGITS + len(LOG) and name[0].isdigit()
-
-
-def _base_offset(name: str) -> int:
-    digits = name[:_NAME_DIGITS]
-    return int(digits) if digits.isdigit() else -1
+    return len(name) == NAME_DIGITS + len(LOG) and name.endswith(LOG) and base_offset_of(name) >= 0

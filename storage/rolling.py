@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 from config.topic import TopicConfig
 from storage.index import OFFSET_ENTRY, TIME_ENTRY
 from storage.segment import Segment
-
-# Indexes keep offsets relative to the segment's base, in 32 bits.
-_RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 def segment_bytes_max(config: TopicConfig) -> int:
@@ -24,7 +23,7 @@ def must_roll(
     now_ms: int,
 ) -> str | None:
     """Return why a batch must not go into the active segment, None when it may."""
-    if last_offset - active.base_offset > _RELATIVE_OFFSET_MAX:
+    if last_offset > active.offset_max:
         return "offset span"
     if active.size_bytes == 0:
         return None
@@ -35,6 +34,12 @@ def must_roll(
     if _waited_ms(active, max_timestamp, now_ms) > config.max_segment_ms - active.roll_jitter_ms:
         return "segment.ms"
     return None
+
+
+def draw_roll_jitter_ms(config: TopicConfig, source: random.Random) -> int:
+    """Draw how much earlier than segment.ms a new segment rolls."""
+    jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+    return source.randrange(jitter_ms) if jitter_ms > 0 else 0
 
 
 def _is_index_full(config: TopicConfig, active: Segment) -> bool:

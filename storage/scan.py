@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, read_header
+from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, batch_crc, read_header
 from protocol.errors import ProtocolError
 from storage.errors import CorruptFile
 from storage.files import File
@@ -75,6 +75,24 @@ def read_batches(
             used = large[0].size_bytes
             yield position, *large
         position += used
+
+
+def intact_batches(
+    file: File, position: int, end: int, offset_min: int, offset_max: int
+) -> Iterator[Place]:
+    """Read from a position on, and yield the place of each batch that is what was written.
+
+    Its CRC is right and its offsets lie in the range, after those before it: the CRC covers
+    neither the base offset nor the length. Stops at the first that is not intact.
+    """
+    for at, header, data in read_batches(file, position, end):
+        last_offset = header.last_offset
+        if not offset_min <= header.base_offset <= last_offset <= offset_max:
+            return
+        if batch_crc(data, 0, len(data)) != header.crc:
+            return
+        yield at, len(data), last_offset, header.max_timestamp
+        offset_min = last_offset + 1
 
 
 def whole_batches(chunk: memoryview) -> Iterator[tuple[int, BatchHeader]]:

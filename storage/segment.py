@@ -22,7 +22,7 @@ from protocol.batches import BatchHeader
 from storage.errors import CorruptFile, DiskFailure
 from storage.files import Buffer, File, FileSystem
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from storage.scan import Place, read_batches, walk
+from storage.scan import Place, intact_batches, read_batches, walk
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
 
 NAME_DIGITS = 20
 NO_TIMESTAMP = -1
+_RELATIVE_OFFSET_MAX = 2**31 - 1
 # Kafka's default for index.interval.bytes, for an index that is rebuilt while it is read.
 _INTERVAL_BYTES = 4096
 _BEYOND_ALL_OFFSETS = 1 << 63
@@ -58,6 +59,16 @@ class Slice:
 def file_name(base_offset: int) -> str:
     """Return the 20-digit name that a segment's files begin with."""
     return f"{base_offset:0{NAME_DIGITS}d}"
+
+
+def create_segment(fs: FileSystem, directory: Path, base_offset: int) -> Segment:
+    """Begin an empty segment, in the place of files that a failed attempt may have left."""
+    stem = file_name(base_offset)
+    for kind in SUFFIXES:
+        fs.remove(directory / (stem + kind))
+    made = Segment(fs, directory, base_offset)
+    made.seal()  # creates the indexes: Kafka's tools want them, however small the log
+    return made
 
 
 class Segment:
@@ -89,6 +100,11 @@ class Segment:
     def path(self, kind: str) -> Path:
         """Return the path of one of the segment's files, by its kind (".log", ".index", …)."""
         return self.directory / (file_name(self.base_offset) + kind + self.suffix)
+
+    @property
+    def offset_max(self) -> int:
+        """The largest offset that may lie here: indexes have 32 bits for the distance."""
+        return self.base_offset + _RELATIVE_OFFSET_MAX
 
     @property
     def next_offset(self) -> int:
@@ -205,7 +221,7 @@ class Segment:
         self._load_time_index()
         older = self.time_index.before(timestamp)
         if older is not None and older[1] >= start_offset and not self._has(*older):
-            self._rebuild_indexes(self._lie(TIME_INDEX, TIME_ENTRY.size, older[0]))
+            self.rebuild_indexes(self._lie(TIME_INDEX, TIME_ENTRY.size, older[0]))
             older = self.time_index.before(timestamp)
         offset = max(older[1] if older else self.base_offset, start_offset)
         for position, size, last_offset, largest in self._from(offset):
@@ -266,27 +282,31 @@ class Segment:
         self._next_offset = end_offset
         self._write_indexes()
 
+    def rebuild_indexes(self, cause: CorruptFile) -> None:
+        """Index the batches anew, for a cause that is logged.
+
+        Damaged batches are passed over as far as the old index helps.
+        """
+        logger.warning("rebuilt the indexes of a segment: %s", cause)
+        offsets, positions = self.offset_index.entries.load()
+        self.begin_index()
+        position, next_offset, end = 0, self.base_offset, self.size_bytes
+        while position < end:
+            for place in intact_batches(self.log, position, end, next_offset, self.offset_max):
+                self.index_batch(place)
+                position, next_offset = place[0] + place[1], place[2] + 1
+            if position < end:
+                damage = CorruptFile(self.path(LOG), position, "no intact batch")
+                logger.error("found damage: %s", damage)
+                position = self._next_intact(position, offsets, positions)
+                self._bytes_since_index = _INTERVAL_BYTES + 1  # nothing else leads past it
+        self._write_indexes()
+
     def _write_indexes(self) -> None:
         """Write both indexes, with the last entry that a sealed segment has."""
         self.time_index.note(*self._largest())
         self.offset_index.entries.write()
         self.time_index.entries.write()
-
-    def _rebuild_indexes(self, cause: CorruptFile) -> None:
-        """Index the batches anew. Damaged ones are passed over as far as the old index can."""
-        logger.warning("rebuilt the indexes of a segment: %s", cause)
-        offsets, positions = self.offset_index.entries.load()
-        self.begin_index()
-        position = 0
-        while position < self.size_bytes:
-            try:
-                for place in self._walk(position):
-                    self.index_batch(place)
-                break
-            except CorruptFile as damage:
-                logger.error("found damage: %s", damage)
-                position = self._next_intact(damage.position, offsets, positions)
-        self._write_indexes()
 
     def _next_intact(
         self, position: int, offsets: Sequence[int], positions: Sequence[int]
@@ -302,13 +322,12 @@ class Segment:
 
     def _undo_append(self, position: int, last_offset: int) -> None:
         # What cannot be undone is written over by the next append, or cut off by seal().
-        for undo in (
-            lambda: self.offset_index.truncate(last_offset),
-            lambda: self.time_index.truncate(last_offset),
-            lambda: self.log.truncate(position),
-        ):
-            with contextlib.suppress(DiskFailure):
-                undo()
+        with contextlib.suppress(DiskFailure):
+            self.offset_index.truncate(last_offset)
+        with contextlib.suppress(DiskFailure):
+            self.time_index.truncate(last_offset)
+        with contextlib.suppress(DiskFailure):
+            self.log.truncate(position)
 
     def _largest(self) -> tuple[int, int]:
         """Return the largest timestamp and the last offset of the batch that has it."""
@@ -322,7 +341,7 @@ class Segment:
         self._load_time_index()
         found = self.time_index.last()
         if found is not None and not self._has(*found):
-            self._rebuild_indexes(self._lie(TIME_INDEX, TIME_ENTRY.size, found[0]))
+            self.rebuild_indexes(self._lie(TIME_INDEX, TIME_ENTRY.size, found[0]))
             found = self.time_index.last()
         places = self._walk(0) if found is None else self._from(_BEYOND_ALL_OFFSETS)
         largest = found or (NO_TIMESTAMP, self.base_offset)
@@ -334,7 +353,7 @@ class Segment:
     def _load_time_index(self) -> None:
         self.time_index.entries.load()
         if self.time_index.entries.damage is not None:
-            self._rebuild_indexes(self.time_index.entries.damage)
+            self.rebuild_indexes(self.time_index.entries.damage)
 
     def _has(self, timestamp: int, offset: int) -> bool:
         """Tell whether the batch that holds an offset has a timestamp as its largest."""
@@ -356,7 +375,7 @@ class Segment:
                 if first is not None and first[2] == entry[0]:
                     return chain((first,), places)
             damage = self._lie(INDEX, OFFSET_ENTRY.size, entry[0])
-        self._rebuild_indexes(damage)
+        self.rebuild_indexes(damage)
         return self._walk(self.offset_index.lookup(offset))
 
     def _walk(self, position: int) -> Iterator[Place]:

@@ -12,19 +12,23 @@ from dataclasses import dataclass
 
 from config.topic import TopicConfig
 from protocol import batches
-from protocol.batches import HEADER_SIZE, BatchHeader, CrcMismatch, UnsupportedMagic
+from protocol.batches import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, UnsupportedMagic
 from protocol.compression import Codec, compress
 from protocol.errors import ProtocolError
 from protocol.records_plain import RecordStatus, Validation, validate_records_plain
 from storage.errors import (
+    BatchLargerThanSegment,
     BatchTooLarge,
     CorruptBatch,
     InvalidRecord,
     InvalidTimestamp,
+    InvalidTransactionState,
     UnsupportedFormat,
 )
 from storage.files import Buffer
+from storage.rolling import segment_bytes_max
 
+_INT64_MAX = 2**63 - 1
 _PRODUCER_CHOOSES = "producer"
 _CODECS = {codec.label: codec for codec in Codec} | {"uncompressed": Codec.NONE}
 
@@ -54,11 +58,12 @@ def check_batch(
 ) -> CheckedBatch:
     """Check one batch for a topic; `name` is the partition's, for messages.
 
-    Raises CorruptBatch, UnsupportedFormat, BatchTooLarge, InvalidRecord or InvalidTimestamp.
+    Raises CorruptBatch, UnsupportedFormat, BatchTooLarge, BatchLargerThanSegment, InvalidRecord,
+    InvalidTimestamp or InvalidTransactionState.
     """
     header = _check_envelope(records, config, name)
-    if from_client and header.is_control:
-        raise InvalidRecord(f"{name}: clients must not write control batches")
+    if from_client:
+        _check_origin(header, name)
     data = memoryview(records)
     if data.readonly:
         data = memoryview(bytearray(data))
@@ -67,9 +72,10 @@ def check_batch(
     found = _validate(section, 0, len(section), header.count, needs_keys)
     if found.status != RecordStatus.VALID:
         raise _refusal(found, name)
-    max_timestamp = header.base_timestamp + found.timestamp_delta_max
     if header.is_control:
         return CheckedBatch(header, data, -1)
+    # Negative timestamps count as none, as in Kafka.
+    max_timestamp = max(header.base_timestamp + found.timestamp_delta_max, NO_TIMESTAMP)
     stamped_ms = -1
     if config.message_timestamp_type == "LogAppendTime":
         stamped_ms = now_ms
@@ -77,9 +83,9 @@ def check_batch(
         raise InvalidTimestamp(f"{name}: producers must not set the log append time")
     else:
         oldest = header.base_timestamp + found.timestamp_delta_min
-        _check_timestamps(oldest, max_timestamp, config, now_ms, name)
+        _check_timestamps(records, oldest, max_timestamp, config, now_ms, name)
     if config.compression_type != _PRODUCER_CHOOSES:
-        data = _recompress(header, data, section, config)
+        data = _recompress(header, data, section, config, name)
     if stamped_ms >= 0:
         batches.patch_log_append_time(data, 0, stamped_ms)
     elif header.max_timestamp != max_timestamp:
@@ -92,6 +98,8 @@ def check_batch(
 
 def _check_envelope(records: Buffer, config: TopicConfig, name: str) -> BatchHeader:
     size = len(records)
+    if size == 0:
+        raise InvalidRecord(f"{name}: a produce request carries one batch for each partition")
     try:
         header = batches.read_header(records)
         if header.size_bytes != size:
@@ -99,16 +107,10 @@ def _check_envelope(records: Buffer, config: TopicConfig, name: str) -> BatchHea
                 f"{name}: a produce request carries exactly one batch for each partition, "
                 f"but a batch of {header.size_bytes} bytes came in {size} bytes"
             )
-        if size > config.max_message_bytes:
-            raise BatchTooLarge(
-                f"{name}: the batch of {size} bytes exceeds max.message.bytes="
-                f"{config.max_message_bytes}"
-            )
+        _check_size(size, config, name)
         batches.check_crc(records, 0, size)
     except UnsupportedMagic as error:
         raise UnsupportedFormat(f"{name}: {error}") from error
-    except CrcMismatch as error:
-        raise CorruptBatch(f"{name}: {error}") from error
     except ProtocolError as error:
         raise CorruptBatch(f"{name}: {error}") from error
     if header.count == 0 or header.last_offset_delta != header.count - 1:
@@ -122,6 +124,32 @@ def _check_envelope(records: Buffer, config: TopicConfig, name: str) -> BatchHea
             f"{name}: producer {header.producer_id} wrote without an epoch or a sequence"
         )
     return header
+
+
+def _check_origin(header: BatchHeader, name: str) -> None:
+    """Refuse what only the broker itself may write."""
+    if header.is_control:
+        raise InvalidRecord(f"{name}: clients must not write control batches")
+    if header.base_offset != 0:
+        raise InvalidRecord(
+            f"{name}: the base offset of a batch to append must be 0, not {header.base_offset}"
+        )
+    if header.is_transactional:
+        raise InvalidTransactionState(
+            f"{name}: the batch belongs to no transaction that this broker knows of"
+        )
+
+
+def _check_size(size: int, config: TopicConfig, name: str) -> None:
+    if size > config.max_message_bytes:
+        raise BatchTooLarge(
+            f"{name}: the batch of {size} bytes exceeds max.message.bytes="
+            f"{config.max_message_bytes}"
+        )
+    if size > segment_bytes_max(config):
+        raise BatchLargerThanSegment(
+            f"{name}: the batch of {size} bytes exceeds segment.bytes={segment_bytes_max(config)}"
+        )
 
 
 def _section(data: memoryview, header: BatchHeader, config: TopicConfig, name: str) -> Buffer:
@@ -147,23 +175,34 @@ def _refusal(found: Validation, name: str) -> InvalidRecord:
 
 
 def _check_timestamps(
-    oldest: int, newest: int, config: TopicConfig, now_ms: int, name: str
+    records: Buffer, oldest: int, newest: int, config: TopicConfig, now_ms: int, name: str
 ) -> None:
     before, after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-    if newest - now_ms > after:
-        raise InvalidTimestamp(
-            f"{name}: timestamp {newest} is more than message.timestamp.after.max.ms={after} "
-            f"ahead of the broker's clock ({now_ms})"
+    if newest > _INT64_MAX or oldest < -_INT64_MAX:
+        raise InvalidTimestamp(f"{name}: the timestamps do not fit into 64 bits")
+    if newest - now_ms <= after and now_ms - oldest <= before:
+        return
+    # Rarely: one is out of range, or a record has none at all, which is always accepted.
+    message = (
+        f"{name}: the timestamp is outside [{now_ms - before}, {now_ms + after}], the range of "
+        "message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+    )
+    errors = [
+        (index, message)
+        for index, record in enumerate(
+            batches.decode_records(records, 0, config.max_decompressed_message_bytes)
         )
-    if oldest >= 0 and now_ms - oldest > before:
+        if record.timestamp != NO_TIMESTAMP
+        and not now_ms - before <= record.timestamp <= now_ms + after
+    ]
+    if errors:
         raise InvalidTimestamp(
-            f"{name}: timestamp {oldest} is more than message.timestamp.before.max.ms={before} "
-            f"behind the broker's clock ({now_ms})"
+            "One or more records have been rejected due to invalid timestamp", errors
         )
 
 
 def _recompress(
-    header: BatchHeader, data: memoryview, section: Buffer, config: TopicConfig
+    header: BatchHeader, data: memoryview, section: Buffer, config: TopicConfig, name: str
 ) -> memoryview:
     """Bring a batch to the topic's codec, where it has another."""
     codec = _CODECS[config.compression_type]
@@ -175,4 +214,6 @@ def _recompress(
         Codec.ZSTD: config.compression_zstd_level,
     }.get(codec)
     packed = bytes(section) if codec == Codec.NONE else compress(codec, section, level)
-    return memoryview(batches.replace_section(header, packed, codec))
+    recompressed = batches.replace_section(header, packed, codec)
+    _check_size(len(recompressed), config, name)
+    return memoryview(recompressed)

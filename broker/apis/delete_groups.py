@@ -14,7 +14,8 @@ from protocol.messages.delete_groups import (
 async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Answer when the tombstones of all groups that can be removed are stored."""
     # All are begun before the first is waited for: one flush serves them all.
-    begun = {group_id: context.broker.groups.delete(group_id) for group_id in request.groups_names}
+    names = dict.fromkeys(request.groups_names)
+    begun = {group_id: context.broker.groups.delete(group_id) for group_id in names}
     results = []
     for group_id, answer in begun.items():
         error = answer if isinstance(answer, ErrorCode) else await answer

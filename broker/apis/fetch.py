@@ -1,9 +1,11 @@
 """Fetch (1): long-poll for record batches from an offset in each partition.
 
-Behaviour: answered at once when min_bytes are there, when a partition has an error, or when
-max_wait_ms is 0; else parked until enough was appended or the time has passed. The first batch
-of the first partition with data is returned whole even when it exceeds the limits (KIP-74).
-Fetch sessions (KIP-227) are answered as sessionless: session id 0, every partition each time.
+Behaviour: answered at once when min_bytes are there, when a partition cannot be read, when
+older segments have more to give, or when max_wait_ms is 0; else parked until enough was
+appended, a topic was deleted or the time has passed. The first batch of the first partition
+with data is returned whole even when it exceeds the limits (KIP-74). Fetch sessions (KIP-227)
+are never begun: a full request is answered with session id 0, after which clients name every
+partition each time, and a request within a session is told that there is no such session.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from storage.errors import StorageError
@@ -31,7 +34,11 @@ from storage.log import Log
 from storage.segment import Slice
 
 _TOPIC_IDS_SINCE = 13
+_LEADER_ADDRESS_SINCE = 16
+_ZSTD_SINCE = 10
 _READ_COMMITTED = 1
+# FetchMetadata: a request that names all partitions, to begin a session or to have none.
+_FULL_REQUEST_EPOCHS = (0, -1)
 
 
 @dataclass(slots=True)
@@ -47,7 +54,7 @@ class _Planned:
 class _Plan:
     topics: list[tuple[FetchTopic, list[_Planned]]]
     size_bytes: int
-    has_error: bool
+    is_due: bool  # whatever min_bytes asks for
 
     def slices(self) -> list[_Planned]:
         return [planned for _, parts in self.topics for planned in parts if planned.slice]
@@ -60,10 +67,12 @@ def handle(
     context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """Read what is there, or wait for more."""
+    if request.session_epoch not in _FULL_REQUEST_EPOCHS:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     plan = _plan(context, request)
-    missing = request.min_bytes - plan.size_bytes
+    missing = min(request.min_bytes, _size_max(context, request)) - plan.size_bytes
     logs = plan.logs()
-    if missing <= 0 or plan.has_error or request.max_wait_ms <= 0 or not logs:
+    if missing <= 0 or plan.is_due or request.max_wait_ms <= 0 or not logs:
         return _answer(context, plan)
     return _wait(context, request, logs, missing)
 
@@ -87,18 +96,22 @@ async def _wait(
     return answer if isinstance(answer, FetchResponse) else await answer
 
 
+def _size_max(context: RequestContext, request: FetchRequest) -> int:
+    return min(request.max_bytes, context.broker.config.fetch_max_bytes)
+
+
 def _plan(context: RequestContext, request: FetchRequest) -> _Plan:
     """Decide which bytes of which files the response will hold."""
-    left = min(request.max_bytes, context.broker.config.fetch_max_bytes)
+    left = _size_max(context, request)
     plan = _Plan([], 0, False)
     for wanted in request.topics:
         topic = _find(context, wanted)
         parts = []
         for partition in wanted.partitions:
             planned = _plan_partition(context, topic, partition, left, plan.size_bytes == 0)
-            if planned.data.error_code:
-                plan.has_error = True
-            elif planned.slice is not None:
+            if planned.log is not None:
+                plan.is_due |= _is_due(planned, planned.log)
+            if planned.slice is not None:
                 plan.size_bytes += planned.slice.size
                 left -= planned.slice.size
             if request.isolation_level == _READ_COMMITTED and not planned.data.error_code:
@@ -106,6 +119,17 @@ def _plan(context: RequestContext, request: FetchRequest) -> _Plan:
             parts.append(planned)
         plan.topics.append((wanted, parts))
     return plan
+
+
+def _is_due(planned: _Planned, log: Log) -> bool:
+    """Tell that waiting is of no use: an error, or a segment that is not appended to.
+
+    DelayedFetch calls these cases B, D, E and F. One that asks for an unknown partition beside
+    others waits for those, as in Kafka.
+    """
+    if planned.data.error_code:
+        return True
+    return planned.slice is not None and planned.slice.file is not log.active.log
 
 
 def _find(context: RequestContext, wanted: FetchTopic) -> Topic | None:
@@ -132,14 +156,13 @@ def _plan_partition(
     epoch_error = _check_epoch(context, log, wanted.current_leader_epoch, index)
     if epoch_error is not None:
         return epoch_error
+    if context.api_version < _ZSTD_SINCE and log.config.compression_type == "zstd":
+        return _refused(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, log)
     size_max = min(wanted.partition_max_bytes, left)
     try:
         found = log.read(wanted.fetch_offset, size_max, at_least_one=is_first)
     except StorageError as error:
-        refused = _refused(index, code_of(error))
-        refused.data.log_start_offset = log.log_start_offset
-        refused.data.high_watermark = log.high_watermark
-        return refused
+        return _refused(index, code_of(error), log)
     data = PartitionData(
         partition_index=index,
         error_code=0,
@@ -156,17 +179,17 @@ def _check_epoch(context: RequestContext, log: Log, epoch: int, index: int) -> _
     """Refuse a client that knows another leader epoch than ours (KIP-320)."""
     if epoch in (-1, log.leader_epoch):
         return None
-    is_old = epoch < log.leader_epoch
-    refused = _refused(
-        index, ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
-    )
-    refused.data.current_leader = LeaderIdAndEpoch(
-        leader_id=context.broker.node_id, leader_epoch=log.leader_epoch
-    )
+    if epoch > log.leader_epoch:
+        return _refused(index, ErrorCode.UNKNOWN_LEADER_EPOCH, log)
+    refused = _refused(index, ErrorCode.FENCED_LEADER_EPOCH, log)
+    if context.api_version >= _LEADER_ADDRESS_SINCE:
+        refused.data.current_leader = LeaderIdAndEpoch(
+            leader_id=context.broker.node_id, leader_epoch=log.leader_epoch
+        )
     return refused
 
 
-def _refused(index: int, code: ErrorCode) -> _Planned:
+def _refused(index: int, code: ErrorCode, log: Log | None = None) -> _Planned:
     data = PartitionData(
         partition_index=index,
         error_code=code,
@@ -174,7 +197,7 @@ def _refused(index: int, code: ErrorCode) -> _Planned:
         aborted_transactions=None,
         records=b"",
     )
-    return _Planned(data, None, None)
+    return _Planned(data, log, None)
 
 
 def _no_aborted() -> list[AbortedTransaction]:
@@ -187,7 +210,11 @@ def _answer(context: RequestContext, plan: _Plan) -> FetchResponse | Awaitable[F
     cold = []
     for planned in plan.slices():
         assert planned.slice is not None
-        records = planned.slice.read_cached()
+        try:
+            records = planned.slice.read_cached()
+        except StorageError as error:
+            planned.data = _refused(planned.data.partition_index, code_of(error)).data
+            continue
         if records is None:
             cold.append(planned)
         else:
@@ -201,14 +228,25 @@ async def _answer_cold(
     context: RequestContext, plan: _Plan, cold: list[_Planned]
 ) -> FetchResponse:
     loop = asyncio.get_running_loop()
-    for planned in cold:
-        assert planned.slice is not None
-        try:
-            records = await loop.run_in_executor(context.broker.readers, planned.slice.read)
+    slices = [planned.slice for planned in cold if planned.slice is not None]
+    read = await loop.run_in_executor(context.broker.readers, _read_all, slices)
+    for planned, records in zip(cold, read, strict=True):
+        if isinstance(records, StorageError):
+            planned.data = _refused(planned.data.partition_index, code_of(records)).data
+        else:
             planned.data.records = records
-        except StorageError as error:
-            planned.data = _refused(planned.data.partition_index, code_of(error)).data
     return _response(context, plan)
+
+
+def _read_all(slices: list[Slice]) -> list[bytes | StorageError]:
+    """Read slices in a thread, waiting for the disk."""
+    read: list[bytes | StorageError] = []
+    for one in slices:
+        try:
+            read.append(one.read())
+        except StorageError as error:
+            read.append(error)
+    return read
 
 
 def _response(context: RequestContext, plan: _Plan) -> FetchResponse:
@@ -221,5 +259,17 @@ def _response(context: RequestContext, plan: _Plan) -> FetchResponse:
                 partitions=[planned.data for planned in parts],
             )
             for wanted, parts in plan.topics
-        ]
+        ],
+        node_endpoints=_leaders(context, plan),
     )
+
+
+def _leaders(context: RequestContext, plan: _Plan) -> list[NodeEndpoint]:
+    """Return where the leaders are that clients are told of (KIP-951)."""
+    if not any(
+        planned.data.current_leader.leader_id >= 0 for _, parts in plan.topics for planned in parts
+    ):
+        return []
+    host, port = context.advertised()
+    rack = context.broker.config.broker_rack
+    return [NodeEndpoint(node_id=context.broker.node_id, host=host, port=port, rack=rack)]

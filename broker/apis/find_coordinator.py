@@ -43,7 +43,8 @@ def _problem(key_type: int) -> ErrorCode:
     if key_type == _GROUP:
         return ErrorCode.NONE
     if key_type == _TRANSACTION:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        # Not COORDINATOR_NOT_AVAILABLE, which clients would retry without saying why.
+        return ErrorCode.UNSUPPORTED_VERSION
     return ErrorCode.INVALID_REQUEST
 
 

@@ -4,9 +4,17 @@ Special timestamps: -1 latest, -2 earliest, -3 the record with the largest times
 KIP-734), -4 earliest on local disk (v8, KIP-405), -5 latest in remote storage (v9, KIP-1005),
 -6 earliest not yet uploaded (v11, KIP-1023). There is no remote storage: -4 is the log start
 offset, -5 and -6 find nothing, as in a Kafka broker without it.
+
+What a log knows by heart is answered at once. A search by time reads batches, and does so in a
+thread, where it may wait for the disk.
 """
 
 from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable
+from dataclasses import dataclass
 
 from broker.context import RequestContext
 from broker.errors import code_of
@@ -25,46 +33,118 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 
 _SINCE_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL: 8,
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_NEVER = 1 << 15
 _READ_COMMITTED = 1
 
+_Found = TimestampedOffset | StorageError | None
 
-def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+
+@dataclass(slots=True)
+class _Search:
+    """A partition to be searched by time, and where the result goes."""
+
+    log: Log
+    timestamp: int
+    response: ListOffsetsPartitionResponse
+
+
+def handle(
+    context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Look the offsets up."""
+    searches: list[_Search] = []
+    counts = Counter(
+        (topic.name, one.partition_index) for topic in request.topics for one in topic.partitions
+    )
     topics = []
-    for wanted in request.topics:
-        topic = context.broker.topics.get(wanted.name)
+    for topic in request.topics:
         partitions = []
-        for partition in wanted.partitions:
-            index = partition.partition_index
-            if topic is None or not 0 <= index < len(topic.partitions):
-                partitions.append(_refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-                continue
-            log = topic.partitions[index]
-            is_committed = request.isolation_level == _READ_COMMITTED
-            partitions.append(_list(context, log, partition, is_committed))
-        topics.append(ListOffsetsTopicResponse(name=wanted.name, partitions=partitions))
-    return ListOffsetsResponse(topics=topics)
+        for one in topic.partitions:
+            if counts[topic.name, one.partition_index] > 1:
+                partitions.append(_refused(one.partition_index, ErrorCode.INVALID_REQUEST))
+            else:
+                partitions.append(_list(context, request, topic.name, one, searches))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    response = ListOffsetsResponse(topics=topics)
+    return _search(context, response, searches) if searches else response
 
 
 def _list(
-    context: RequestContext, log: Log, wanted: ListOffsetsPartition, is_committed: bool
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    topic_name: str,
+    wanted: ListOffsetsPartition,
+    searches: list[_Search],
 ) -> ListOffsetsPartitionResponse:
-    index = wanted.partition_index
+    index, timestamp = wanted.partition_index, wanted.timestamp
+    if timestamp < 0 and context.api_version < _SINCE_VERSION.get(timestamp, _NEVER):
+        return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
+    topic = context.broker.topics.get(topic_name)
+    log = topic.log(index) if topic else None
+    if log is None:
+        return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if wanted.current_leader_epoch not in (-1, log.leader_epoch):
         is_old = wanted.current_leader_epoch < log.leader_epoch
         fenced, unknown = ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH
         return _refused(index, fenced if is_old else unknown)
-    if context.api_version < _SINCE_VERSION.get(wanted.timestamp, 0):
-        return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
-    try:
-        found = _find(log, wanted.timestamp, is_committed)
-    except StorageError as error:
-        return _refused(index, code_of(error))
+    if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
+        # The segment that is appended to learns of its timestamps when first asked: not in a
+        # thread, where that could undo what an append has noted meanwhile.
+        _ = log.active.max_timestamp
+        response = _refused(index, ErrorCode.NONE)
+        searches.append(_Search(log, timestamp, response))
+        return response
+    is_committed = request.isolation_level == _READ_COMMITTED
+    return _found(index, _known(log, timestamp, is_committed))
+
+
+def _known(log: Log, timestamp: int, is_committed: bool) -> TimestampedOffset | None:
+    if timestamp == LATEST:
+        end = log.last_stable_offset if is_committed else log.high_watermark
+        return TimestampedOffset(end, -1, log.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return TimestampedOffset(start, -1, log.epoch_of(start))
+    return None
+
+
+async def _search(
+    context: RequestContext, response: ListOffsetsResponse, searches: list[_Search]
+) -> ListOffsetsResponse:
+    loop = asyncio.get_running_loop()
+    results = await loop.run_in_executor(context.broker.readers, _search_all, searches)
+    for one, result in zip(searches, results, strict=True):
+        if isinstance(result, StorageError):
+            one.response.error_code = code_of(result)
+        elif result is not None:
+            one.response.timestamp = result.timestamp
+            one.response.offset = result.offset
+            one.response.leader_epoch = result.leader_epoch
+    return response
+
+
+def _search_all(searches: list[_Search]) -> list[_Found]:
+    """Search in a thread: of a log it uses what is replaced whole, or read by position."""
+    results: list[_Found] = []
+    for one in searches:
+        try:
+            if one.timestamp == MAX_TIMESTAMP:
+                results.append(one.log.offset_of_max_timestamp())
+            else:
+                results.append(one.log.offset_for_timestamp(one.timestamp))
+        except StorageError as error:
+            results.append(error)
+    return results
+
+
+def _found(index: int, found: TimestampedOffset | None) -> ListOffsetsPartitionResponse:
     if found is None:
         return _refused(index, ErrorCode.NONE)
     return ListOffsetsPartitionResponse(
@@ -74,20 +154,6 @@ def _list(
         offset=found.offset,
         leader_epoch=found.leader_epoch,
     )
-
-
-def _find(log: Log, timestamp: int, is_committed: bool) -> TimestampedOffset | None:
-    if timestamp == LATEST:
-        end = log.last_stable_offset if is_committed else log.high_watermark
-        return TimestampedOffset(end, -1, log.leader_epoch)
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = log.log_start_offset
-        return TimestampedOffset(start, -1, log.epoch_of(start))
-    if timestamp == MAX_TIMESTAMP:
-        return log.offset_of_max_timestamp()
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return None
-    return log.offset_for_timestamp(timestamp)
 
 
 def _refused(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:

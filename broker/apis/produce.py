@@ -3,7 +3,7 @@
 acks=1 is answered after the write. acks=all is answered once the batch is on the disk, when
 log.flush.acks.all is set (the default): one node has no replica to lean on. acks=0 gets no
 response; when such a batch is refused, the connection is closed, as Kafka does, so that the
-client looks again.
+client looks again. Transactions are not coordinated yet, so their batches are refused.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from broker.context import CloseConnection, RequestContext
-from broker.errors import code_of
+from broker.errors import code_of, message_of
 from broker.topics import Topic
+from protocol.batches import CODEC_MASK, TRANSACTIONAL_BIT
+from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -27,7 +29,11 @@ from storage.errors import InvalidRecord, StorageError
 from storage.log import Log
 
 _TOPIC_IDS_SINCE = 13
+_ZSTD_SINCE = 7
 _ACKS = (-1, 0, 1)
+_ATTRIBUTES = 22  # where a batch has its codec and kind: the low byte of its attributes
+# The one client that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID).
+_ADMIN_CLIENT_ID = "__admin_client"
 
 
 def handle(
@@ -80,21 +86,18 @@ def _append(
         return _refused(index, missing, None)
     if not 0 <= index < len(topic.partitions):
         return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-    if request.acks not in _ACKS:
-        return _refused(index, ErrorCode.INVALID_REQUIRED_ACKS, None)
-    if topic.is_internal:
-        return _refused(
-            index,
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{topic.name} is the broker's own: clients must not write to it",
-        )
+    refused = _problem(context, request, topic, partition)
+    if refused is not None:
+        return refused
     log = topic.partitions[index]
+    assert partition.records is not None
     try:
-        appended = log.append(partition.records or b"", now_ms=now_ms)
+        appended = log.append(partition.records, now_ms=now_ms)
     except StorageError as error:
         context.broker.metrics.refused_batches += 1
-        refused = _refused(index, code_of(error), str(error))
+        refused = _refused(index, code_of(error), message_of(error))
         if isinstance(error, InvalidRecord):
+            refused.log_start_offset = log.log_start_offset
             refused.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=text)
                 for at, text in error.record_errors
@@ -108,6 +111,30 @@ def _append(
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=log.log_start_offset,
     )
+
+
+def _problem(
+    context: RequestContext, request: ProduceRequest, topic: Topic, partition: PartitionProduceData
+) -> PartitionProduceResponse | None:
+    """Refuse what no log has to look at, in the order in which Kafka does."""
+    index, records = partition.index, partition.records
+    version = context.api_version
+    if not records:
+        message = f"Produce requests with version {version} must have at least one record batch"
+        return _refused(index, ErrorCode.INVALID_RECORD, f"{message} per partition")
+    attributes = records[_ATTRIBUTES] if len(records) > _ATTRIBUTES else 0
+    if version < _ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
+        message = f"Produce requests with version {version} are not allowed to use ZStandard"
+        return _refused(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{message} compression")
+    if request.acks not in _ACKS:
+        return _refused(index, ErrorCode.INVALID_REQUIRED_ACKS, None)
+    if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
+        message = f"Cannot append to internal topic {topic.name}"
+        return _refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+    if attributes & TRANSACTIONAL_BIT:
+        message = "The broker does not coordinate transactions: leave transactional.id unset"
+        return _refused(index, ErrorCode.INVALID_TXN_STATE, message)
+    return None
 
 
 def _refused(index: int, code: ErrorCode, message: str | None) -> PartitionProduceResponse:
@@ -140,6 +167,6 @@ async def _after_flush(
         for topic in response.responses:
             for at, partition in enumerate(topic.partition_responses):
                 if partition.error_code == 0:
-                    refused = _refused(partition.index, code_of(error), str(error))
+                    refused = _refused(partition.index, code_of(error), message_of(error))
                     topic.partition_responses[at] = refused
     return response

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar, Union, cast
 
 from broker import errors
-from broker.groups import commits, offsets_log, responses
+from broker.groups import commits, offsets_log, responses, sessions
 from broker.groups.config import GroupConfig
 from broker.groups.deadlines import Deadlines
 from broker.groups.effects import (
@@ -165,7 +165,7 @@ class GroupCoordinator:
         """Carry out a LeaveGroup."""
         shard = self._shard_of(request.group_id)
         if isinstance(shard, ErrorCode):
-            return LeaveGroupResponse(error_code=shard)
+            return sessions.leave_error(shard)
         caller = self._caller(requester)
         effects = shard.leave(request, caller, self._clock.now_ms())
         return self._run(shard, effects, caller, LeaveGroupResponse)

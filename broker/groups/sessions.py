@@ -14,6 +14,9 @@ from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 
+# From this version of LeaveGroup on a request names several members.
+BATCH_VERSION = 3
+
 
 def heartbeat(turn: Turn, request: HeartbeatRequest, caller: Caller) -> None:
     """Keep a member's session, and tell it when it must rejoin."""
@@ -34,19 +37,23 @@ def heartbeat(turn: Turn, request: HeartbeatRequest, caller: Caller) -> None:
 def leave(turn: Turn, leaving: list[MemberIdentity], caller: Caller) -> None:
     """Take members out, static ones also by their instance alone (KIP-345)."""
     if turn.group.state is GroupState.DEAD:
-        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        turn.reply(caller, LeaveGroupResponse(error_code=error))
+        turn.reply(caller, leave_error(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
     answers = [_answer(identity, _leave_one(turn, identity)) for identity in leaving]
-    turn.reply(caller, LeaveGroupResponse(error_code=ErrorCode.NONE, members=answers))
+    turn.reply(caller, _left(answers, caller))
     if any(answer.error_code == ErrorCode.NONE for answer in answers):
         _go_on_without(turn, "members left")
 
 
-def leave_unknown_group(leaving: list[MemberIdentity]) -> LeaveGroupResponse:
+def leave_unknown_group(leaving: list[MemberIdentity], caller: Caller) -> LeaveGroupResponse:
     """Answer for a group that is not there: each member is unknown."""
     answers = [_answer(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in leaving]
-    return LeaveGroupResponse(error_code=ErrorCode.NONE, members=answers)
+    return _left(answers, caller)
+
+
+def leave_error(error: ErrorCode) -> LeaveGroupResponse:
+    """Refuse a LeaveGroup as a whole."""
+    return LeaveGroupResponse(error_code=error, members=[])
 
 
 def session_timer_fired(turn: Turn, member_id: str) -> None:
@@ -97,6 +104,13 @@ def _take_out(turn: Turn, member: Member, identity: MemberIdentity) -> None:
     turn.cancel_timer(TimerKind.SESSION, member.member_id)
     rebalance.remove_member(turn, member)
     turn.note(f"removed member member={member.member_id}: left, {identity.reason or 'no reason'}")
+
+
+def _left(answers: list[MemberResponse], caller: Caller) -> LeaveGroupResponse:
+    if caller.api_version < BATCH_VERSION:
+        # One member, and one error.
+        return LeaveGroupResponse(error_code=answers[0].error_code, members=[])
+    return LeaveGroupResponse(error_code=ErrorCode.NONE, members=answers)
 
 
 def _answer(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:

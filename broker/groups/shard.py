@@ -36,12 +36,10 @@ from broker.groups.state import ClassicGroup, GroupState, Turn
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.sync_group import SyncGroupRequest
 
-# From this version of LeaveGroup on a request names several members.
-_LEAVE_BATCH_VERSION = 3
 # From this version of OffsetCommit on an unknown group is told as such (KIP-848).
 _COMMIT_UNKNOWN_GROUP_VERSION = 9
 # Tombstones in one append: keeps the batch small for any max.message.bytes.
@@ -96,14 +94,13 @@ class Shard:
     def leave(self, request: LeaveGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out a LeaveGroup."""
         if not request.group_id:
-            error = ErrorCode.INVALID_GROUP_ID
-            return [Reply(caller.token, LeaveGroupResponse(error_code=error))]
+            return [Reply(caller.token, sessions.leave_error(ErrorCode.INVALID_GROUP_ID))]
         leaving = request.members
-        if caller.api_version < _LEAVE_BATCH_VERSION:
+        if caller.api_version < sessions.BATCH_VERSION:
             leaving = [MemberIdentity(member_id=request.member_id)]
         turn = self._turn(request.group_id, now_ms)
         if turn is None:
-            return [Reply(caller.token, sessions.leave_unknown_group(leaving))]
+            return [Reply(caller.token, sessions.leave_unknown_group(leaving, caller))]
         sessions.leave(turn, leaving, caller)
         return turn.effects
 

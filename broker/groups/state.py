@@ -99,7 +99,6 @@ class ClassicGroup:
     def start_generation(self, now_ms: int) -> None:
         """Close the join phase: with members the group awaits their assignment, else is Empty."""
         self.generation += 1
-        self.membership.pending_syncs.clear()
         if self.membership.members:
             self.protocol = self.membership.select_protocol()
             self.move_to(GroupState.COMPLETING_REBALANCE, now_ms)

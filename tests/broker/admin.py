@@ -4,8 +4,8 @@
         response = await broker.call(create_topics.handle, CreateTopicsRequest(...), version=7)
 
 A call takes the request and the response through the codec at its version, so that a response
-which a client could not read fails the test. Leaving the block stops the broker cleanly;
-entering another with the same path is a restart.
+which a client could not read fails the test. Leaving the block stops the broker cleanly, but
+not when an exception leaves it; entering another with the same path is a restart.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 
@@ -96,19 +97,31 @@ async def admin(
     directories: int = 1,
     wrap: Wrap = lambda store: store,
 ) -> AsyncIterator[Admin]:
-    """Start on a directory with settings of server.properties; stop at the end."""
-    fs = fs or RealFileSystem()
+    """Start on a directory with settings of server.properties; stop at the end.
+
+    Nothing is forced to the disk: no test here pulls the plug, and each would wait for it.
+    """
+    with mock.patch("os.fsync"), mock.patch("os.fdatasync"):
+        async with _admin(path, settings or {}, fs or RealFileSystem(), directories, wrap) as made:
+            yield made
+
+
+@asynccontextmanager
+async def _admin(
+    path: Path, settings: Mapping[str, str], fs: FileSystem, directories: int, wrap: Wrap
+) -> AsyncIterator[Admin]:
     homes = [path / f"data-{number}" for number in range(directories)]
     for home in homes:
         fs.make_directory(home)
     sqlite = SqliteMetadata(homes[0] / DATABASE_NAME, lambda: CLUSTER_ID)
+    sqlite._database.execute("PRAGMA synchronous = OFF")
     metadata = await sqlite.load()
     store = wrap(sqlite)
     opened = [
         LogDirectory(fs, home, cluster_id=metadata.cluster_id, node_id=NODE_ID) for home in homes
     ]
     changes = Changes()
-    static = Layer(Source.STATIC_BROKER, settings or {})
+    static = Layer(Source.STATIC_BROKER, settings)
     configs = Configs(static, metadata.configs, store, changes)
     partitions = Partitions(opened, lambda: NOW_MS)
     source = random.Random()
@@ -123,10 +136,13 @@ async def admin(
     try:
         await topics.load(metadata)
         yield Admin(metadata.cluster_id, configs, topics, ProducerIds(store), partitions, opened)
-    finally:
         await changes.close()
         for directory in opened:
             directory.close()
+    finally:
+        # All that is left of a process that was killed: its locks are given up.
+        for directory in opened:
+            directory._lock = None
         await sqlite.close()
 
 

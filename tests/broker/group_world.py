@@ -69,6 +69,11 @@ class Joined:
         return self.member_id == self.leader
 
 
+def code(number: int) -> ErrorCode:
+    """Return the error code of a number."""
+    return ErrorCode(number)  # type: ignore[call-arg]  # mypy takes __new__ for the call.
+
+
 def subscription(*topics: str) -> bytes:
     """Encode a consumer's subscription to topics."""
     return bytes(2) + encode(ConsumerProtocolSubscription(topics=list(topics)), 0)
@@ -164,7 +169,7 @@ class World:
         )
         caller = self._caller(4)
         number = self._do(caller, self.shard.heartbeat(request, caller, self.now_ms))
-        return ErrorCode(self.answers[number].error_code)
+        return code(self.answers[number].error_code)
 
     def leave(self, *members: str | MemberIdentity, group: str = GROUP) -> list[ErrorCode]:
         """Send a LeaveGroup; return each member's error."""
@@ -172,7 +177,7 @@ class World:
         request = LeaveGroupRequest(group_id=group, member_id="", members=leaving)
         caller = self._caller(5)
         number = self._do(caller, self.shard.leave(request, caller, self.now_ms))
-        return [ErrorCode(member.error_code) for member in self.answers[number].members]
+        return [code(member.error_code) for member in self.answers[number].members]
 
     def commit(
         self,
@@ -304,12 +309,12 @@ class World:
     def error(self, number: int) -> ErrorCode:
         """Return the error of a request's answer."""
         answer = self.answers[number]
-        return answer if isinstance(answer, ErrorCode) else ErrorCode(answer.error_code)
+        return answer if isinstance(answer, ErrorCode) else code(answer.error_code)
 
     def commit_errors(self, number: int) -> list[ErrorCode]:
         """Return the errors of an OffsetCommit, partition by partition."""
         answer = self.answers[number]
-        return [ErrorCode(p.error_code) for topic in answer.topics for p in topic.partitions]
+        return [code(p.error_code) for topic in answer.topics for p in topic.partitions]
 
     def joined(self, number: int) -> Joined:
         """Return what a successful JoinGroup has told."""

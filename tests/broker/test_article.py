@@ -1,4 +1,4 @@
-"""The worked example of "Log Compacted Topics in Apache Kafka", by a stock client and the files."""
+"""The worked example of "Log Compacted Topics in Apache Kafka", by a stock client and files."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from tests.conftest import StartBroker
 
 ROUNDS = 4
 KEYS = 50
+BATCH_BYTES = 8_000
 ROUND_S = (0.4, 1.5)
 FINISH_TIMEOUT_S = 30
 
@@ -34,6 +35,7 @@ class Load:
     idempotent: bool
     number: int = 0
     acknowledged: dict[int, tuple[str, int]] = field(default_factory=dict)
+    failed: dict[int, KafkaError] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -54,6 +56,8 @@ class Load:
                 "acks": self.acks,
                 "enable.idempotence": self.idempotent,
                 "linger.ms": 1,
+                # A batch has to fit into one of the small segments.
+                "batch.size": BATCH_BYTES,
                 "log_level": 0,
             }
         )
@@ -71,6 +75,8 @@ class Load:
         def delivered(error: KafkaError | None, message: object) -> None:
             if error is None:
                 self.acknowledged[number] = (key, message.offset())  # type: ignore[attr-defined]
+            else:
+                self.failed[number] = error
 
         try:
             producer.produce(self.topic, str(number), key, on_delivery=delivered)
@@ -119,6 +125,7 @@ def test_every_acknowledged_record_survives_kill_9(
         broker.kill()
         broker.start()
         load.stop()
+    assert not load.failed
     seen = _read_all(broker.bootstrap, "load")
     assert len(load.acknowledged) > 1000
     at = {number: (key, offset) for offset, key, number in seen}
@@ -150,6 +157,7 @@ def test_every_key_keeps_its_acknowledged_or_a_later_value_when_killed_while_cle
         broker.kill()
         broker.start()
         load.stop()
+    assert not load.failed
     seen = _read_all(broker.bootstrap, "table")
     assert len(seen) < len(load.acknowledged), "nothing was cleaned"
     assert [offset for offset, _, _ in seen] == sorted({offset for offset, _, _ in seen})

@@ -57,7 +57,9 @@ def test_kafka_reads_our_records_and_would_write_the_same_bytes() -> None:
     world.commit({("t", 0): 7}, member_id=member_id, generation=1, metadata="nötig 🦉")
     world.leave(*world.group().membership.members)
     world.log += [
-        encode_record(OffsetRecord("g", "t", 1, CommittedOffset(9, 4, "", 5, -1, bytes(range(16))))),
+        encode_record(
+            OffsetRecord("g", "t", 1, CommittedOffset(9, 4, "", 5, -1, bytes(range(16))))
+        ),
         encode_record(OffsetRecord("g", "t", 2, CommittedOffset(9, -1, "m", 5, 77))),
         encode_record(OffsetRecord("g", "t", 3, None)),
         encode_record(GroupRecord("g", None)),
@@ -74,7 +76,15 @@ def test_kafka_reads_our_records_and_would_write_the_same_bytes() -> None:
 
 
 def test_groups_live_in_the_partition_where_kafka_puts_them() -> None:
-    groups = ["", "a", "console-consumer-31337", "Übergrüße", "🦉🦉", "x" * 500, "polygenelubricants"]
+    groups = [
+        "",
+        "a",
+        "console-consumer-31337",
+        "Übergrüße",
+        "🦉🦉",
+        "x" * 500,
+        "polygenelubricants",
+    ]
     answers = ask([f"hash\t{group}\t{count}" for group in groups for count in (1, 7, 50)])
     ours = [partition_for(group, count) for group in groups for count in (1, 7, 50)]
     assert [int(answer) for (answer,) in answers] == ours

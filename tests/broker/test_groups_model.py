@@ -22,7 +22,7 @@ from broker.groups.effects import (
 from broker.groups.records import OffsetRecord
 from broker.groups.state import ClassicGroup, GroupState
 from protocol.errors import ErrorCode
-from tests.broker.group_world import GROUP, World, subscription
+from tests.broker.group_world import GROUP, World, code, subscription
 
 CLIENTS = ("a", "b", "c", "static-d", "static-e")
 PROTOCOLS = (
@@ -32,7 +32,7 @@ PROTOCOLS = (
     (("sticky", b"\xff"),),
 )
 FAILURES = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
-CONFIG = GroupConfig(offsets_retention_ms=100_000, max_size=4)
+CONFIG = GroupConfig(offsets_retention_ms=5_000, max_size=4)
 # Longer than any timeout that the clients below ask for.
 LONG_MS = 900_000
 
@@ -101,9 +101,7 @@ class Groups(RuleBasedStateMachine):
     @rule(name=st.sampled_from(CLIENTS))
     def heartbeat(self, name: str) -> None:
         client = self.clients[name]
-        error = self.world.heartbeat(
-            client.member_id, client.generation, instance=client.instance
-        )
+        error = self.world.heartbeat(client.member_id, client.generation, instance=client.instance)
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             client.member_id = ""
         if error is not ErrorCode.NONE:
@@ -241,7 +239,7 @@ class Groups(RuleBasedStateMachine):
 
     @staticmethod
     def _learn_join(client: Client, answer: Any) -> None:
-        match ErrorCode(answer.error_code):
+        match code(answer.error_code):
             case ErrorCode.NONE:
                 client.member_id, client.generation = answer.member_id, answer.generation_id
                 client.is_synced = False

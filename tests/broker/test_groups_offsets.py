@@ -55,7 +55,7 @@ class TestCommitting:
     def test_nobody_else_commits_for_a_group_with_members(self, world: World) -> None:
         world.stable_group()
         for options in ({}, {"member_id": "x"}, {"member_id": "x", "generation": 1}):
-            number = world.commit({("t", 0): 7}, **options)  # type: ignore[arg-type]
+            number = world.commit({("t", 0): 7}, **options)
             assert world.commit_errors(number) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
     @pytest.mark.parametrize(
@@ -89,9 +89,7 @@ class TestCommitting:
             world.commit({("t", 0): offset}, member_id=member.member_id, generation=1)
         assert world.heartbeat(member.member_id, 1) is ErrorCode.NONE
 
-    def test_metadata_past_its_limit_is_refused_and_the_rest_is_stored(
-        self, world: World
-    ) -> None:
+    def test_metadata_past_its_limit_is_refused_and_the_rest_is_stored(self, world: World) -> None:
         limit = world.config.offset_metadata_max_bytes
         assert world.commit_errors(world.commit({("t", 0): 1}, metadata="x" * limit)) == [
             ErrorCode.NONE
@@ -102,8 +100,9 @@ class TestCommitting:
 
     def test_metadata_is_measured_as_java_measures_strings(self, world: World) -> None:
         world.with_config(offset_metadata_max_bytes=4)
-        fits, too_long = world.commit({("t", 0): 1}, metadata="🦉🦉"), world.commit(
-            {("t", 0): 2}, metadata="🦉🦉x"
+        fits, too_long = (
+            world.commit({("t", 0): 1}, metadata="🦉🦉"),
+            world.commit({("t", 0): 2}, metadata="🦉🦉x"),
         )
         assert world.commit_errors(fits) == [ErrorCode.NONE]
         assert world.commit_errors(too_long) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]

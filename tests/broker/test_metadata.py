@@ -101,7 +101,7 @@ configs = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=4)
 resources = st.builds(Resource, st.sampled_from(ResourceType), st.sampled_from(["", "0", "a"]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)  # each opens a database twice
 @given(changes=st.lists(st.dictionaries(resources, configs, max_size=3), max_size=5))
 def test_replacing_configs_leaves_the_last_ones(
     tmp_path_factory: pytest.TempPathFactory,

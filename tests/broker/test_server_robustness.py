@@ -150,3 +150,10 @@ def test_pipelined_requests_are_answered_in_order(broker: OdradekProcess) -> Non
             frame = _read_frame(client)
             assert frame is not None
             assert struct.unpack(">i", frame[:4]) == (expected,)
+
+
+def test_bytes_after_a_request_are_passed_over(broker: OdradekProcess) -> None:
+    # librdkafka's list_topics() sends three.
+    request = encode_request(ApiVersionsRequest(), 0, 3, "more")
+    frame = _ask(broker, _frame(request[4:] + b"\x00\x00\x00"))
+    assert frame is not None

@@ -192,6 +192,19 @@ async def test_one_bad_topic_leaves_the_others_alone(tmp_path: Path, version: in
         assert [topic.name for topic in broker.topics] == ["good"]
 
 
+async def test_one_request_can_create_only_so_many_partitions(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        many = [creatable(f"many-{number}", 4000) for number in range(4)]
+        response = await create(broker, *many, creatable("few", 1), validate_only=True)
+        assert list(codes(response.topics).values()) == [
+            ErrorCode.NONE,
+            ErrorCode.NONE,
+            ErrorCode.POLICY_VIOLATION,
+            ErrorCode.POLICY_VIOLATION,
+            ErrorCode.NONE,
+        ]
+
+
 @versions(CREATE_TOPICS)
 async def test_a_refusal_fits_its_version_however_long_the_name(
     tmp_path: Path, version: int

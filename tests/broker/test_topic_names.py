@@ -49,5 +49,6 @@ def test_names_collide_exactly_when_kafka_says_so(one: str, other: str) -> None:
     """ReplicationControlManager looks for a collision only where a name has "." or "_"."""
     both_have_one = all("." in name or "_" in name for name in (one, other))
     collide = both_have_one and one.replace(".", "_") == other.replace(".", "_")
-    key = topic_names.collision_key(one)
-    assert (key is not None and key == topic_names.collision_key(other)) == collide
+    if one != other:
+        same = topic_names.collision_key(one) == topic_names.collision_key(other)
+        assert same == collide

@@ -258,6 +258,12 @@ async def test_what_the_store_cannot_write_changes_nothing(tmp_path: Path) -> No
         assert directories_of(broker) == ["orders-0"]
 
 
+async def test_the_longest_name_can_be_created_and_deleted(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        (topic,) = await create(broker, NewTopic("x" * topic_names.LENGTH_MAX, 11))
+        assert await broker.topics.delete([topic.topic_id]) == [None]
+
+
 async def test_of_two_who_create_a_topic_at_once_one_is_told_so(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         outcomes = await asyncio.gather(

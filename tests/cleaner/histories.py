@@ -71,9 +71,22 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
     DATA,
     st.builds(End, producer=st.sampled_from([3, 4]), commit=st.booleans()),
     st.builds(Roll),
-    st.builds(Clean, after_ms=st.sampled_from([0, 50, 100, 1000])),
 )
-HISTORIES = st.lists(STEPS, min_size=3, max_size=30)
+# 100 ms is delete.retention.ms: the moment at which a horizon has just passed.
+CLEAN: st.SearchStrategy[Step] = st.builds(Clean, after_ms=st.sampled_from([0, 50, 100, 1000]))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Step]:
+    """Draw a history: some rounds of steps, each rolled and cleaned."""
+    steps: list[Step] = []
+    for _ in range(draw(st.integers(1, 4))):
+        steps += draw(st.lists(STEPS, min_size=1, max_size=10))
+        steps += [Roll(), draw(CLEAN)]
+    return steps
+
+
+HISTORIES = histories()
 
 
 class Author:
@@ -126,7 +139,8 @@ class Author:
         marker = self.world.append_marker(step.producer, 0, commit=step.commit)
         if not step.commit:
             offset = marker.header.base_offset
-            transaction = AbortedTransaction(first, offset, step.producer, offset + 1)
+            stable = min([offset + 1, *self._open.values()])
+            transaction = AbortedTransaction(first, offset, step.producer, stable)
             self.aborted.append(transaction)
             self.world.note_aborted(transaction)
 

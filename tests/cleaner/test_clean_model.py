@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.job import CleanerSettings
@@ -23,7 +23,8 @@ SMALL_CHUNKS = replace(SETTINGS, chunk_bytes=200)
 
 @contextmanager
 def new_world(segment_bytes: int = 1 << 20) -> Iterator[World]:
-    with tempfile.TemporaryDirectory() as path:
+    memory = Path("/dev/shm")  # where there is one: a thousand logs' fsyncs take a while
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
         yield World(Path(path), replace(EAGER, internal_segment_bytes=segment_bytes))
 
 
@@ -39,7 +40,6 @@ def state_of(world: World) -> dict[bytes, bytes]:
     return state
 
 
-@settings(max_examples=150)
 @given(HISTORIES, st.sampled_from([SETTINGS, SMALL_CHUNKS]), st.sampled_from([1, 600, 1 << 20]))
 def test_every_cleaning_of_a_history_equals_the_models(
     steps: list[Step], how: CleanerSettings, segment_bytes: int
@@ -75,12 +75,13 @@ def test_a_second_cleaning_at_the_same_time_changes_nothing(steps: list[Step]) -
     with new_world() as world:
         # Markers and transactions' empty batches need several passes to go, whatever the time.
         plain = [s for s in steps if not isinstance(s, Data) or (s.producer or 0) < 3]
-        write_all(world, [*plain, Roll(), Clean(0)])
-        before = [segment.log.read(0, segment.size_bytes) for segment in world.log.segments]
-        world.directory.cleaner_offsets.clear()
-        world.clean()
-        after = [segment.log.read(0, segment.size_bytes) for segment in world.log.segments]
-        assert after == before
+        write_all(world, [*plain, Roll()])
+        contents = []
+        for _ in range(2):
+            world.directory.cleaner_offsets.clear()  # so that all of it is dirty, each time
+            world.clean()
+            contents.append([s.log.read(0, s.size_bytes) for s in world.log.segments])
+        assert contents[1] == contents[0]
 
 
 @given(HISTORIES, st.data())

@@ -28,7 +28,7 @@ from tests.pipeline.conftest import CACHE, MakeTopic, Produce, Produced
 from tests.pipeline.model import as_record, as_table, latest
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -146,7 +146,9 @@ def test_records_deleted_before_they_were_read_stop_the_job_unless_it_may_go_on(
     )
     _run(spark, LatestJob(lenient, job.table, job.checkpoint, True))
     rows = {(r["partition"], r["offset"]) for r in read_table(spark, job.table).collect()}
-    remaining = {(r.partition, r.offset) for r in latest(map(as_record, _read(spark, job))).values()}
+    remaining = {
+        (r.partition, r.offset) for r in latest(map(as_record, _read(spark, job))).values()
+    }
     assert remaining <= rows
 
 
@@ -209,12 +211,12 @@ def _run(spark: SparkSession, job: LatestJob) -> list[int]:
     return batches
 
 
-def _read(spark: SparkSession, job: LatestJob) -> list[object]:
-    return list(read_rows(spark, job.source, None, 1_000_000))
+def _read(spark: SparkSession, job: LatestJob) -> list[Row]:
+    return read_rows(spark, job.source, None, 1_000_000)
 
 
 def _assert_table_is_the_topic(spark: SparkSession, job: LatestJob) -> None:
-    topic = latest(as_record(row) for row in read_rows(spark, job.source, None, 1_000_000))
+    topic = latest(map(as_record, _read(spark, job)))
     assert topic, "an empty table shows nothing"
     assert as_table(read_table(spark, job.table).collect()) == topic
 

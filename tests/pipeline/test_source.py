@@ -27,10 +27,10 @@ def test_a_topic_is_subscribed_to_by_name_or_by_pattern() -> None:
     assert "subscribe" not in by_pattern
 
 
-@pytest.mark.parametrize("names", [{}, {"topic": "a", "subscribe_pattern": "b"}])
-def test_a_topic_and_a_pattern_exclude_each_other(names: dict[str, str]) -> None:
+@pytest.mark.parametrize(("topic", "pattern"), [(None, None), ("a", "b")])
+def test_a_topic_and_a_pattern_exclude_each_other(topic: str | None, pattern: str | None) -> None:
     with pytest.raises(PipelineError, match="one of --topic and --subscribe-pattern"):
-        stream_options(TopicSource(BROKER, **names))
+        stream_options(TopicSource(BROKER, topic=topic, subscribe_pattern=pattern))
 
 
 def test_the_users_own_options_win() -> None:

@@ -1,15 +1,10 @@
-"""Apache Kafka's jars as an oracle: its message specs, and single-file Java programs.
-
-The jars are looked for in $KAFKA_LIBS, else in .kafka/libs of the repository.
-"""
+"""Apache Kafka's jars as an oracle: its message specs, and single-file Java programs."""
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 import re
-import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -17,16 +12,18 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-LIBS = Path(os.environ.get("KAFKA_LIBS", ROOT / ".kafka" / "libs")).expanduser()
+from bench.processes import kafka_libs
+
+# Where the jars are, once require_jars() has let a test go on.
+LIBS = kafka_libs() or Path()
 
 Spec = dict[str, Any]
 
 
 def require_jars() -> None:
-    """Skip the test where there are no jars."""
-    if not list(LIBS.glob("kafka-clients-*.jar")):
-        pytest.skip(f"no Kafka jars in {LIBS}; KAFKA_LIBS says where they are")
+    """Skip the test where there are no jars, or no Java to run them."""
+    if kafka_libs() is None:
+        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
 
 
 @functools.cache
@@ -50,8 +47,6 @@ def parse_spec(text: str) -> Spec:
 
 def run_java(program: str, *arguments: str) -> list[list[str]]:
     """Run a Java source file beside this one; return its output's lines, split at tabs."""
-    if shutil.which("java") is None:
-        pytest.skip("no java on the PATH")
     source = Path(__file__).with_name(program)
     command = ["java", "-cp", f"{LIBS}/*", str(source), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

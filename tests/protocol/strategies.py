@@ -26,7 +26,7 @@ MESSAGE_VERSIONS: list[tuple[type, int]] = [
 ]
 
 # HYPOTHESIS_PROFILE=thorough looks at many more values of each message and version.
-_FACTOR = {"thorough": 100}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 1)
+_FACTOR = {"thorough": 20}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 1)
 
 _PRIMITIVES: dict[str, Strategy] = {
     "int8": st.integers(-(2**7), 2**7 - 1),

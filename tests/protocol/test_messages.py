@@ -43,7 +43,7 @@ def flexible_versions_of(cls: type) -> list[int]:
 
 @pytest.mark.parametrize(("cls", "version"), MESSAGE_VERSIONS, ids=label)
 def test_decoding_inverts_encoding(cls: type, version: int) -> None:
-    @examples(5)
+    @examples(4)
     @given(messages(cls, version))
     def check(value: object) -> None:
         assert decode(cls, version, encode(value, version)) == value
@@ -76,7 +76,7 @@ def test_damaged_messages_give_a_value_or_a_protocol_error(cls: type) -> None:
 
 @every_message
 def test_no_prefix_of_a_message_is_a_message(cls: type) -> None:
-    @examples(6)
+    @examples(4)
     @given(versioned(cls, versions_of(cls)))
     def check(drawn: tuple[int, Any]) -> None:
         version, value = drawn
@@ -113,7 +113,7 @@ def test_a_huge_count_or_length_allocates_nothing_like_it(cls: type) -> None:
 def test_unknown_tagged_fields_are_skipped(cls: type) -> None:
     unknown_fields = st.lists(st.binary(max_size=200), min_size=1, max_size=3)
 
-    @examples(8)
+    @examples(5)
     @given(versioned(cls, flexible_versions_of(cls)), unknown_fields)
     def check(drawn: tuple[int, Any], unknown: list[bytes]) -> None:
         version, value = drawn

@@ -1,0 +1,71 @@
+"""Reads records out of a log's segments: the first at a timestamp, or all batches for replay."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from protocol.batches import BatchHeader, Record, decode_records
+from protocol.errors import ProtocolError
+from storage.errors import CorruptFile
+from storage.segment import LOG, Segment, Slice
+
+logger = logging.getLogger(__name__)
+
+
+def segment_index(segments: Sequence[Segment], offset: int) -> int:
+    """Return the index of the last segment that begins at or before an offset, 0 if none does."""
+    low, high = 0, len(segments)
+    while low < high:
+        middle = (low + high) // 2
+        if segments[middle].base_offset <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return max(low - 1, 0)
+
+
+def first_at_or_after(
+    segments: Sequence[Segment], timestamp: int, start_offset: int, decompressed_bytes_max: int
+) -> Record | None:
+    """Find the first record from an offset on whose timestamp (ms) is at or after one.
+
+    Raises CorruptFile when damage lies on the way.
+    """
+    for segment in segments:
+        if segment.max_timestamp < timestamp:
+            continue
+        for found in segment.locate_timestamp(timestamp, start_offset):
+            for record in _records(segment, found, decompressed_bytes_max):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    return record
+    return None
+
+
+def replay(
+    segments: Sequence[Segment], start_offset: int
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Read every batch from an offset on, waiting for the disk.
+
+    What is damaged is logged and left out, to the end of its segment.
+    """
+    for segment in segments[segment_index(segments, start_offset) :]:
+        try:
+            found = segment.locate(start_offset)
+            if found is None:
+                continue
+            end = found[0]
+            for position, header, data in segment.batches(end):
+                yield header, data
+                end = position + header.size_bytes
+            if end < segment.size_bytes:
+                raise CorruptFile(segment.path(LOG), end, "no whole batch")
+        except CorruptFile as damage:
+            logger.error("left out the rest of a segment: %s", damage)
+
+
+def _records(segment: Segment, found: Slice, decompressed_bytes_max: int) -> list[Record]:
+    try:
+        return decode_records(found.read(), 0, decompressed_bytes_max)
+    except ProtocolError as error:
+        raise CorruptFile(segment.path(LOG), found.position, str(error)) from error

@@ -1,0 +1,175 @@
+"""What stands around the coordinator of groups in its tests: a loop whose time is told, a log
+whose appends end when the test says so, topics, and requests' contexts."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from broker.groups.config import GroupConfig
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.records import KeyValue
+
+TOPIC_ID = bytes(range(16))
+
+
+class ToldLoop:
+    """The event loop's clock and timers, moved by `advance`; futures are real."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self.handles: list[ToldHandle] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Any:
+        handle = ToldHandle(self.now_s + delay, callback)
+        self.handles = [h for h in self.handles if not h.is_cancelled]
+        self.handles.append(handle)
+        return handle
+
+    def create_future(self) -> Future[Any]:
+        return asyncio.get_running_loop().create_future()
+
+    async def advance(self, duration_s: float) -> None:
+        """Let time pass; callbacks run at their time, and futures' callbacks after each."""
+        end_s = self.now_s + duration_s
+        await settle()
+        while due := [h for h in self.handles if not h.is_cancelled and h.at <= end_s]:
+            handle = min(due, key=lambda h: h.at)
+            self.handles.remove(handle)
+            self.now_s = max(self.now_s, handle.at)
+            handle.callback()
+            await settle()
+        self.now_s = end_s
+
+
+@dataclass(slots=True)
+class ToldHandle:
+    """A callback of the told loop."""
+
+    at: float
+    callback: Callable[[], object]
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class ToldLog:
+    """A log of so many partitions; while held, its appends end by `end`."""
+
+    def __init__(self, partition_count: int = 1) -> None:
+        self.partition_count = partition_count
+        self.records: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        self.is_held = False
+        self.held: list[tuple[Future[None], int, Sequence[KeyValue]]] = []
+        self.replay_error: Exception | None = None
+
+    def append(self, partition: int, records: Sequence[KeyValue]) -> Future[None]:
+        future: Future[None] = asyncio.get_running_loop().create_future()
+        self.held.append((future, partition, records))
+        if not self.is_held:
+            self.end(future)
+        return future
+
+    def end(self, future: Future[None] | None = None, error: BaseException | None = None) -> None:
+        """End an append, the oldest one unless told which."""
+        at = 0 if future is None else [held for held, _, _ in self.held].index(future)
+        ended, partition, records = self.held.pop(at)
+        if error is not None:
+            ended.set_exception(error)
+        else:
+            self.records.setdefault(partition, []).extend(records)
+            ended.set_result(None)
+
+    def replay(self, partition: int) -> Iterable[tuple[bytes, bytes | None]]:
+        if self.replay_error is not None:
+            raise self.replay_error
+        return list(self.records.get(partition, []))
+
+
+@dataclass(slots=True)
+class ToldClock:
+    """A wall clock that stands still unless a test moves it."""
+
+    at_ms: int = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+
+@dataclass(slots=True)
+class ToldTopics:
+    """Topics by name with their ids and partition counts."""
+
+    by_name: dict[str, tuple[bytes, int]] = field(default_factory=lambda: {"t": (TOPIC_ID, 4)})
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return next((n for n, (id_, _) in self.by_name.items() if id_ == topic_id), None)
+
+    def id_of(self, name: str) -> bytes | None:
+        return self.by_name[name][0] if name in self.by_name else None
+
+    def partition_count(self, name: str) -> int:
+        return self.by_name[name][1] if name in self.by_name else 0
+
+
+@dataclass(slots=True)
+class ToldBroker:
+    """Of a broker, what the handlers of groups use."""
+
+    groups: GroupCoordinator
+    node_id: int = 5
+
+
+@dataclass(slots=True)
+class ToldContext:
+    """Of a request's context, what the handlers of groups use."""
+
+    broker: ToldBroker
+    api_version: int = 9
+    client_id: str = "client"
+    client_host: str = "/127.0.0.1"
+
+    def advertised(self) -> tuple[str, int]:
+        return "broker.example", 9092
+
+
+class Bench:
+    """A coordinator with all that is around it."""
+
+    def __init__(self, config: GroupConfig | None = None, partition_count: int = 1) -> None:
+        self.loop = ToldLoop()
+        self.log = ToldLog(partition_count)
+        self.clock = ToldClock()
+        self.topics = ToldTopics()
+        self.config = config or GroupConfig()
+        self.groups = self.new_coordinator()
+
+    def new_coordinator(self) -> GroupCoordinator:
+        """Make a coordinator; a second one stands for a restart of the broker."""
+        numbers = count(1)
+        return GroupCoordinator(
+            self.log,
+            self.topics,
+            self.config,
+            clock=self.clock,
+            loop=self.loop,
+            fresh_id=lambda: f"id{next(numbers)}",
+        )
+
+    def context(self, version: int = 9) -> Any:
+        """Make a context for a request of a version."""
+        return ToldContext(ToldBroker(self.groups), version)
+
+
+async def settle() -> None:
+    """Let everything run that can run now."""
+    for _ in range(10):
+        await asyncio.sleep(0)

@@ -1,0 +1,215 @@
+"""A whole broker in the test's own event loop, and a client that speaks to it over a socket.
+
+    async with live(tmp_path, {"num.partitions": "3"}) as broker, client(broker) as one:
+        response = await one.ask(MetadataRequest(topics=None), version=12)
+
+The broker is put together as `odradek serve` does it, but for the compiled kernels: the plain
+twins serve, so that no test waits for Numba.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import uvloop
+
+from broker import composition
+from broker.clock import SystemClock
+from broker.composition import Broker
+from broker.topic_plans import NewTopic
+from broker.topics import Topic
+from config.option import Layer, Source
+from protocol.batches import Record, encode_batch
+from protocol.compiler import decode
+from protocol.frames import encode_request, read_response_header
+from protocol.messages import message_classes
+from storage.files import FileSystem, RealFileSystem
+from storage.log import Log
+
+# Long enough for a busy machine; only a test that fails waits for it.
+PATIENCE_S = 20.0
+
+
+def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an `async def` test in the broker's own kind of loop.
+
+    It fails when the loop had to report something that nobody handled: a lost exception, a
+    pending task that was destroyed.
+    """
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        reports: list[dict[str, Any]] = []
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda _, report: reports.append(report))
+            await test(*args, **kwargs)
+
+        uvloop.run(main())
+        assert not reports
+
+    return run
+
+
+@asynccontextmanager
+async def live(
+    path: Path, settings: Mapping[str, str] | None = None, *, fs: FileSystem | None = None
+) -> AsyncIterator[Broker]:
+    """Start on a directory with settings of server.properties; stop at the end."""
+    values = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "metrics.listener": "",
+        "log.dirs": str(path / "data"),
+        "group.initial.rebalance.delay.ms": "0",
+        **(settings or {}),
+    }
+    broker = Broker(Layer(Source.STATIC_BROKER, values), fs or RealFileSystem(), SystemClock())
+    with mock.patch.object(composition, "start_warm_up"):
+        await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+class Client:
+    """One connection; requests may be sent before earlier ones are answered."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._asked: list[tuple[type, int]] = []
+        self._held: list[bytes] | None = None
+        self.client_id = "a-client"
+
+    def send(self, *requests: Any, version: int) -> None:
+        """Send requests in one go; their correlation ids count up from 0."""
+        frames = []
+        for request in requests:
+            number = len(self._asked)
+            frames.append(encode_request(request, version, number, self.client_id))
+            response = message_classes(type(request).__name__.removesuffix("Request"))[1]
+            self._asked.append((response, version))
+        self.send_bytes(b"".join(frames))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        if self._held is not None:
+            self._held.append(data)
+        else:
+            self._writer.write(data)
+
+    def hold(self) -> None:
+        """Keep what is sent until release(), which returns it instead of sending it."""
+        self._held = []
+
+    def release(self) -> bytes:
+        """Return what was kept."""
+        held, self._held = self._held or [], None
+        return b"".join(held)
+
+    async def drain(self) -> None:
+        """Wait until most of what was sent is on its way."""
+        await self._writer.drain()
+
+    async def read(self, size: int) -> bytes:
+        """Read so many bytes as they come."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._reader.readexactly(size)
+
+    def end(self) -> None:
+        """Send nothing more, but go on reading."""
+        self._writer.write_eof()
+
+    async def receive(self) -> tuple[int, Any]:
+        """Return the next response and its correlation id."""
+        frame = await self.receive_frame()
+        (number,) = struct.unpack_from(">i", frame)
+        cls, version = self._asked[number]
+        correlation_id, position = read_response_header(memoryview(frame), cls, version)
+        return correlation_id, decode(cls, version, frame[position:])
+
+    async def receive_frame(self) -> bytes:
+        """Return the next frame; raises IncompleteReadError at the end of the stream."""
+        async with asyncio.timeout(PATIENCE_S):
+            (size,) = struct.unpack(">i", await self._reader.readexactly(4))
+            return await self._reader.readexactly(size)
+
+    async def ask(self, request: Any, *, version: int) -> Any:
+        """Send a request and return its response."""
+        self.send(request, version=version)
+        return (await self.receive())[1]
+
+    async def is_closed(self) -> bool:
+        """Wait for the end of the stream; False when bytes come instead."""
+        async with asyncio.timeout(PATIENCE_S):
+            try:
+                return not await self._reader.read(1)
+            except ConnectionError:
+                return True
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+
+    def abort(self) -> None:
+        """Reset the connection, as the end of a process with unread bytes does."""
+        linger = struct.pack("ii", 1, 0)
+        options = self._writer.get_extra_info("socket")
+        options.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._writer.transport.abort()
+
+
+@asynccontextmanager
+async def client(
+    broker: Broker, *, host: str = "127.0.0.1", listener: int = 0
+) -> AsyncIterator[Client]:
+    """Connect to one of a broker's listeners."""
+    port = broker.server.listeners[listener].port
+    reader, writer = await asyncio.open_connection(host, port)
+    one = Client(reader, writer)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the loop run until something holds; fails after a while."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def create(
+    broker: Broker, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> Topic:
+    """Create a topic."""
+    await broker.topics.create(
+        [NewTopic(name, partition_count=partitions, configs=dict(configs or {}))]
+    )
+    topic = broker.topics.get(name)
+    assert topic is not None
+    return topic
+
+
+def batch(
+    *values: bytes, timestamp: int = 1_000, key: bytes | None = b"k", **kwargs: Any
+) -> bytes:
+    """Encode records of some values as one batch."""
+    records = [Record(at, timestamp + at, key, value) for at, value in enumerate(values)]
+    return encode_batch(records, **kwargs)
+
+
+def append(log: Log, *batches: bytes, now_ms: int = 1_000) -> None:
+    """Append batches to a log as a client's."""
+    for one in batches:
+        log.append(bytearray(one), now_ms=now_ms)

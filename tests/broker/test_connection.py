@@ -1,0 +1,444 @@
+"""Connections: whatever the pieces bytes come in, each request is answered, in order, in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import socket
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.connection import Connection
+from broker.dispatch import Dispatcher
+from broker.server import Listener
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.frames import FrameReader
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.live import append, batch, client, create, live, on_uvloop, until
+
+SHARED_BYTES = 64
+LARGE_BYTES = 300_000
+
+# --- framing, without a socket ----------------------------------------------------------------
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=200), max_size=8),
+    sizes=st.lists(st.integers(1, 100), min_size=1, max_size=20),
+)
+def test_frames_do_not_depend_on_the_pieces_they_come_in(
+    bodies: list[bytes], sizes: list[int]
+) -> None:
+    shared = bytearray(SHARED_BYTES)
+    reader = FrameReader(memoryview(shared), 1000)
+    data = b"".join(map(framed, bodies))
+    found = []
+    for size in itertools.cycle(sizes):
+        if not data:
+            break
+        target = reader.buffer()
+        count = min(size, len(target), len(data))
+        target[:count], data = data[:count], data[count:]
+        del target
+        reader.received(count)
+        while (frame := reader.take()) is not None:
+            found.append(bytes(frame))
+        reader.settle()
+        shared[:] = b"\xff" * SHARED_BYTES  # another connection's bytes
+    assert found == bodies
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=200), max_size=8),
+    taken=st.lists(st.integers(0, 3), min_size=1, max_size=8),
+)
+def test_frames_may_be_taken_later_than_they_came(bodies: list[bytes], taken: list[int]) -> None:
+    shared = bytearray(4096)
+    reader = FrameReader(memoryview(shared), 1000)
+    data = b"".join(map(framed, bodies))
+    shared[: len(data)] = data
+    reader.received(len(data))
+    found = []
+    for count in (*taken, len(bodies)):
+        for _ in range(count):
+            frame = reader.take()
+            if frame is not None:
+                found.append(bytes(frame))
+        reader.settle()
+        shared[:] = b"\xff" * len(shared)
+    assert found == bodies
+
+
+def test_a_large_frame_gets_memory_as_its_bytes_come() -> None:
+    reader = FrameReader(memoryview(bytearray(1024)), 1 << 30)
+    head = struct.pack(">i", 1 << 30) + b"x" * 100
+    reader.buffer()[: len(head)] = head
+    reader.received(len(head))
+    assert reader.take() is None
+    assert len(reader.buffer()) < 1 << 20
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+def test_a_size_that_no_request_has_is_refused(size: int) -> None:
+    reader = FrameReader(memoryview(bytearray(1024)), 1000)
+    reader.buffer()[:4] = struct.pack(">i", size)
+    reader.received(4)
+    with pytest.raises(ProtocolError, match=f"a frame of {size} bytes"):
+        reader.take()
+
+
+# --- turns, with requests that are answered whenever the test says ----------------------------
+
+ORDINARY, OVERLAPPING = b"\x00\x01", b"\x00\x00"
+
+
+@dataclass
+class Script:
+    """Stands in for the dispatcher: notes what begins, and answers when told."""
+
+    frame_size_max: int = 1 << 20
+    pending_max: int = 4
+    begun: list[int] = field(default_factory=list)
+    unanswered: dict[int, tuple[Connection, Any]] = field(default_factory=dict)
+
+    def may_overlap(self, frame: memoryview) -> bool:
+        return frame[:2] == OVERLAPPING
+
+    def refuse(self, connection: Connection, error: ProtocolError) -> None:
+        connection.refuse(str(error))
+
+    def serve(self, connection: Connection, frame: memoryview) -> None:
+        number = struct.unpack(">i", frame[2:6])[0]
+        self.begun.append(number)
+        if frame[6]:  # ready at once
+            connection.reply([b"%d," % number])
+            return
+        awaited = asyncio.get_running_loop().create_future()
+        slot = connection.reply_later(awaited, overlaps=self.may_overlap(frame))
+        self.unanswered[number] = connection, slot
+
+    def answer(self, number: int) -> None:
+        connection, slot = self.unanswered.pop(number)
+        connection.fill(slot, [b"%d," % number])
+
+
+class Wire(asyncio.Transport):
+    """Stands in for the transport: keeps what is written; notes pauses and the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.is_paused = False
+        self.closed = False
+        self.unsent_bytes = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.closed
+        self.written += data
+
+    def pause_reading(self) -> None:
+        assert not self.is_paused
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        assert self.is_paused
+        self.is_paused = False
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+
+LISTENER = Listener("PLAINTEXT", "127.0.0.1", 9092, "localhost", 9092)
+
+
+def connect(script: Script) -> tuple[Connection, Wire]:
+    made = Connection(cast(Dispatcher, script), LISTENER, ("127.0.0.1", 1), lambda _: None)
+    wire = Wire()
+    made.connection_made(wire)
+    return made, wire
+
+
+def receive(made: Connection, data: bytes) -> int:
+    """Give it bytes as the event loop does; return how many it took."""
+    buffer = made.get_buffer(-1)
+    count = min(len(buffer), len(data))
+    buffer[:count] = data[:count]
+    del buffer
+    made.buffer_updated(count)
+    return count
+
+
+requests = st.lists(
+    st.tuples(st.sampled_from([ORDINARY, OVERLAPPING]), st.booleans()), max_size=12
+)
+
+
+@given(
+    kinds=requests,
+    cuts=st.lists(st.integers(0, 150), max_size=5),
+    source=st.randoms(use_true_random=False),
+)
+def test_responses_keep_the_order_of_requests_whenever_they_are_ready(
+    kinds: list[tuple[bytes, bool]], cuts: list[int], source: random.Random
+) -> None:
+    async def main() -> None:
+        script = Script()
+        made, wire = connect(script)
+        data = b"".join(
+            framed(kind + struct.pack(">i?", number, is_ready))
+            for number, (kind, is_ready) in enumerate(kinds)
+        )
+        ends = [*sorted(cut for cut in cuts if cut < len(data)), len(data)]
+        start = 0
+        while start < len(data) or script.unanswered:
+            if start < len(data) and not wire.is_paused and source.random() < 0.5:
+                end = next(end for end in ends if end > start)
+                start += receive(made, data[start:end])
+            elif start < len(data) and not script.unanswered:
+                assert not wire.is_paused, "nothing will ever make it go on"
+            else:
+                script.answer(source.choice(list(script.unanswered)))
+            check_overlap(script, kinds)
+        assert script.begun == list(range(len(kinds)))
+        assert wire.written == b"".join(b"%d," % number for number in range(len(kinds)))
+        assert not wire.is_paused
+
+    asyncio.run(main())
+
+
+def check_overlap(script: Script, kinds: list[tuple[bytes, bool]]) -> None:
+    """Only requests that may overlap are awaited together, and not too many."""
+    assert len(script.unanswered) <= script.pending_max
+    if len(script.unanswered) > 1:
+        assert {kinds[number][0] for number in script.unanswered} == {OVERLAPPING}
+
+
+async def test_a_client_that_does_not_read_is_not_served_on() -> None:
+    script = Script(pending_max=100)
+    made, wire = connect(script)
+    ready = [framed(ORDINARY + struct.pack(">i?", number, True)) for number in range(6)]
+    receive(made, ready[0])
+    made.pause_writing()  # as a transport does once too much is unsent
+    receive(made, b"".join(ready[1:]))
+    assert script.begun == [0]
+    assert wire.is_paused
+    made.resume_writing()
+    await asyncio.sleep(0)
+    assert script.begun == [0, 1, 2, 3, 4, 5]
+    assert not wire.is_paused
+
+
+async def test_a_client_that_reads_slowly_is_not_idle() -> None:
+    made, wire = connect(Script())
+    wire.unsent_bytes = 5_000
+    begun = asyncio.get_running_loop().time()
+    for passed_s in range(10, 60, 10):
+        wire.unsent_bytes -= 100
+        assert made.idle_s(begun + passed_s) == 0
+    assert made.idle_s(begun + 80) == 30
+
+
+# --- over a socket ----------------------------------------------------------------------------
+
+
+def fetch(name: str, *, offset: int = 0, wait_ms: int = 0, size: int = 1 << 20) -> FetchRequest:
+    """Fetch from partition 0, waiting for at least a byte."""
+    part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=size)
+    return FetchRequest(
+        replica_state=ReplicaState(),
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        isolation_level=0,
+        session_id=0,
+        topics=[FetchTopic(topic=name, partitions=[part])],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+
+
+def produce(name: str, records: bytes, *, acks: int = -1) -> ProduceRequest:
+    """Produce to partition 0."""
+    data = PartitionProduceData(index=0, records=records)
+    topic = TopicProduceData(name=name, partition_data=[data])
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
+
+
+def latest(name: str) -> ListOffsetsRequest:
+    """Ask for the end of partition 0."""
+    part = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topic = ListOffsetsTopic(name=name, partitions=[part])
+    return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic])
+
+
+@on_uvloop
+async def test_a_parked_fetch_holds_up_what_comes_after_it_and_nobody_else(tmp_path: Path) -> None:
+    async with live(tmp_path) as broker, client(broker) as one, client(broker) as other:
+        topic = await create(broker, "orders")
+        one.send(fetch("orders", wait_ms=60_000), latest("orders"), version=8)
+        await until(lambda: len(broker.purgatory))
+        assert (await other.ask(latest("orders"), version=8)).topics[0].partitions[0].offset == 0
+        append(topic.partitions[0], batch(b"a", b"b"))
+        numbers = [await one.receive(), await one.receive()]
+        assert [number for number, _ in numbers] == [0, 1]
+        # The second request was served in its turn, when the records were there.
+        assert numbers[1][1].topics[0].partitions[0].offset == 2
+
+
+@on_uvloop
+async def test_a_request_sees_what_the_one_before_it_did(tmp_path: Path) -> None:
+    async with live(tmp_path) as broker, client(broker) as one:
+        await create(broker, "orders")
+        records = batch(b"a")
+        for at in range(20):  # each waits for the disk
+            one.send(produce("orders", records), version=8)
+            one.send(latest("orders"), version=8)
+            assert (await one.receive())[1].responses[0].partition_responses[0].base_offset == at
+            assert (await one.receive())[1].topics[0].partitions[0].offset == at + 1
+
+
+@on_uvloop
+async def test_produce_requests_of_a_connection_share_trips_to_the_disk(tmp_path: Path) -> None:
+    async with live(tmp_path) as broker, client(broker) as one:
+        await create(broker, "orders")
+        count, before = 50, broker.group_commit.flushes
+        one.send(*[produce("orders", batch(b"a")) for _ in range(count)], version=8)
+        answers = [await one.receive() for _ in range(count)]
+        assert [number for number, _ in answers] == list(range(count))
+        offsets = [one.responses[0].partition_responses[0].base_offset for _, one in answers]
+        assert offsets == list(range(count))
+        assert broker.group_commit.flushes - before < count // 2
+
+
+@on_uvloop
+async def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory(tmp_path: Path) -> None:
+    async with live(tmp_path) as broker, client(broker) as one:
+        topic = await create(broker, "orders")
+        append(topic.partitions[0], batch(bytes(LARGE_BYTES)))
+        count = 500
+        one.send(*[fetch("orders") for _ in range(count)], version=4)
+        await until(lambda: broker.metrics.fetched_bytes)
+        await asyncio.sleep(0.1)  # for what must not happen
+        # What lies in the sockets and in asyncio's client is all that goes beyond one response.
+        assert broker.metrics.fetched_bytes < 40 * LARGE_BYTES
+        (served,) = broker.server.connections
+        assert served.transport.get_write_buffer_size() < 2 * LARGE_BYTES
+        for number in range(count):
+            assert (await one.receive())[0] == number
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_a_client_that_ends_its_stream_is_answered_first(tmp_path: Path, parked: bool) -> None:
+    @on_uvloop
+    async def main() -> None:
+        async with live(tmp_path) as broker, client(broker) as one:
+            await create(broker, "orders")
+            wait_ms = 100 if parked else 0
+            one.send(latest("orders"), fetch("orders", wait_ms=wait_ms), version=8)
+            one.send_bytes(b"\0\0")  # and then half a frame's size
+            one.end()
+            assert [(await one.receive())[0], (await one.receive())[0]] == [0, 1]
+            assert await one.is_closed()
+            await until(lambda: not broker.server.connections)
+
+    main()
+
+
+@on_uvloop
+async def test_a_client_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    async with live(tmp_path) as broker, client(broker) as one:
+        await create(broker, "orders")
+        one.send(fetch("orders", wait_ms=3_600_000), version=8)
+        await until(lambda: len(broker.purgatory))
+        one.abort()
+        await until(lambda: not broker.server.connections)
+        await until(lambda: not len(broker.purgatory))
+
+
+@on_uvloop
+async def test_idle_connections_are_closed_and_others_are_not(tmp_path: Path) -> None:
+    settings = {"connections.max.idle.ms": "200"}
+    async with (
+        live(tmp_path, settings) as broker,
+        client(broker) as idle,
+        client(broker) as half,
+        client(broker) as waiting,
+        client(broker) as busy,
+    ):
+        await create(broker, "orders")
+        half.send_bytes(b"\0")
+        waiting.send(fetch("orders", wait_ms=1000), version=8)
+        for _ in range(10):
+            await busy.ask(latest("orders"), version=8)
+            await asyncio.sleep(0.05)
+        assert await idle.is_closed()
+        assert await half.is_closed()
+        assert len(broker.server.connections) == 2
+        assert (await waiting.receive())[0] == 0
+
+
+@on_uvloop
+async def test_small_packets_are_sent_at_once_and_dead_peers_found(tmp_path: Path) -> None:
+    settings = {"socket.send.buffer.bytes": "-1", "socket.receive.buffer.bytes": "20000"}
+    async with live(tmp_path, settings) as broker, client(broker) as one:
+        await one.ask(ApiVersionsRequest(), version=0)
+        (served,) = broker.server.connections
+        options = served.transport.get_extra_info("socket")
+        assert options.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert options.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        # Linux doubles what is asked for.
+        assert options.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 40_000
+
+
+@on_uvloop
+async def test_large_requests_survive_any_pieces(tmp_path: Path) -> None:
+    source = random.Random(1)
+    async with live(tmp_path) as broker, client(broker) as one:
+        await create(broker, "orders")
+        values = [source.randbytes(size) for size in (10, 900_000, 1, 262_136, 262_140, 300_000)]
+        one.hold()
+        for value in values:
+            one.send(produce("orders", batch(value), acks=1), version=8)
+        data = one.release()
+        position = 0
+        while position < len(data):
+            step = source.choice([1, 3, 100, 70_000, 262_144, 400_000])
+            one.send_bytes(data[position : position + step])
+            position += step
+            await one.drain()
+        for at in range(len(values)):
+            number, answer = await one.receive()
+            part = answer.responses[0].partition_responses[0]
+            assert (number, part.error_code, part.base_offset) == (at, ErrorCode.NONE, at)
+        found = []
+        for offset in range(len(values)):
+            response = await one.ask(fetch("orders", offset=offset, size=1), version=4)
+            found.append(bytes(response.responses[0].partitions[0].records))
+        for value, records in zip(values, found, strict=True):
+            assert value in records

@@ -1,0 +1,127 @@
+"""What the commands decide before, after and without Java."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the pipeline extra")
+
+from click.testing import CliRunner
+from pyspark.sql import Row
+
+from pipeline.errors import PipelineError
+from pipeline.latest import latest_command
+from pipeline.read import format_rows, read_command
+from pipeline.session import SessionOptions, explain_start, session_settings
+from pipeline.table import Progress, Snapshot, require_match
+
+pytestmark = pytest.mark.spark
+
+ONE, OTHER = "11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
+JARS = frozenset({"spark-core_2.13-4.0.0.jar"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "--topic and --subscribe-pattern"),
+        (["--topic", "a", "--subscribe-pattern", "b"], "--topic and --subscribe-pattern"),
+        (["--topic", "a", "--starting-offsets", "first"], "--starting-offsets"),
+        (["--topic", "a", "--max-offsets-per-trigger", "0"], "at least 1"),
+        (["--topic", "a", "--bootstrap-servers", "nowhere"], "--bootstrap-servers"),
+        (["--topic", "a", "--option", "kafka.x"], "--option 'kafka.x' is not NAME=VALUE"),
+        (["--topic", "a", "--conf", "=x"], "--conf '=x' is not NAME=VALUE"),
+        (["--topic", "a", "--keep-snapshots", "0"], "--keep-snapshots"),
+    ],
+)
+def test_a_bad_option_is_told_before_spark_starts(
+    arguments: list[str], told: str, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(latest_command, ["--table", str(tmp_path / "table"), *arguments])
+    assert result.exit_code in (1, 2)
+    assert result.output.startswith(("Error: ", "Usage: "))
+    assert told in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_topic_and_a_table_cannot_both_be_printed(tmp_path: Path) -> None:
+    result = CliRunner().invoke(read_command, ["--topic", "a", "--table", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "not both" in result.output
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "progress"),
+    [
+        (None, None),
+        (None, Progress(ONE, -1)),
+        (Snapshot(0, ONE), Progress(ONE, -1)),
+        (Snapshot(7, ONE), Progress(ONE, 7)),
+        (Snapshot(8, ONE), Progress(ONE, 7)),
+    ],
+)
+def test_a_table_and_its_checkpoint_match_after_any_kill(
+    snapshot: Snapshot | None, progress: Progress | None
+) -> None:
+    require_match(snapshot, progress, "table", "checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "progress"),
+    [
+        (None, Progress(ONE, 0)),
+        (Snapshot(0, ONE), None),
+        (Snapshot(7, ONE), Progress(OTHER, 7)),
+        (Snapshot(6, ONE), Progress(ONE, 7)),
+        (Snapshot(9, ONE), Progress(ONE, 7)),
+    ],
+)
+def test_a_table_and_a_checkpoint_that_would_lose_records_are_refused(
+    snapshot: Snapshot | None, progress: Progress | None
+) -> None:
+    with pytest.raises(PipelineError, match="new --table and a new --checkpoint"):
+        require_match(snapshot, progress, "table", "checkpoint")
+
+
+def test_the_users_settings_win_and_an_empty_one_unsets(tmp_path: Path) -> None:
+    own = {"spark.driver.memory": "3g", "spark.jars.packages": ""}
+    settings = session_settings(SessionOptions(tmp_path, settings=own), JARS, "4.0.0")
+    assert settings["spark.driver.memory"] == "3g"
+    assert "spark.jars.packages" not in settings
+    assert settings["spark.master"] == "local[2]"
+
+
+@pytest.mark.parametrize(
+    ("report", "told"),
+    [
+        ("x\nRuntimeException: [unresolved dependency: a.b#c;1: not found]", "lacks a.b#c;1"),
+        ("Host x.example not found.\n[unresolved dependency: a#b;1: not found]", "network"),
+        ("Invalid maximum heap size: -Xmxoops", "spark.driver.memory=1g"),
+        ("java.lang.UnsupportedOperationException: getSubject is supported only", "Java 24"),
+        ('Exception in thread "main" org.apache.spark.SparkException: Master must', "Master must"),
+        ("", "--debug"),
+    ],
+)
+def test_a_failed_start_is_told_in_one_line(report: str, told: str, tmp_path: Path) -> None:
+    settings = session_settings(SessionOptions(tmp_path), JARS, "4.0.0")
+    line = explain_start(report, settings, 24)
+    assert told in line
+    assert "\n" not in line
+
+
+def test_rows_are_printed_in_aligned_columns_and_bytes_that_are_no_text_as_hexadecimal() -> None:
+    when = datetime(2025, 5, 1, 10, 0, 0, 3000, tzinfo=UTC).replace(tzinfo=None)
+    rows = [
+        Row(partition=0, offset=3, timestamp=when, key=bytearray(b"p3"), value=bytearray(b"11")),
+        Row(partition=0, offset=123, timestamp=when, key=None, value=bytearray(b"\xff\x00")),
+        Row(partition=0, offset=124, timestamp=when, key=b"a\nb", value=None),
+    ]
+    assert list(format_rows(rows)) == [
+        "partition  offset  timestamp                key       value",
+        "        0       3  2025-05-01 10:00:00.003  p3        11",
+        "        0     123  2025-05-01 10:00:00.003  (null)    0xff00",
+        "        0     124  2025-05-01 10:00:00.003  0x610a62  (null)",
+    ]

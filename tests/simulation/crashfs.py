@@ -1,0 +1,361 @@
+"""A file system in memory that forgets at a crash what was not synced, or some of it.
+
+What POSIX promises, and no more, survives for sure: a file's bytes as of its last sync(), a
+directory's entries as of its last sync_directory(). Of what came later a random part is kept:
+
+    files        the first writes and truncations, the last of them torn at any byte; or any of
+                 them, with zeros where one is missing
+    directories  the first changes in order, as journals keep them; or any of them, but for each
+                 file in order. A rename is one change: it happened or it did not
+
+All by a seed, so that a failure can be had again. `before` hears of each operation that changes
+something, just before it happens: crashing there, for each in turn, is crashing everywhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from storage.errors import DirectoryInUse, DiskFailure
+from storage.files import Buffer
+from tests.simulation.clock import SimulatedClock
+
+# The position and bytes of a write, or the size of a truncation.
+_Change = tuple[int, bytes] | int
+
+
+@dataclass(eq=False, slots=True)
+class _FileNode:
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    pending: list[_Change] = field(default_factory=list)
+    modified_ms: int = 0
+
+    def apply(self, change: _Change) -> None:
+        _apply(self.data, change)
+        self.pending.append(change)
+
+    def sync(self) -> None:
+        self.durable = bytes(self.data)
+        self.pending.clear()
+
+    def after_crash(self, source: random.Random) -> _FileNode:
+        data = bytearray(self.durable)
+        if source.random() < 0.5:
+            kept = source.randint(0, len(self.pending))
+            for change in self.pending[:kept]:
+                _apply(data, change)
+            torn = self.pending[kept] if kept < len(self.pending) else 0
+            if not isinstance(torn, int):
+                _apply(data, (torn[0], torn[1][: source.randint(0, len(torn[1]))]))
+        else:
+            for change in self.pending:
+                if source.random() < 0.5:
+                    _apply(data, change)
+        return _FileNode(data, bytes(data), [], self.modified_ms)
+
+
+@dataclass(eq=False, slots=True)
+class _DirectoryNode:
+    entries: dict[str, _Node] = field(default_factory=dict)
+    durable: dict[str, _Node] = field(default_factory=dict)
+
+
+_Node = _FileNode | _DirectoryNode
+# Entries that change together: the directory, the name, and what it names from then on.
+_EntryChange = tuple[tuple[_DirectoryNode, str, "_Node | None"], ...]
+
+
+class CrashFileSystem:
+    """A storage.files.FileSystem; one for each life of a machine."""
+
+    def __init__(self, clock: SimulatedClock | None = None) -> None:
+        self.clock = clock or SimulatedClock()
+        self._root = _DirectoryNode()
+        self._pending: list[_EntryChange] = []
+        self._locked: set[_Node] = set()
+        # Hears of each operation that changes something, before it happens.
+        self.before: Callable[[str, Path], None] | None = None
+        # Says with which error, if any, an operation is refused.
+        self.refuse: Callable[[str, Path], OSError | None] | None = None
+        # How many bytes all files may have together; a write past that is cut short.
+        self.capacity_bytes: int | None = None
+
+    # --- crashes --------------------------------------------------------------------------
+
+    def clone_after_crash(self, seed: int) -> CrashFileSystem:
+        """Return what the next life finds when the power fails now. This one goes on."""
+        source = random.Random(seed)
+        survived: dict[_DirectoryNode, dict[str, _Node]] = {}
+        for change in self._surviving_changes(source):
+            for directory, name, node in change:
+                _set(survived.setdefault(directory, dict(directory.durable)), name, node)
+        copies: dict[_Node, _Node] = {}
+
+        def copy(node: _Node) -> _Node:
+            if node not in copies:
+                if isinstance(node, _FileNode):
+                    copies[node] = node.after_crash(source)
+                else:
+                    made = copies[node] = _DirectoryNode()
+                    entries = survived.get(node, node.durable)
+                    made.durable = {name: copy(entries[name]) for name in sorted(entries)}
+                    made.entries = dict(made.durable)
+            return copies[node]
+
+        return self._next_life(copy(self._root))
+
+    def clone_after_kill(self) -> CrashFileSystem:
+        """Return what the next process finds when this one is killed now: all of it."""
+
+        def copy(node: _Node) -> _Node:
+            if isinstance(node, _FileNode):
+                return _FileNode(bytearray(node.data), bytes(node.data), [], node.modified_ms)
+            entries = {name: copy(child) for name, child in sorted(node.entries.items())}
+            return _DirectoryNode(entries, dict(entries))
+
+        return self._next_life(copy(self._root))
+
+    def _surviving_changes(self, source: random.Random) -> list[_EntryChange]:
+        if source.random() < 0.5:
+            return self._pending[: source.randint(0, len(self._pending))]
+        kept: list[_EntryChange] = []
+        lost: set[_Node] = set()
+        for change in self._pending:
+            nodes = {node for _, _, node in change if node is not None}
+            if nodes & lost or source.random() < 0.5:
+                lost |= nodes
+            else:
+                kept.append(change)
+        return kept
+
+    def _next_life(self, root: _Node) -> CrashFileSystem:
+        following = CrashFileSystem(self.clock)
+        assert isinstance(root, _DirectoryNode)
+        following._root = root
+        return following
+
+    def files(self, directory: Path) -> dict[str, bytes]:
+        """Return the bytes of all files below a directory, by their relative paths."""
+
+        def walk(node: _Node, prefix: str) -> Iterator[tuple[str, bytes]]:
+            assert isinstance(node, _DirectoryNode)
+            for name, child in sorted(node.entries.items()):
+                if isinstance(child, _FileNode):
+                    yield prefix + name, bytes(child.data)
+                else:
+                    yield from walk(child, f"{prefix}{name}/")
+
+        return dict(walk(self._find(directory), ""))
+
+    # --- storage.files.FileSystem ---------------------------------------------------------
+
+    def open(self, path: Path, *, write: bool = False) -> CrashFile:
+        node = self._look_up(path)
+        if node is None and write:
+            self._operation("create", path)
+            node = _FileNode(modified_ms=self.clock.now_ms())
+            self._change((self._directory(path.parent), path.name, node))
+        return CrashFile(self, path, self._file(path))
+
+    def exists(self, path: Path) -> bool:
+        return self._look_up(path) is not None
+
+    def is_directory(self, path: Path) -> bool:
+        return isinstance(self._look_up(path), _DirectoryNode)
+
+    def size(self, path: Path) -> int:
+        return len(self._file(path).data)
+
+    def list(self, directory: Path) -> list[str]:
+        return sorted(self._directory(directory).entries)
+
+    def make_directory(self, path: Path) -> None:
+        for level in [*reversed(path.parents), path]:
+            if self._look_up(level) is None:
+                self._operation("make_directory", level)
+                self._change((self._directory(level.parent), level.name, _DirectoryNode()))
+
+    def rename(self, source: Path, target: Path) -> None:
+        node = self._find(source)
+        self._operation("rename", source)
+        self._change(
+            (self._directory(source.parent), source.name, None),
+            (self._directory(target.parent), target.name, node),
+        )
+
+    def remove(self, path: Path) -> None:
+        if self._look_up(path) is not None:
+            self._file(path)
+            self._operation("remove", path)
+            self._change((self._directory(path.parent), path.name, None))
+
+    def remove_tree(self, path: Path) -> None:
+        node = self._look_up(path)
+        if isinstance(node, _DirectoryNode):
+            for name in sorted(node.entries):
+                self.remove_tree(path / name)
+            self._operation("remove", path)
+            self._change((self._directory(path.parent), path.name, None))
+        else:
+            self.remove(path)
+
+    def read_bytes(self, path: Path) -> bytes:
+        return bytes(self._file(path).data)
+
+    def write_bytes(self, path: Path, data: bytes) -> None:
+        file = self.open(path, write=True)
+        file.truncate(0)
+        file.append(0, (data,))
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        temporary = path.with_name(path.name + ".tmp")
+        self.write_bytes(temporary, data)
+        self.open(temporary, write=True).sync()
+        self.rename(temporary, path)
+        self.sync_directory(path.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        synced = self._directory(path)
+        self._operation("sync_directory", path)
+        later = []
+        for change in self._pending:
+            if any(directory is synced for directory, _, _ in change):
+                for directory, name, node in change:
+                    _set(directory.durable, name, node)
+            else:
+                later.append(change)
+        self._pending = later
+
+    def modified_ms(self, path: Path) -> int:
+        return self._file(path).modified_ms
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        self._file(path).modified_ms = modified_ms
+
+    def lock(self, path: Path) -> object:
+        node = self.open(path, write=True).node
+        if node in self._locked:
+            raise DirectoryInUse(f"{path} is locked")
+        self._locked.add(node)
+        return _Lock(self._locked, node)
+
+    # --- within ---------------------------------------------------------------------------
+
+    def write(self, path: Path, node: _FileNode, position: int, octets: bytes) -> None:
+        """Write into a file, as far as there is room."""
+        self._operation("write", path)
+        room = len(octets)
+        if self.capacity_bytes is not None:
+            free = self.capacity_bytes - sum(map(len, self.files(Path("/")).values()))
+            room = max(0, min(room, free - (position - len(node.data))))
+        node.apply((position, octets[:room]))
+        node.modified_ms = self.clock.now_ms()
+        if room < len(octets):
+            raise DiskFailure(path, OSError(errno.ENOSPC, "No space left on device"))
+
+    def truncate(self, path: Path, node: _FileNode, size: int) -> None:
+        """Cut or fill up a file."""
+        self._operation("truncate", path)
+        node.apply(size)
+
+    def sync(self, path: Path, node: _FileNode) -> None:
+        """Make a file's bytes durable."""
+        self._operation("sync", path)
+        node.sync()
+
+    def _operation(self, kind: str, path: Path) -> None:
+        if self.before is not None:
+            self.before(kind, path)
+        error = self.refuse(kind, path) if self.refuse is not None else None
+        if error is not None:
+            raise DiskFailure(path, error)
+
+    def _change(self, *changes: tuple[_DirectoryNode, str, _Node | None]) -> None:
+        for directory, name, node in changes:
+            _set(directory.entries, name, node)
+        self._pending.append(changes)
+
+    def _look_up(self, path: Path) -> _Node | None:
+        node: _Node | None = self._root
+        for name in path.parts[1:]:
+            node = node.entries.get(name) if isinstance(node, _DirectoryNode) else None
+        return node
+
+    def _find(self, path: Path) -> _Node:
+        node = self._look_up(path)
+        if node is None:
+            raise DiskFailure(path, FileNotFoundError(errno.ENOENT, "No such file", str(path)))
+        return node
+
+    def _file(self, path: Path) -> _FileNode:
+        node = self._find(path)
+        if not isinstance(node, _FileNode):
+            raise DiskFailure(path, IsADirectoryError(errno.EISDIR, "Is a directory", str(path)))
+        return node
+
+    def _directory(self, path: Path) -> _DirectoryNode:
+        node = self._find(path)
+        if not isinstance(node, _DirectoryNode):
+            cause = NotADirectoryError(errno.ENOTDIR, "Not a directory", str(path))
+            raise DiskFailure(path, cause)
+        return node
+
+
+class CrashFile:
+    """A storage.files.File of a CrashFileSystem."""
+
+    def __init__(self, fs: CrashFileSystem, path: Path, node: _FileNode) -> None:
+        self._fs, self.path, self.node = fs, path, node
+
+    def size(self) -> int:
+        return len(self.node.data)
+
+    def append(self, position: int, buffers: Sequence[Buffer]) -> int:
+        octets = b"".join(buffers)
+        self._fs.write(self.path, self.node, position, octets)
+        return len(octets)
+
+    def read(self, position: int, size: int) -> bytes:
+        return bytes(self.node.data[position : position + size])
+
+    def read_cached(self, position: int, size: int) -> bytes:
+        return self.read(position, size)
+
+    def truncate(self, size: int) -> None:
+        self._fs.truncate(self.path, self.node, size)
+
+    def sync(self) -> None:
+        self._fs.sync(self.path, self.node)
+
+
+class _Lock:
+    """A held lock, given up with the last reference to it."""
+
+    def __init__(self, locked: set[_Node], node: _Node) -> None:
+        self._locked, self._node = locked, node
+
+    def __del__(self) -> None:
+        self._locked.discard(self._node)
+
+
+def _apply(data: bytearray, change: _Change) -> None:
+    if isinstance(change, int):
+        del data[change:]
+        data.extend(bytes(change - len(data)))
+    else:
+        position, octets = change
+        if octets:
+            data.extend(bytes(max(0, position - len(data))))
+            data[position : position + len(octets)] = octets
+
+
+def _set(entries: dict[str, _Node], name: str, node: _Node | None) -> None:
+    if node is None:
+        entries.pop(name, None)
+    else:
+        entries[name] = node

@@ -1,0 +1,283 @@
+"""Flipped bits: the directory loads, serves what is intact, and names what is not."""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from storage import checkpoints
+from storage.errors import CorruptFile, UnknownDirectory
+from storage.files import FileSystem
+from tests.simulation.crashfs import CrashFileSystem
+from tests.storage.partition import TOPIC, Partition, StoredBatch, read_all
+
+DATA = Path("/data")
+LOG_FILES = DATA / f"{TOPIC}-0"
+
+
+@pytest.fixture(scope="module")
+def stopped() -> tuple[Partition, list[StoredBatch]]:
+    """A log of some segments with producers, stopped cleanly, and its batches."""
+    partition = Partition(CrashFileSystem())
+    for at in range(60):
+        count = at % 3 + 1
+        producer = (at % 2 + 1, 0, sum(b % 3 + 1 for b in range(at % 2, at, 2)))
+        partition.append([(b"key%d" % at, bytes(at))] * count, producer=producer)
+        partition.clock.advance(37)
+    partition.flush()
+    batches = partition.batches()
+    partition.directory.close()
+    return partition, batches
+
+
+def flip(fs: FileSystem, path: Path, position: int, bit: int) -> None:
+    """Flip one bit of a file."""
+    data = bytearray(fs.read_bytes(path))
+    data[position] ^= 1 << bit
+    fs.write_bytes(path, bytes(data))
+
+
+def copy_of(stopped: Partition) -> CrashFileSystem:
+    """A copy of what a log left."""
+    assert isinstance(stopped.fs, CrashFileSystem)
+    return stopped.fs.clone_after_kill()
+
+
+def flips(stopped: Partition, kinds: str, seed: int) -> list[tuple[CrashFileSystem, Path, int]]:
+    """Directories with one flipped bit each, in a file whose name matches; and where."""
+    source = random.Random(seed)
+    fs = stopped.fs
+    assert isinstance(fs, CrashFileSystem)
+    names = [name for name in fs.files(DATA) if re.search(kinds, name)]
+    damaged = []
+    for _ in range(settings().max_examples):
+        path = DATA / source.choice(names)
+        position = source.randrange(fs.size(path))
+        copy = fs.clone_after_kill()
+        flip(copy, path, position, source.randrange(8))
+        damaged.append((copy, path, position))
+    return damaged
+
+
+def test_a_flipped_bit_in_an_index_is_neither_seen_nor_kept(
+    stopped: tuple[Partition, list[StoredBatch]],
+) -> None:
+    partition, batches = stopped
+    records = [record for batch in batches for record in batch.records]
+    for fs, path, position in flips(partition, r"\.(time)?index$", 1):
+        log = partition.next_life(fs).log
+        assert log.log_end_offset == records[-1].offset + 1, (path, position)
+        assert log.segments[-1].max_timestamp == records[-1].timestamp
+        for batch in batches:
+            found = log.read(batch.base_offset, 1, at_least_one=True)
+            assert found is not None
+            assert found.read() == batch.data, (path, position)
+        for record in records:
+            wanted = next(r.offset for r in records if r.timestamp >= record.timestamp)
+            found_by_time = log.offset_for_timestamp(record.timestamp)
+            assert found_by_time is not None
+            assert found_by_time.offset == wanted, (path, position)
+
+
+def test_a_flipped_bit_in_an_index_is_named(
+    stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    partition, batches = stopped
+    fs = copy_of(partition)
+    index = LOG_FILES / f"{0:020d}.index"
+    flip(fs, index, 8 + 7, 3)  # the position in the second entry
+    log = partition.next_life(fs).log
+    with caplog.at_level(logging.WARNING):
+        assert read_all(log) == batches
+        for batch in batches:
+            log.read(batch.base_offset, 1, at_least_one=True)
+    assert f"{index} is damaged at position 8: no batch is where entry" in caplog.text
+    caplog.clear()
+    assert read_all(partition.next_life(fs.clone_after_kill()).log) == batches
+    assert str(index) not in caplog.text
+
+
+def test_a_flipped_bit_in_a_snapshot_costs_a_look_into_the_log(
+    stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    partition, batches = stopped
+    known = [(s.producer_id, s.epoch, s.last_sequence) for s in partition.log.producers]
+    for fs, path, _ in flips(partition, r"\.snapshot$", 2):
+        caplog.clear()
+        survived = partition.next_life(fs)
+        assert [
+            (s.producer_id, s.epoch, s.last_sequence) for s in survived.log.producers
+        ] == known
+        assert survived.batches() == batches
+        if path.name == f"{batches[-1].last_offset + 1:020d}.snapshot":  # the one that is read
+            assert f"left out a producer snapshot: {path} is damaged at position" in caplog.text
+
+
+def test_a_flipped_bit_in_a_checkpoint_costs_a_look_into_the_log(
+    stopped: tuple[Partition, list[StoredBatch]],
+) -> None:
+    partition, batches = stopped
+    kinds = "|".join((checkpoints.RECOVERY_POINTS, checkpoints.CLEANER_OFFSETS, "leader-epoch"))
+    for fs, _, _ in flips(partition, kinds, 3):
+        survived = partition.next_life(fs)
+        assert survived.batches() == batches
+        survived.append([(b"k", b"v")])
+        assert survived.reopen().batches()[:-1] == batches
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0",
+        "1\n0\n",
+        "0\n2\norders 0 5\n",
+        "0\n1\norders 0\n",
+        "0\n1\norders 0 -5\n",
+        "0\n1\n\xff",
+    ],
+)
+def test_a_broken_checkpoint_is_named_and_left_out(
+    stopped: tuple[Partition, list[StoredBatch]], text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition, batches = stopped
+    fs = copy_of(partition)
+    path = DATA / checkpoints.RECOVERY_POINTS
+    fs.write_bytes(path, text.encode("latin-1"))
+    survived = partition.next_life(fs)
+    assert survived.batches() == batches
+    assert f"left out a checkpoint: {path} is damaged at position" in caplog.text
+
+
+def place_of(batches: list[StoredBatch], path: Path, position: int) -> tuple[int, int]:
+    """Return which batch has a byte of a log file, and which of its bytes that is."""
+    base = int(path.name[:20])
+    at = next(at for at, batch in enumerate(batches) if batch.base_offset >= base)
+    while position >= len(batches[at].data):
+        position -= len(batches[at].data)
+        at += 1
+    return at, position
+
+
+def is_outside_the_crc(position: int) -> bool:
+    """Tell whether a byte is of the base offset or leader epoch, which nothing guards."""
+    return position < 8 or 12 <= position < 16
+
+
+def test_a_flipped_bit_in_the_log_after_a_crash_cuts_it_there(
+    stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    partition, batches = stopped
+    for fs, path, position in flips(partition, r"\.log$", 4):
+        fs.remove(DATA / ".kafka_cleanshutdown")
+        fs.remove(DATA / checkpoints.RECOVERY_POINTS)
+        caplog.clear()
+        found = partition.next_life(fs).batches()
+        at, within = place_of(batches, path, position)
+        assert found[:at] == batches[:at]
+        if not is_outside_the_crc(within):
+            assert len(found) == at
+            assert f"cut a tail file={path} position=" in caplog.text
+
+
+def test_a_flipped_bit_in_the_log_after_a_clean_stop_spares_the_rest(
+    stopped: tuple[Partition, list[StoredBatch]],
+) -> None:
+    partition, batches = stopped
+    for fs, path, position in flips(partition, r"\.log$", 5):
+        log = partition.next_life(fs).log
+        at, within = place_of(batches, path, position)
+        if is_outside_the_crc(within) or path.name == log.active.path(".log").name:
+            continue
+        damaged = []
+        for number, batch in enumerate(batches):
+            try:
+                found = log.read(batch.base_offset, 1, at_least_one=True)
+            except CorruptFile as error:
+                assert error.path == path
+                damaged.append(number)
+            else:
+                assert found is not None
+                if found.read() != batch.data:
+                    damaged.append(number)
+        # An index entry is never far: no more than what lies before the next one is lost.
+        assert set(damaged) <= set(range(at, at + 6)), (path, position)
+
+
+def test_a_damaged_tail_after_a_clean_stop_is_recovered_as_after_a_crash(
+    stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    partition, batches = stopped
+    fs = copy_of(partition)
+    path = partition.log.active.path(".log")
+    start = fs.size(path) - len(batches[-1].data)
+    flip(fs, path, start + 8, 0)  # the batch's length
+    survived = partition.next_life(fs)
+    assert "recovered a log though it was stopped cleanly" in caplog.text
+    assert f"cut a tail file={path} position={start} " in caplog.text
+    assert survived.batches() == batches[:-1]
+    assert survived.log.leader_epoch == 1
+
+
+def test_a_damaged_topic_id_is_named(
+    stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    partition, batches = stopped
+    for fs, _, _ in flips(partition, "partition.metadata", 6):
+        survived = partition.next_life(fs)
+        assert survived.batches() == batches
+    fs = copy_of(partition)
+    path = LOG_FILES / "partition.metadata"
+    flip(fs, path, fs.read_bytes(path).index(b"topic_id") + 12, 7)
+    assert partition.next_life(fs).directory.partitions() == {(TOPIC, 0): None}
+    assert f"{path} is damaged at position 0: it has no topic id" in caplog.text
+
+
+def test_damaged_properties_are_repaired_or_refused_by_name(
+    stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    partition, batches = stopped
+    path = DATA / "meta.properties"
+    outcomes = set()
+    for fs, _, _ in flips(partition, "meta.properties", 7):
+        try:
+            survived = partition.next_life(fs)
+        except UnknownDirectory as error:
+            assert str(path) in str(error)
+            outcomes.add("refused")
+        else:
+            assert survived.batches() == batches
+            outcomes.add("repaired" if "repaired a damaged file" in caplog.text else "read")
+            lines = fs.read_bytes(path).splitlines()
+            assert {b"cluster.id=c", b"node.id=1"} <= {line.strip() for line in lines}
+        caplog.clear()
+    assert outcomes == {"refused", "repaired", "read"}
+
+
+def test_a_start_offset_past_the_end_is_left_out(
+    stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    partition, batches = stopped
+    fs = copy_of(partition)
+    path = DATA / checkpoints.LOG_START_OFFSETS
+    checkpoints.write_offsets(fs, path, {(TOPIC, 0): 4_000})
+    survived = partition.next_life(fs)
+    assert survived.batches() == batches
+    assert "left out a log start offset past the log's end" in caplog.text
+
+
+def test_a_recovery_point_past_the_end_is_not_relied_on(
+    stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    partition, _ = stopped
+    fs = copy_of(partition)
+    fs.remove(DATA / ".kafka_cleanshutdown")
+    checkpoints.write_offsets(fs, DATA / checkpoints.RECOVERY_POINTS, {(TOPIC, 0): 4_000})
+    flip(fs, LOG_FILES / f"{0:020d}.log", 70, 0)
+    assert partition.next_life(fs).batches() == []
+    assert "re-read a whole log" in caplog.text
