@@ -18,12 +18,13 @@ run: $(READY)
 test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES)
-	$(BIN)/python -m pytest -m "not interop"
+	$(BIN)/python -m pytest -n auto $(FAST)
+	$(BIN)/python -m pytest -m "(slow or kafka or spark) and not interop"
 
 check: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES)
-	$(BIN)/python -m pytest $(FAST)
+	$(BIN)/python -m pytest -n auto $(FAST)
 
 interop: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/python -m pytest -m "interop or kafka or spark"

@@ -113,8 +113,8 @@ class Broker:
             told = advertised.get(bound.name, bound)
             host = told.host or own_name()
             self.server.bind(Listener(bound.name, bound.host, bound.port, host, told.port))
-        self._http_sockets = bind(*config.metrics_address) if config.metrics_address else []
-        for one in self._http_sockets:
+        self.http_sockets = bind(*config.metrics_address) if config.metrics_address else []
+        for one in self.http_sockets:
             self._stopping.callback(one.close)
 
     async def _load(self) -> None:
@@ -153,7 +153,7 @@ class Broker:
         await self.topics.load(metadata)
         # Only now: a stop half-way must not leave the mark of a clean one.
         self._stopping.callback(self._close_directories)
-        self._stopping.callback(self.group_commit.close)
+        self._stopping.push_async_callback(self.group_commit.close)
         self._stopping.push_async_callback(self.changes.close)
         self._make_groups()
 
@@ -209,7 +209,7 @@ class Broker:
         start_warm_up()
 
     async def _listen_http(self) -> None:
-        if not self._http_sockets:
+        if not self.http_sockets:
             return
         # Loading the library takes as long as all the rest; clients are served meanwhile.
         await self.loop.run_in_executor(None, import_module, "broker.http")
@@ -217,7 +217,7 @@ class Broker:
 
         http = HttpServer(self)
         self._stopping.push_async_callback(http.close)
-        await http.listen(self._http_sockets)
+        await http.listen(self.http_sockets)
 
     def _close_directories(self) -> None:
         for directory in self.directories:

@@ -51,8 +51,10 @@ class GroupCommit:
 
         self.flush([log]).add_done_callback(finished)
 
-    def close(self) -> None:
-        """Wait for the flush under way, and end the thread."""
+    async def close(self) -> None:
+        """Finish all flushes that were asked for, and end the thread."""
+        while self._is_running:
+            await self.flush(())
         self._thread.shutdown()
 
     def _start(self) -> None:

@@ -5,15 +5,17 @@ It is started after the Kafka listeners, so that loading the HTTP library delays
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
-from broker.metrics import BrokerCollector
+from broker.exposition import render
+from broker.metrics import take_snapshot
 
 if TYPE_CHECKING:
     from broker.composition import Broker
@@ -27,8 +29,6 @@ class HttpServer:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(BrokerCollector(broker))
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/health", self._health)
@@ -47,7 +47,8 @@ class HttpServer:
         await self._runner.cleanup()
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        text = generate_latest(self._registry)
+        snapshot = take_snapshot(self._broker)
+        text = await asyncio.get_running_loop().run_in_executor(None, render, snapshot)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _health(self, _: web.Request) -> web.Response:

@@ -10,11 +10,12 @@ This module and those below it load Numba: import it late, and not before the br
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from cleaner.indexing import MapBuilder, aborted_transactions_of
 from cleaner.job import CleaningJob
-from cleaner.offset_map import HashKey
+from cleaner.offset_map import HashKey, OffsetMap
 from cleaner.policy import SegmentSizes, group_segments
 from cleaner.rewrite import Rewriter
 from cleaner.stats import CleanResult, Counters
@@ -73,33 +74,33 @@ def clean(
         except StaleSegments:
             new.remove()
             raise
-    finished_ms = clock_ms()
+    return _result(job, counters, offset_map, started_ms, indexed_ms, clock_ms())
+
+
+def _result(
+    job: CleaningJob,
+    counters: Counters,
+    offset_map: OffsetMap,
+    started_ms: int,
+    indexed_ms: int,
+    finished_ms: int,
+) -> CleanResult:
     return CleanResult(
         topic=job.topic,
         partition=job.partition,
         first_dirty_offset=job.dirty.first_dirty_offset,
-        end_offset=end_offset,
+        end_offset=offset_map.latest_offset + 1,
         first_uncleanable_offset=job.dirty.first_uncleanable_offset,
         started_ms=started_ms,
+        # A clock that was set back has no say.
         index_ms=max(indexed_ms - started_ms, 0),
         total_ms=max(finished_ms - started_ms, 0),
-        indexed_bytes=counters.indexed_bytes,
-        indexed_records=counters.indexed_records,
-        read_bytes=counters.read_bytes,
-        read_records=counters.read_records,
-        written_bytes=counters.written_bytes,
-        written_records=counters.written_records,
-        invalid_records=counters.invalid_records,
-        expired_tombstones=counters.expired_tombstones,
-        removed_markers=counters.removed_markers,
-        removed_aborted_batches=counters.removed_aborted_batches,
-        segments_read=counters.segments_read,
-        segments_written=counters.segments_written,
         map_keys=len(offset_map),
         map_bytes=offset_map.memory_bytes,
         map_utilization=offset_map.utilization,
         cleanable_ratio=job.dirty.cleanable_ratio,
         overdue_ms=job.dirty.overdue_ms,
+        **dataclasses.asdict(counters),
     )
 
 

@@ -50,7 +50,10 @@ class Deleter:
     async def _run(self) -> None:
         await asyncio.sleep(self._config().log_initial_task_delay_ms / 1000)
         while True:
-            await self.check_all()
+            try:
+                await self.check_all()
+            except Exception:  # The root of a task: the next check may do better.
+                logger.exception("failed to check retention")
             await asyncio.sleep(self._config().log_retention_check_interval_ms / 1000)
 
 

@@ -12,7 +12,7 @@ from config.topic import TopicConfig
 from storage.log import Log
 from storage.segment import Segment
 
-# Kernels work best on some megabytes at once; measured in bench/cleaner.py.
+# With less at once the interpreter's share of the work begins to show.
 _CHUNK_BYTES_MIN = 1 << 20
 
 

@@ -257,9 +257,8 @@ def index_records(
     for row in range(batch_count):
         if verdicts[row] != 0:
             continue
-        position = batches[row, POSITION]
-        end = position + batches[row, SIZE]
-        position += HEADER_SIZE
+        position = batches[row, POSITION] + HEADER_SIZE
+        end = batches[row, POSITION] + batches[row, SIZE]
         base_offset = batches[row, BASE_OFFSET]
         for _ in range(batches[row, COUNT]):
             status, after, _, delta, key_position, key_length, _, _, _ = read_record(
@@ -349,12 +348,10 @@ def judge_records(
     block = np.empty(5 * _BLOCK, np.uint64)
     pending = judged = keyless = expired = 0
     for row in range(batch_count):
-        verdict = verdicts[row]
-        if verdict & DISCARD:
+        if verdicts[row] & DISCARD:
             continue
-        position = batches[row, POSITION]
-        end = position + batches[row, SIZE]
-        position += HEADER_SIZE
+        position = batches[row, POSITION] + HEADER_SIZE
+        end = batches[row, POSITION] + batches[row, SIZE]
         base_offset = batches[row, BASE_OFFSET]
         stamped = batches[row, ATTRIBUTES] & DELETE_HORIZON_BIT != 0
         tombstones_go = stamped and batches[row, BASE_TIMESTAMP] <= now_ms
@@ -370,7 +367,7 @@ def judge_records(
             position = after
             offset = base_offset + delta
             fate = KEPT if value_length >= 0 else KEPT_TOMBSTONE
-            if not verdict & CONTROL and offset <= latest_offset:
+            if not verdicts[row] & CONTROL and offset <= latest_offset:
                 if key_length < 0:
                     fate = DROPPED
                     keyless += 1

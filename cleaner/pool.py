@@ -27,6 +27,7 @@ from storage.files import FileSystem
 
 logger = logging.getLogger(__name__)
 
+_RATE_MIN = 1.0  # a limit of nothing at all would stop the cleaner without a word
 _RESTART_MIN_S = 1.0
 _RESTART_MAX_S = 60.0
 
@@ -69,7 +70,7 @@ class CleanerPool:
         self._config, self._loop, self._clock, self._fs = config, loop, clock, fs
         self._random_below = random_below
         self._stopping = threading.Event()
-        self._throttle = Throttle(time.monotonic, self._stopping.wait)
+        self._throttle = Throttle(time.monotonic)
         self.desk = Desk(logs, config, clock.now_ms)
         self.deleter = Deleter(logs, config, clock.now_ms)
         self._workers: dict[int, tuple[Worker, threading.Thread]] = {}
@@ -164,8 +165,9 @@ class CleanerPool:
         self._workers[number] = worker, thread
         thread.start()
 
-    def _charge(self, size_bytes: int) -> None:
-        self._throttle.charge(size_bytes, self._config().log_cleaner_io_max_bytes_per_second)
+    def _charge(self, size_bytes: int) -> float:
+        limit = self._config().log_cleaner_io_max_bytes_per_second
+        return self._throttle.charge(size_bytes, max(limit, _RATE_MIN))
 
     def _run(self, worker: Worker) -> None:
         """Be a thread: whatever ends it is told to the loop."""

@@ -7,25 +7,32 @@ from collections.abc import Callable
 
 # Kafka's Throttler looks at windows as long: bursts within one are not held back.
 _BURST_S = 0.3
+# Less is not worth a wait: it stays owed.
+_WAIT_MIN_S = 0.001
 
 
 class Throttle:
-    """A shared budget of bytes per second; threads call it without a lock of their own."""
+    """A debt of bytes that shrinks at the rate allowed; threads share it without a lock."""
 
-    def __init__(self, clock_s: Callable[[], float], wait: Callable[[float], object]) -> None:
-        """`clock_s` never goes back; `wait` waits for seconds, or less when told to stop."""
-        self._clock_s, self._wait = clock_s, wait
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        """`clock_s` never goes back."""
+        self._clock_s = clock_s
         self._lock = threading.Lock()
-        self._paid_until_s = clock_s()
+        self._settled_s = clock_s()
+        self._rate: float | None = None
+        self._debt_bytes = 0.0
 
-    def charge(self, size_bytes: int, bytes_per_second: float) -> None:
-        """Account for bytes, and wait until the rate allows for them."""
-        if bytes_per_second <= 0:
-            return
-        cost_s = size_bytes / bytes_per_second
+    def charge(self, size_bytes: int, bytes_per_second: float) -> float:
+        """Account for bytes; return the seconds to wait before more are read or written.
+
+        Who waits in steps, and charges nothing in between, notices a rate that has changed.
+        """
         with self._lock:
             now_s = self._clock_s()
-            self._paid_until_s = max(self._paid_until_s, now_s - _BURST_S) + cost_s
-            ahead_s = self._paid_until_s - now_s
-        if ahead_s > 0:
-            self._wait(ahead_s)
+            # The time that has passed counts at the rate that was in force.
+            paid_bytes = (now_s - self._settled_s) * (self._rate or bytes_per_second)
+            credit_bytes = _BURST_S * bytes_per_second
+            self._settled_s, self._rate = now_s, bytes_per_second
+            self._debt_bytes = max(self._debt_bytes - paid_bytes, -credit_bytes) + size_bytes
+            wait_s = self._debt_bytes / bytes_per_second
+            return wait_s if wait_s >= _WAIT_MIN_S else 0.0

@@ -21,6 +21,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _ALIVE_CHECK_S = 1.0
+# How soon a thread that the throttle holds back notices that it is to stop.
+_WAIT_STEP_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +85,10 @@ class Worker:
         fs: FileSystem,
         clock_ms: Callable[[], int],
         random_below: Callable[[int], int],
-        charge: Callable[[int], None],
+        charge: Callable[[int], float],
         stopping: threading.Event,
     ) -> None:
-        """`charge` is told of every read and write in bytes, and waits as the throttle says."""
+        """`charge` takes the bytes of a read or write, and returns the seconds to wait."""
         self.number = number
         self.running: Running | None = None
         self._desk, self._loop, self._fs = desk, loop, fs
@@ -118,9 +120,13 @@ class Worker:
         from cleaner.clean import clean
 
         def before_io(size_bytes: int) -> None:
-            if running.must_stop or self._stopping.is_set():
-                raise CleaningAborted(running.job.name)
-            self._charge(size_bytes)
+            wait_s = self._charge(size_bytes)
+            while not (running.must_stop or self._stopping.is_set()):
+                if wait_s <= 0:
+                    return
+                self._stopping.wait(min(wait_s, _WAIT_STEP_S))
+                wait_s = self._charge(0)
+            raise CleaningAborted(running.job.name)
 
         def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
             self._ask(self._desk.propose, running, old, new)

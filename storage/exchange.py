@@ -41,8 +41,10 @@ def offer(fs: FileSystem, directory: Path, new: Sequence[Segment]) -> None:
     except DiskFailure:
         # A .swap that stayed would take the place of its originals at the next start.
         for segment in new:
-            with contextlib.suppress(DiskFailure):
-                segment.remove()
+            for suffix in (SWAP, CLEANED):
+                segment.suffix = suffix
+                with contextlib.suppress(DiskFailure):
+                    segment.remove()
         raise
 
 

@@ -29,7 +29,6 @@ from storage.log import Log
 from storage.producers import ProducerStates
 from storage.reading import replay
 from storage.rolling import draw_roll_jitter_ms
-from storage.scan import intact_batches
 from storage.segment import (
     INDEX,
     LOG,
@@ -162,7 +161,8 @@ def _recover(
         if following is not None and following <= recovery_point:
             _rebuild_missing(fs, segment)
             continue
-        end, next_offset = _index_intact(segment, following, config.index_interval_bytes)
+        offset_max = segment.offset_max if following is None else following - 1
+        end, next_offset = segment.check_batches(offset_max, config.index_interval_bytes)
         lost = segments[at + 1 :] if end < segment.size_bytes else []
         if end < segment.size_bytes:
             logger.warning(
@@ -174,29 +174,11 @@ def _recover(
             later.remove()
         if lost:
             fs.sync_directory(segment.directory)
-        segment.end_index(end, next_offset)
+        segment.cut(end, next_offset)
         segment.flush()
         if lost:
             return segments[: at + 1]
     return segments
-
-
-def _index_intact(
-    segment: Segment, following: int | None, interval_bytes: int
-) -> tuple[int, int]:
-    """Re-read a segment and index it anew; return the end and the next offset of the intact part.
-
-    `following` is the base offset of the next segment, which no batch may reach.
-    """
-    end, next_offset = 0, segment.base_offset
-    offset_max = segment.offset_max
-    if following is not None:
-        offset_max = min(offset_max, following - 1)
-    segment.begin_index()
-    for place in intact_batches(segment.log, 0, segment.size_bytes, next_offset, offset_max):
-        segment.index_batch(place, interval_bytes)
-        end, next_offset = place[0] + place[1], place[2] + 1
-    return end, next_offset
 
 
 def _start_offset(checkpointed: int, segments: Sequence[Segment], directory: Path) -> int:

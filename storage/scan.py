@@ -1,4 +1,4 @@
-"""Walks the batches that lie back to back in a log file.
+"""The batches that lie back to back in a log file: walked, read, checked.
 
 A walk needs the first bytes of each batch only:
 
@@ -8,8 +8,10 @@ A walk needs the first bytes of each batch only:
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,6 +19,8 @@ from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, batc
 from protocol.errors import ProtocolError
 from storage.errors import CorruptFile
 from storage.files import File
+
+logger = logging.getLogger(__name__)
 
 # Where a batch is, its size, its last offset, its largest timestamp (ms).
 Place: TypeAlias = tuple[int, int, int, int]
@@ -28,6 +32,75 @@ _WINDOW_BYTES = 8192
 _CHUNK_BYTES = 4 << 20
 
 
+@dataclass(slots=True)
+class Batches:
+    """The batches in a log file. Its segment owns it, and moves the size on as it appends."""
+
+    file: File
+    path: Path  # as the file is named now
+    size_bytes: int
+
+    def walk(self, position: int) -> Iterator[Place]:
+        """Yield the place of each batch from a position on, as walk() does."""
+        return walk(self.file, self.path, position, self.size_bytes)
+
+    def walk_intact(self, position: int) -> Iterator[Place]:
+        """Walk as far as there are batches, and log what is none."""
+        try:
+            yield from self.walk(position)
+        except CorruptFile as damage:
+            logger.error("found damage: %s", damage)
+
+    def read(self, position: int = 0) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """Read every batch from a position on: (position, header, bytes).
+
+        Stops at the first that is not whole, without an error: who wants to know compares where
+        it stopped with the size.
+        """
+        end = self.size_bytes
+        while position < end:
+            chunk = memoryview(self.file.read(position, min(_CHUNK_BYTES, end - position)))
+            used = 0
+            for at, header in whole_batches(chunk):
+                used = at + header.size_bytes
+                yield position + at, header, chunk[at:used]
+            if used == 0:
+                large = self._read_large(position, chunk)
+                if large is None:
+                    return
+                used = large[0].size_bytes
+                yield position, *large
+            position += used
+
+    def check(self, position: int, offset_min: int, offset_max: int) -> Iterator[Place]:
+        """Read from a position on, and yield the place of each batch that is as it was written.
+
+        Its CRC is right and its offsets lie in the range, after those before it: the CRC covers
+        neither the base offset nor the length. Stops at the first that is not intact.
+        """
+        for at, header, data in self.read(position):
+            last_offset = header.last_offset
+            if not offset_min <= header.base_offset <= last_offset <= offset_max:
+                return
+            if batch_crc(data, 0, len(data)) != header.crc:
+                return
+            yield at, len(data), last_offset, header.max_timestamp
+            offset_min = last_offset + 1
+
+    def _read_large(
+        self, position: int, chunk: memoryview
+    ) -> tuple[BatchHeader, memoryview] | None:
+        """Read a batch that is larger than a chunk, or None when it is not whole."""
+        try:
+            header = read_header(chunk)
+        except ProtocolError:
+            return None
+        if header.size_bytes <= len(chunk) or position + header.size_bytes > self.size_bytes:
+            return None
+        data = memoryview(self.file.read(position, header.size_bytes))
+        return (header, data) if len(data) == header.size_bytes else None
+
+
 def walk(file: File, path: Path, position: int, end: int) -> Iterator[Place]:
     """Yield the place of each batch from a position on, reading little but their headers.
 
@@ -35,8 +108,7 @@ def walk(file: File, path: Path, position: int, end: int) -> Iterator[Place]:
     given, where the bytes are no batch or one that reaches past the end.
     """
     unpack = _WALKED.unpack_from
-    window, start = b"", position
-    window_end = position
+    window, start, window_end = b"", position, position
     while position < end:
         if position + HEADER_SIZE > window_end:
             window = file.read(position, min(_WINDOW_BYTES, end - position))
@@ -54,47 +126,6 @@ def walk(file: File, path: Path, position: int, end: int) -> Iterator[Place]:
         position += size
 
 
-def read_batches(
-    file: File, position: int, end: int
-) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Read every batch from a position on: (position, header, bytes).
-
-    Stops at the first that is not whole, without an error: who wants to know compares where it
-    stopped with the end.
-    """
-    while position < end:
-        chunk = memoryview(file.read(position, min(_CHUNK_BYTES, end - position)))
-        used = 0
-        for at, header in whole_batches(chunk):
-            used = at + header.size_bytes
-            yield position + at, header, chunk[at:used]
-        if used == 0:
-            large = _read_large(file, position, end, chunk)
-            if large is None:
-                return
-            used = large[0].size_bytes
-            yield position, *large
-        position += used
-
-
-def intact_batches(
-    file: File, position: int, end: int, offset_min: int, offset_max: int
-) -> Iterator[Place]:
-    """Read from a position on, and yield the place of each batch that is what was written.
-
-    Its CRC is right and its offsets lie in the range, after those before it: the CRC covers
-    neither the base offset nor the length. Stops at the first that is not intact.
-    """
-    for at, header, data in read_batches(file, position, end):
-        last_offset = header.last_offset
-        if not offset_min <= header.base_offset <= last_offset <= offset_max:
-            return
-        if batch_crc(data, 0, len(data)) != header.crc:
-            return
-        yield at, len(data), last_offset, header.max_timestamp
-        offset_min = last_offset + 1
-
-
 def whole_batches(chunk: memoryview) -> Iterator[tuple[int, BatchHeader]]:
     """Walk the batches that lie whole in a buffer; stop at the first that does not parse."""
     position, size = 0, len(chunk)
@@ -108,17 +139,3 @@ def whole_batches(chunk: memoryview) -> Iterator[tuple[int, BatchHeader]]:
             return
         yield position, header
         position = end
-
-
-def _read_large(
-    file: File, position: int, end: int, chunk: memoryview
-) -> tuple[BatchHeader, memoryview] | None:
-    """Read a batch that is larger than a chunk, or None when it is not whole."""
-    try:
-        header = read_header(chunk)
-    except ProtocolError:
-        return None
-    if header.size_bytes <= len(chunk) or position + header.size_bytes > end:
-        return None
-    data = memoryview(file.read(position, header.size_bytes))
-    return (header, data) if len(data) == header.size_bytes else None

@@ -35,7 +35,6 @@ from storage.segment import Slice
 
 _TOPIC_IDS_SINCE = 13
 _LEADER_ADDRESS_SINCE = 16
-_ZSTD_SINCE = 10
 _READ_COMMITTED = 1
 # FetchMetadata: a request that names all partitions, to begin a session or to have none.
 _FULL_REQUEST_EPOCHS = (0, -1)
@@ -156,8 +155,6 @@ def _plan_partition(
     epoch_error = _check_epoch(context, log, wanted.current_leader_epoch, index)
     if epoch_error is not None:
         return epoch_error
-    if context.api_version < _ZSTD_SINCE and log.config.compression_type == "zstd":
-        return _refused(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, log)
     size_max = min(wanted.partition_max_bytes, left)
     try:
         found = log.read(wanted.fetch_offset, size_max, at_least_one=is_first)
@@ -177,7 +174,7 @@ def _plan_partition(
 
 def _check_epoch(context: RequestContext, log: Log, epoch: int, index: int) -> _Planned | None:
     """Refuse a client that knows another leader epoch than ours (KIP-320)."""
-    if epoch in (-1, log.leader_epoch):
+    if epoch < 0 or epoch == log.leader_epoch:
         return None
     if epoch > log.leader_epoch:
         return _refused(index, ErrorCode.UNKNOWN_LEADER_EPOCH, log)
@@ -194,7 +191,8 @@ def _refused(index: int, code: ErrorCode, log: Log | None = None) -> _Planned:
         partition_index=index,
         error_code=code,
         high_watermark=-1,
-        aborted_transactions=None,
+        # As Kafka does it: null for what could not be read, none for what is not there.
+        aborted_transactions=[] if log is None else None,
         records=b"",
     )
     return _Planned(data, log, None)

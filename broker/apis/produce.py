@@ -31,6 +31,15 @@ from storage.log import Log
 _TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
 _ACKS = (-1, 0, 1)
+# Errors that Kafka tells without the log start offset (ReplicaManager.appendToLocalLog).
+_WITHOUT_START_OFFSET = frozenset(
+    (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+    )
+)
 _ATTRIBUTES = 22  # where a batch has its codec and kind: the low byte of its attributes
 # The one client that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID).
 _ADMIN_CLIENT_ID = "__admin_client"
@@ -96,8 +105,9 @@ def _append(
     except StorageError as error:
         context.broker.metrics.refused_batches += 1
         refused = _refused(index, code_of(error), message_of(error))
-        if isinstance(error, InvalidRecord):
+        if refused.error_code not in _WITHOUT_START_OFFSET:
             refused.log_start_offset = log.log_start_offset
+        if isinstance(error, InvalidRecord):
             refused.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=text)
                 for at, text in error.record_errors

@@ -31,6 +31,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from tests.broker.live import append, batch, client, create, live, on_uvloop, until
 
 SHARED_BYTES = 64
+LONG_MS = 3_600_000
 LARGE_BYTES = 300_000
 
 # --- framing, without a socket ----------------------------------------------------------------
@@ -374,7 +375,7 @@ def test_a_client_that_ends_its_stream_is_answered_first(tmp_path: Path, parked:
 async def test_a_client_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     async with live(tmp_path) as broker, client(broker) as one:
         await create(broker, "orders")
-        one.send(fetch("orders", wait_ms=3_600_000), version=8)
+        one.send(fetch("orders", wait_ms=LONG_MS), version=8)
         await until(lambda: len(broker.purgatory))
         one.abort()
         await until(lambda: not broker.server.connections)
@@ -382,25 +383,35 @@ async def test_a_client_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_idle_connections_are_closed_and_others_are_not(tmp_path: Path) -> None:
-    settings = {"connections.max.idle.ms": "200"}
-    async with (
-        live(tmp_path, settings) as broker,
-        client(broker) as idle,
-        client(broker) as half,
-        client(broker) as waiting,
-        client(broker) as busy,
-    ):
+async def test_silent_connections_are_closed_after_a_while(tmp_path: Path) -> None:
+    async with live(tmp_path, {"connections.max.idle.ms": "50"}) as broker:
         await create(broker, "orders")
-        half.send_bytes(b"\0")
-        waiting.send(fetch("orders", wait_ms=1000), version=8)
-        for _ in range(10):
-            await busy.ask(latest("orders"), version=8)
-            await asyncio.sleep(0.05)
-        assert await idle.is_closed()
-        assert await half.is_closed()
-        assert len(broker.server.connections) == 2
-        assert (await waiting.receive())[0] == 0
+        async with client(broker) as silent, client(broker) as half, client(broker) as gone:
+            half.send_bytes(b"\0")
+            # Who has ended its stream may have gone for good, whatever it waits for.
+            gone.send(fetch("orders", wait_ms=LONG_MS), version=8)
+            gone.end()
+            for one in (silent, half, gone):
+                assert await one.is_closed()
+        await until(lambda: not broker.server.connections)
+        assert len(broker.purgatory) == 0
+
+
+@on_uvloop
+async def test_a_connection_is_not_idle_while_it_awaits_a_response(tmp_path: Path) -> None:
+    async with live(tmp_path, {"connections.max.idle.ms": "1"}) as broker, client(broker) as one:
+        await create(broker, "orders")
+        one.send(fetch("orders", wait_ms=100), version=8)
+        assert (await one.receive())[0] == 0
+        assert await one.is_closed()
+
+
+@on_uvloop
+async def test_connections_may_be_idle_for_ever(tmp_path: Path) -> None:
+    async with live(tmp_path, {"connections.max.idle.ms": "-1"}) as broker, client(broker) as one:
+        await one.ask(ApiVersionsRequest(), version=0)
+        broker.server.close_idle()
+        await one.ask(ApiVersionsRequest(), version=0)
 
 
 @on_uvloop

@@ -63,7 +63,7 @@ class SyncedFile:
 @contextmanager
 def logs(path: Path, disk: Disk, count: int) -> Iterator[tuple[LogDirectory, list[Log]]]:
     """Make the partitions of a topic, with a batch in each."""
-    home = LogDirectory(disk, path, cluster_id="a-cluster", node_id=1)  # type: ignore[arg-type]
+    home = LogDirectory(disk, path, cluster_id="a-cluster", node_id=1)
     made = [home.create_log("a", n, bytes(16), TopicConfig(), now_ms=0) for n in range(count)]
     for log in made:
         append(log, batch(b"1"))
@@ -87,7 +87,7 @@ async def test_it_is_done_once_the_disk_has_it_and_not_before(tmp_path: Path, di
         disk.is_open.set()
         await done
         assert log.recovery_point == log.log_end_offset == 1
-        commit.close()
+        await commit.close()
 
 
 async def test_all_that_ask_during_a_flush_share_the_next(tmp_path: Path, disk: Disk) -> None:
@@ -101,7 +101,7 @@ async def test_all_that_ask_during_a_flush_share_the_next(tmp_path: Path, disk: 
         disk.is_open.set()
         await asyncio.gather(first, *others)
         assert commit.flushes == 2
-        commit.close()
+        await commit.close()
 
 
 async def test_what_is_appended_during_a_flush_needs_another(tmp_path: Path, disk: Disk) -> None:
@@ -117,7 +117,7 @@ async def test_what_is_appended_during_a_flush_needs_another(tmp_path: Path, dis
         assert (log.recovery_point, second.done()) == (1, False)
         await second
         assert log.recovery_point == 2
-        commit.close()
+        await commit.close()
 
 
 async def test_a_disk_that_fails_for_one_log_fails_nobody_else(tmp_path: Path, disk: Disk) -> None:
@@ -139,7 +139,7 @@ async def test_a_disk_that_fails_for_one_log_fails_nobody_else(tmp_path: Path, d
         disk.refused = set()
         await commit.flush([second])
         assert second.recovery_point == 1
-        commit.close()
+        await commit.close()
 
 
 async def test_a_log_that_is_deleted_during_its_flush_fails_nobody(
@@ -157,7 +157,7 @@ async def test_a_log_that_is_deleted_during_its_flush_fails_nobody(
         await alone
         await commit.flush([first])
         assert second.recovery_point == 1
-        commit.close()
+        await commit.close()
 
 
 async def test_who_has_gone_is_not_told_and_holds_up_nobody(tmp_path: Path, disk: Disk) -> None:
@@ -171,7 +171,7 @@ async def test_who_has_gone_is_not_told_and_holds_up_nobody(tmp_path: Path, disk
         again = commit.flush([log])
         disk.is_open.set()
         await again
-        commit.close()
+        await commit.close()
 
 
 async def test_a_flush_that_nobody_waits_for_says_why_it_failed(
@@ -182,4 +182,19 @@ async def test_a_flush_that_nobody_waits_for_says_why_it_failed(
         disk.refused = {log.name}
         commit.flush_in_background(log)
         await until(lambda: "failed to flush log=a-0" in caplog.text)
-        commit.close()
+        await commit.close()
+
+
+async def test_a_close_finishes_what_was_asked_for(tmp_path: Path, disk: Disk) -> None:
+    with logs(tmp_path, disk, 2) as (_, (first, second)):
+        commit = GroupCommit(asyncio.get_running_loop())
+        disk.is_open.clear()
+        asked = [commit.flush([first])]
+        await until(lambda: disk.waiting)
+        asked.append(commit.flush([second]))
+        closing = asyncio.ensure_future(commit.close())
+        await asyncio.sleep(0)
+        disk.is_open.set()
+        await closing
+        assert all(one.done() for one in asked)
+        assert [log.recovery_point for log in (first, second)] == [1, 1]

@@ -29,7 +29,7 @@ async def opened(
     async with admin(path, SETTINGS | (settings or {})) as broker:
         commit = GroupCommit(asyncio.get_running_loop())
         yield broker, make(broker, commit)
-        commit.close()
+        await commit.close()
 
 
 def make(broker: Admin, commit: GroupCommit) -> InternalLog:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from storage import checkpoints
+from storage.exchange import repair
 from storage.segment import CLEANED, Segment
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import (
@@ -37,6 +38,7 @@ class Expected:
     partition: Partition
     flushed: list[StoredBatch] = field(default_factory=list)
     others: list[StoredBatch] = field(default_factory=list)
+    flushed_end: int = 0
 
     def append(self, records: int = 2, producer: tuple[int, int, int] | None = None) -> None:
         """Append a batch; already while it is under way it may be found."""
@@ -58,6 +60,7 @@ class Expected:
         self.partition.flush()
         self.flushed += self.others
         self.others = []
+        self.flushed_end = self.partition.log.log_end_offset
 
     def check(self, fs: CrashFileSystem) -> None:
         """Check what a crash left behind, and that the log goes on from there."""
@@ -67,6 +70,7 @@ class Expected:
         assert [known.get(batch.base_offset) for batch in found] == found
         offsets = {batch.base_offset for batch in found}
         assert offsets >= {batch.base_offset for batch in self.flushed}, "flushed and lost"
+        assert survived.log.log_end_offset >= self.flushed_end, "offsets went back"
         goes_on(survived)
 
 
@@ -269,9 +273,19 @@ def test_an_exchange_of_one_segment_for_two() -> None:
         assert survived.batches() == before
         goes_on(survived)
 
-    with crash_everywhere(fs_of(expected), check):
+    left: list[CrashFileSystem] = []
+
+    def check_and_keep(fs: CrashFileSystem) -> None:
+        left.append(fs.clone_after_kill())
+        check(fs)
+
+    with crash_everywhere(fs_of(expected), check_and_keep):
         log.replace_segments([old], new, partition.clock.now_ms())
     assert log.segments[2:4] == tuple(new)
+    # And a crash while it is finished or undone.
+    for fs in left[::5]:
+        with crash_everywhere(fs, check, seeds=1):
+            repair(fs, log.directory)
 
 
 def test_the_repair_of_an_exchange() -> None:

@@ -96,7 +96,7 @@ def test_a_flipped_bit_in_an_index_is_named(
         assert read_all(log) == batches
         for batch in batches:
             log.read(batch.base_offset, 1, at_least_one=True)
-    assert f"{index} is damaged at position 8: no batch is where entry" in caplog.text
+    assert f"{index} is damaged at position 8: no batch that ends at offset" in caplog.text
     caplog.clear()
     assert read_all(partition.next_life(fs.clone_after_kill()).log) == batches
     assert str(index) not in caplog.text
@@ -257,6 +257,25 @@ def test_damaged_properties_are_repaired_or_refused_by_name(
             assert {b"cluster.id=c", b"node.id=1"} <= {line.strip() for line in lines}
         caplog.clear()
     assert outcomes == {"refused", "repaired", "read"}
+
+
+def test_a_log_whose_every_batch_is_damaged_is_loaded_and_refuses_reads(
+    stopped: tuple[Partition, list[StoredBatch]],
+) -> None:
+    partition, batches = stopped
+    fs = copy_of(partition)
+    path = LOG_FILES / f"{0:020d}.log"
+    fs.write_bytes(path, b"\xff" * fs.size(path))
+    log = partition.next_life(fs).log
+    assert log.log_end_offset == batches[-1].last_offset + 1
+    for _ in range(2):
+        with pytest.raises(CorruptFile, match=r"0\.log is damaged at position 0"):
+            log.read(0, 100, at_least_one=True)
+        with pytest.raises(CorruptFile):
+            log.offset_for_timestamp(0)
+    assert log.segments[0].next_offset == 0
+    assert log.offset_of_max_timestamp() is not None
+    assert list(log.batches(0))[0][0].base_offset == log.segments[1].base_offset
 
 
 def test_a_start_offset_past_the_end_is_left_out(

@@ -1,0 +1,134 @@
+"""The text of /metrics: names, what they mean and the values, as Prometheus reads them.
+
+Kafka's names for what Kafka measures; what is our own begins with `odradek_`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from broker.metrics import LogRow, Snapshot
+from cleaner.pool import PoolStatus
+
+
+def render(snapshot: Snapshot) -> bytes:
+    """Write a snapshot as text, with the memory, CPU time and open files of the process.
+
+    With thousands of partitions this takes a tenth of a second: it is called in a thread.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SnapshotCollector(snapshot))
+    ProcessCollector(registry=registry)
+    return generate_latest(registry)
+
+
+class SnapshotCollector:
+    """A snapshot as prometheus_client asks for it."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        yield from _requests(self._snapshot)
+        yield from _logs(self._snapshot.logs)
+        yield from _cleaner(self._snapshot.cleaner)
+
+
+def _requests(snapshot: Snapshot) -> Iterable[Metric]:
+    requests = CounterMetricFamily(
+        "kafka_network_requests", "Requests served, by API.", labels=["request"]
+    )
+    for name, count in snapshot.requests.items():
+        requests.add_metric([name], count)
+    yield requests
+    yield _counter(
+        "odradek_malformed_requests",
+        "Connections closed for bytes that are no request: look in the log for the peer.",
+        snapshot.malformed_requests,
+    )
+    yield _counter(
+        "odradek_failed_requests",
+        "Requests that hit a bug in the broker: report the trace in the log.",
+        snapshot.failed_requests,
+    )
+    yield _counter(
+        "odradek_refused_batches",
+        "Record batches refused: the producer's error says what to change.",
+        snapshot.refused_batches,
+    )
+    yield _counter(
+        "kafka_server_bytes_in", "Bytes of record batches appended.", snapshot.produced_bytes
+    )
+    yield _counter(
+        "kafka_server_bytes_out", "Bytes of record batches fetched.", snapshot.fetched_bytes
+    )
+    yield _counter(
+        "odradek_flushes", "Trips to the disk; many appends share one.", snapshot.flushes
+    )
+    yield _gauge("kafka_server_connections", "Open connections.", snapshot.connection_count)
+    yield _gauge(
+        "kafka_server_delayed_fetches",
+        "Fetches that wait for records.",
+        snapshot.parked_fetch_count,
+    )
+
+
+def _logs(logs: Sequence[LogRow]) -> Iterable[Metric]:
+    for name, text, attribute in (
+        ("kafka_log_size_bytes", "Bytes of a partition's segments.", "size_bytes"),
+        ("kafka_log_start_offset", "First offset that can be read.", "start_offset"),
+        ("kafka_log_end_offset", "Offset that the next record gets.", "end_offset"),
+        ("kafka_log_num_segments", "Segments of a partition.", "segment_count"),
+    ):
+        gauge = GaugeMetricFamily(name, text, labels=["topic", "partition"])
+        for row in logs:
+            gauge.add_metric([row.topic, str(row.partition)], getattr(row, attribute))
+        yield gauge
+
+
+def _cleaner(status: PoolStatus) -> Iterable[Metric]:
+    yield _gauge(
+        "kafka_log_cleaner_dead_thread_count",
+        "Cleaner threads that should run and do not: look in the log for the cause.",
+        status.threads_wanted - status.threads_alive,
+    )
+    yield _gauge(
+        "kafka_log_cleaner_manager_max_dirty_percent",
+        "Dirty share of the filthiest compacted log.",
+        100 * status.last_choice.max_dirty_ratio,
+    )
+    yield _gauge(
+        "kafka_log_cleaner_max_compaction_delay_secs",
+        "By how much the most overdue log has missed max.compaction.lag.ms.",
+        status.last_choice.max_overdue_ms / 1000,
+    )
+    yield _gauge(
+        "kafka_log_cleaner_manager_uncleanable_partitions_count",
+        "Partitions whose last cleaning failed; /health names them and the cause.",
+        len(status.quarantined),
+    )
+    yield _counter(
+        "odradek_cleaner_threads_died",
+        "Cleaner threads that ended by an error, and were replaced.",
+        status.threads_died,
+    )
+    reclaimed = GaugeMetricFamily(
+        "odradek_cleaner_last_reclaimed_bytes",
+        "Bytes that a partition's last cleaning gave back.",
+        labels=["topic", "partition"],
+    )
+    for result in status.last_results:
+        reclaimed.add_metric([result.topic, str(result.partition)], result.reclaimed_bytes)
+    yield reclaimed
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)

@@ -1,0 +1,136 @@
+"""The offset map: its hash against plain arithmetic, its answers against a dictionary."""
+
+from __future__ import annotations
+
+import random
+import secrets
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleaner import kernels
+from cleaner.offset_map import PRIME, SLOT_BYTES, HashKey, OffsetMap, hash_key_plain
+from protocol.batches import Record, encode_batch
+from protocol.records import Table, as_bytes
+
+POINTS = st.builds(HashKey, *[st.integers(0, PRIME - 1) | st.sampled_from([0, 1, PRIME - 1])] * 2)
+ANY_KEY = HashKey(1234567890123456789, 987654321098765432)
+
+
+def scan(data: bytes) -> Table:
+    table = np.empty((1000, kernels.BATCH_COLUMNS), np.int64)
+    status, count, _ = kernels.scan_batches(as_bytes(data), 0, len(data), 0, table)
+    assert status == kernels.WHOLE
+    return table[:count]
+
+
+def batch_of(keys: list[bytes | None], base_offset: int = 0) -> bytes:
+    records = [Record(base_offset + at, 0, key, b"v") for at, key in enumerate(keys)]
+    return encode_batch(records, base_offset=base_offset)
+
+
+def add(target: OffsetMap, data: bytes) -> tuple[int, int]:
+    table = scan(data)
+    added = target.add(as_bytes(data), table, np.zeros(len(table), np.uint8))
+    return added.status, added.row
+
+
+def new_map(records: int, *, bytes_max: int = 1 << 20, start_offset: int = 0) -> OffsetMap:
+    return OffsetMap(
+        records,
+        bytes_max=bytes_max,
+        load_factor_max=0.9,
+        start_offset=start_offset,
+        hash_key=ANY_KEY,
+    )
+
+
+@given(st.binary(max_size=60), POINTS, st.binary(max_size=9), st.binary(max_size=9))
+def test_the_kernel_hashes_as_plain_arithmetic_does(
+    key: bytes, points: HashKey, before: bytes, after: bytes
+) -> None:
+    data = as_bytes(before + key + after + b"\0")
+    hashed = kernels.hash_key(data, len(before), len(key), points.point_a, points.point_b)
+    assert tuple(int(word) for word in hashed) == hash_key_plain(key, points)
+
+
+@given(st.sets(st.binary(max_size=4), min_size=2, max_size=50))
+def test_keys_that_differ_in_little_hash_apart(keys: set[bytes]) -> None:
+    padded = {key + b"\0" * zeros for key in keys for zeros in range(3)}
+    hashes = {hash_key_plain(key, ANY_KEY)[:2] for key in padded}
+    assert len(hashes) == len(padded)
+
+
+def test_every_run_draws_its_own_points() -> None:
+    assert HashKey.draw(secrets.randbelow) != HashKey.draw(secrets.randbelow)
+
+
+@given(
+    st.lists(
+        st.one_of(st.none(), st.integers(0, 400).map(lambda n: b"key-%d" % n)),
+        min_size=1,
+        max_size=600,
+    ),
+    st.integers(0, 700),
+)
+def test_it_answers_as_a_dictionary_does(keys: list[bytes | None], start_offset: int) -> None:
+    built = new_map(len(keys), start_offset=start_offset)
+    assert add(built, batch_of(keys)) == (kernels.WHOLE, 1)
+    latest = {k: at for at, k in enumerate(keys) if k is not None and at >= start_offset}
+    assert len(built) == len(latest)
+    for number in range(401):
+        key = b"key-%d" % number
+        assert built.get(key) == latest.get(key)
+
+
+def test_a_map_full_to_the_last_key_finds_each_one() -> None:
+    count = 20_000
+    keys: list[bytes | None] = [random.Random(at).randbytes(at % 30) for at in range(count)]
+    built = new_map(count, bytes_max=count * SLOT_BYTES * 10 // 9)
+    assert add(built, batch_of(keys))[0] == kernels.WHOLE
+    assert built.utilization == pytest.approx(len(built) / (count * 10 // 9), abs=0.001)
+    latest = {key: at for at, key in enumerate(keys)}
+    assert all(built.get(key) == at for key, at in latest.items() if key is not None)
+
+
+def test_a_key_takes_twenty_bytes_at_most() -> None:
+    for records in (1000, 123_456, 1_000_000):
+        built = new_map(records, bytes_max=1 << 30)
+        assert built.memory_bytes <= 20 * records + 2 * SLOT_BYTES
+
+
+def test_the_ceiling_is_kept_and_the_map_says_where_it_was_full() -> None:
+    built = new_map(10_000, bytes_max=100 * SLOT_BYTES)
+    assert built.memory_bytes == 100 * SLOT_BYTES
+    first = batch_of([b"%d" % at for at in range(90)])
+    again = batch_of([b"%d" % at for at in range(90)], base_offset=90)
+    one_more = batch_of([b"another"], base_offset=180)
+    # What is known already always has room: 90 of 100 slots may be used.
+    assert add(built, first + again) == (kernels.WHOLE, 2)
+    assert len(built) == 90
+    assert add(built, one_more) == (kernels.FULL, 0)
+    assert built.get(b"0") == 90
+    assert built.get(b"another") is None
+
+
+def test_offsets_too_far_from_the_start_end_the_map() -> None:
+    built = new_map(10)
+    far = 2**32
+    assert add(built, batch_of([b"a"]) + batch_of([b"b"], far - 2)) == (kernels.WHOLE, 2)
+    assert built.get(b"b") == far - 2
+    assert add(built, batch_of([b"c"], far - 1)) == (kernels.FULL, 0)
+
+
+def test_a_hash_spreads_consecutive_numbers_evenly() -> None:
+    # A poor spread makes searches long: with 0.8 of the slots used, 13 slots are usual.
+    count = 50_000
+    built = new_map(count)
+    assert add(built, batch_of([b"%08d" % at for at in range(count)]))[0] == kernels.WHOLE
+    homes = np.array(
+        [hash_key_plain(b"%08d" % at, ANY_KEY)[2] for at in range(count)], dtype=np.float64
+    )
+    in_buckets, _ = np.histogram(homes, bins=256, range=(0, 2**32))
+    chi_squared = float(((in_buckets - count / 256) ** 2 / (count / 256)).sum())
+    assert chi_squared < 400  # 255 degrees of freedom: more has a chance of 10^-8

@@ -1,0 +1,422 @@
+"""The cleaner's threads against a running event loop: what they do when things go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import ParamSpec
+
+import pytest
+
+from cleaner.desk import Desk
+from cleaner.pool import CleanerPool
+from cleaner.progress import RETRY_MIN_MS, Running
+from cleaner.throttle import Throttle
+from cleaner.worker import Rest
+from config.broker import BrokerConfig
+from config.topic import TopicConfig
+from storage.directory import LogDirectory
+from storage.log import Log
+from storage.segment import CLEANED, LOG
+from tests.cleaner.worlds import EAGER, FS, World, pairs
+
+P = ParamSpec("P")
+
+PATIENCE_S = 30.0
+# Threads that find nothing to do rest for as long as no test lasts.
+CONFIG = replace(BrokerConfig(), log_cleaner_backoff_ms=600_000)
+
+
+def on_a_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+    """Run a test on an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 2 * PATIENCE_S))
+
+    return run
+
+
+class Broker:
+    """What the pool sees of a broker: logs, directories, settings, a clock."""
+
+    def __init__(self, path: Path) -> None:
+        self.world = World(path)
+        self.config = CONFIG
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(list(self.world.directory.logs.values()))
+
+    def directory_of(self, log: Log) -> LogDirectory:
+        return self.world.directory
+
+    def now_ms(self) -> int:
+        return self.world.now_ms
+
+    def add_log(self, topic: str, config: TopicConfig = EAGER, values: str = "a:1 a:2 b:1") -> Log:
+        """Create a log with a sealed segment of as many batches as there are values."""
+        world = self.world
+        log = world.directory.create_log(topic, 0, bytes(16), config, now_ms=world.now_ms)
+        first, world.log = world.log, log
+        for pair in pairs(values):
+            world.append([pair])
+        world.roll()
+        world.log = first
+        return log
+
+    def checkpoint(self, log: Log) -> int | None:
+        return self.world.directory.cleaner_offsets.get((log.topic, log.partition))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path)
+
+
+@asynccontextmanager
+async def running_pool(broker: Broker) -> AsyncIterator[CleanerPool]:
+    pool = CleanerPool(broker, lambda: broker.config, asyncio.get_running_loop(), broker, FS)
+    pool.start()
+    try:
+        yield pool
+    finally:
+        await pool.stop()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the loop run until something is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited for too long"
+        await asyncio.sleep(0.005)
+
+
+def _alive(pool: CleanerPool, wanted: int) -> bool:
+    return pool.status().threads_alive == wanted
+
+
+def damage(log: Log) -> bytes:
+    """Damage the first batch of a log's first segment; return what was there."""
+    file = FS.open(log.segments[0].path(LOG), write=True)
+    was = file.read(70, 1)
+    file.append(70, [bytes([was[0] ^ 0xFF])])
+    return was
+
+
+def slow(broker: Broker) -> Log:
+    """Make a log, and the cleaner so slow that its cleaning takes a minute."""
+    log = broker.add_log("slow", values=" ".join(f"k{at}:{at}" for at in range(200)))
+    size = log.segments[0].size_bytes
+    broker.config = replace(CONFIG, log_cleaner_io_max_bytes_per_second=size / 60)
+    return log
+
+
+# --- the loop's side, without threads ---------------------------------------------------------
+
+
+def take(desk: Desk) -> Running:
+    order = desk.take(0)
+    assert isinstance(order, Running)
+    return order
+
+
+def new_desk(broker: Broker) -> Desk:
+    return Desk(broker, lambda: broker.config, broker.now_ms)
+
+
+def test_the_filthiest_log_comes_first_and_none_twice(broker: Broker) -> None:
+    half = broker.add_log("half")
+    broker.world.directory.cleaner_offsets["half", 0] = 2
+    whole = broker.add_log("whole")
+    desk = new_desk(broker)
+    assert take(desk).log is whole
+    broker.world.directory.cleaner_offsets["half", 0] = 0
+    assert take(desk).log is half
+    assert desk.take(0) == Rest(CONFIG.log_cleaner_backoff_ms / 1000)
+    assert desk.take(1) is None  # there is to be one thread
+
+
+def test_an_overdue_log_comes_before_the_filthiest(broker: Broker) -> None:
+    broker.add_log("filthy")
+    late = broker.add_log("late", replace(EAGER, max_compaction_lag_ms=1000))
+    later = broker.add_log("later", replace(EAGER, max_compaction_lag_ms=500))
+    broker.world.now_ms += 5000
+    desk = new_desk(broker)
+    assert [take(desk).log for _ in range(2)] == [later, late]
+    assert desk.last_choice.overdue_count == 1
+
+
+def test_only_compacted_logs_are_compacted(broker: Broker) -> None:
+    for policy in (set(), {"delete"}):
+        config = replace(EAGER, cleanup_policy=frozenset(policy))
+        broker.add_log(f"none-{len(policy)}", config)
+    desk = new_desk(broker)
+    assert isinstance(desk.take(0), Rest)
+    both = broker.add_log("both", replace(EAGER, cleanup_policy=frozenset({"compact", "delete"})))
+    assert take(desk).log is both
+
+
+def test_a_paused_log_waits_for_as_many_resumes(broker: Broker) -> None:
+    broker.add_log("a")
+    desk = new_desk(broker)
+    desk.progress.pause("a", 0)
+    desk.progress.pause("a", 0)
+    desk.progress.resume("a", 0)
+    assert isinstance(desk.take(0), Rest)
+    desk.progress.resume("a", 0)
+    assert isinstance(desk.take(0), Running)
+
+
+def test_quarantine_lasts_longer_each_time_until_a_success(broker: Broker) -> None:
+    log = broker.add_log("a")
+    desk = new_desk(broker)
+    for failures, wait_ms in enumerate((RETRY_MIN_MS, 2 * RETRY_MIN_MS, 4 * RETRY_MIN_MS), 1):
+        desk.fail(take(desk), ValueError("no"))
+        (entry,) = desk.progress.quarantined
+        assert (entry.failures, entry.exception) == (failures, "ValueError: no")
+        assert entry.retry_at_ms == broker.world.now_ms + wait_ms
+        broker.world.now_ms += wait_ms - 1
+        assert isinstance(desk.take(0), Rest)
+        broker.world.now_ms += 1
+    running = take(desk)
+    desk.progress.end(running)
+    desk.progress.succeed(running, 3)
+    assert desk.progress.quarantined == ()
+    assert broker.checkpoint(log) == 3
+
+
+def test_a_new_configuration_ends_the_quarantine(broker: Broker) -> None:
+    log = broker.add_log("a")
+    desk = new_desk(broker)
+    desk.fail(take(desk), ValueError("no"))
+    assert isinstance(desk.take(0), Rest)
+    log.config = replace(EAGER, max_decompressed_message_bytes=123)
+    assert take(desk).log is log
+
+
+def test_a_deleted_log_leaves_the_quarantine_and_the_history(broker: Broker) -> None:
+    log = broker.add_log("a")
+    desk = new_desk(broker)
+    desk.fail(take(desk), ValueError("no"))
+    broker.world.directory.delete_log(log, broker.world.now_ms)
+    assert isinstance(desk.take(0), Rest)
+    assert desk.progress.quarantined == ()
+
+
+# --- threads ----------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_a_pool_cleans_by_itself_and_tells(broker: Broker) -> None:
+    logs = [broker.add_log(topic) for topic in ("a", "b", "c")]
+    async with running_pool(broker) as pool:
+        await until(lambda: all(broker.checkpoint(log) == 3 for log in logs))
+        await until(lambda: not pool.status().running)
+        status = pool.status()
+        assert (status.threads_alive, status.threads_died) == (1, 0)
+        assert {result.topic for result in status.last_results} == {"a", "b", "c"}
+        assert all(result.written_records == 2 for result in status.last_results)
+        assert [result.end_offset for result in pool.history("a", 0)] == [3]
+        assert pool.problems() == []
+    assert pool.status().threads_alive == 0
+    saved = (broker.world.directory.path / "cleaner-offset-checkpoint").read_text()
+    assert "a 0 3" in saved
+
+
+@on_a_loop
+async def test_a_resting_thread_can_be_woken(broker: Broker) -> None:
+    async with running_pool(broker) as pool:
+        await until(lambda: pool.desk.last_choice.at_ms == broker.world.now_ms)
+        log = broker.add_log("late")
+        pool.wake()
+        await until(lambda: broker.checkpoint(log) == 3)
+
+
+@on_a_loop
+async def test_damage_quarantines_one_log_and_no_other(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, good = broker.add_log("bad"), broker.add_log("good")
+    was = damage(bad)
+    async with running_pool(broker) as pool:
+        await until(lambda: broker.checkpoint(good) == 3 and pool.status().quarantined)
+        (entry,) = pool.status().quarantined
+        assert (entry.topic, entry.file, entry.position) == (
+            "bad", str(bad.segments[0].path(LOG)), 0,
+        )  # fmt: skip
+        (problem,) = pool.problems()
+        assert "bad-0" in problem and "CRC" in problem
+        errors = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert len(errors) == 1 and "log=bad-0" in errors[0].getMessage()
+        # Mended, it is cleaned at the next try.
+        FS.open(bad.segments[0].path(LOG), write=True).append(70, [was])
+        broker.world.now_ms = entry.retry_at_ms
+        pool.wake()
+        await until(lambda: broker.checkpoint(bad) == 3)
+        assert pool.problems() == []
+
+
+@on_a_loop
+async def test_a_log_deleted_meanwhile_is_let_go_without_a_fuss(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = slow(broker)
+    async with running_pool(broker) as pool:
+        await until(lambda: pool.status().running)
+        broker.world.directory.delete_log(log, broker.world.now_ms)
+        broker.config = CONFIG
+        await until(lambda: not pool.status().running)
+        assert pool.problems() == []
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "WARNING")]
+
+
+@on_a_loop
+async def test_a_cleaning_can_be_aborted_and_starts_anew(broker: Broker) -> None:
+    log = slow(broker)
+    async with running_pool(broker) as pool:
+        await until(lambda: pool.status().running)
+        pool.pause("slow", 0)
+        broker.config = CONFIG
+        await until(lambda: not pool.status().running)
+        assert broker.checkpoint(log) is None
+        assert not list(log.directory.glob(f"*{CLEANED}"))
+        pool.resume("slow", 0)
+        await until(lambda: broker.checkpoint(log) == 200)
+
+
+@on_a_loop
+async def test_a_topic_that_is_compacted_no_more_is_let_go(broker: Broker) -> None:
+    log = slow(broker)
+    async with running_pool(broker) as pool:
+        await until(lambda: pool.status().running)
+        log.config = TopicConfig()
+        broker.config = CONFIG
+        await until(lambda: not pool.status().running)
+    assert broker.checkpoint(log) is None
+    assert not list(log.directory.glob(f"*{CLEANED}"))
+
+
+@on_a_loop
+async def test_a_stop_does_not_wait_for_a_slow_cleaning(broker: Broker) -> None:
+    log = slow(broker)
+    started = time.monotonic()
+    async with running_pool(broker) as pool:
+        await until(lambda: pool.status().running)
+    assert time.monotonic() - started < PATIENCE_S
+    assert broker.checkpoint(log) is None
+    assert not list(log.directory.glob(f"*{CLEANED}"))
+
+
+@on_a_loop
+async def test_a_thread_that_dies_is_replaced_and_counted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_pool(broker) as pool:
+        await until(lambda: pool.status().threads_alive == 1)
+        with monkeypatch.context() as patched:
+
+            def die(thread: int) -> Running | Rest | None:
+                raise SystemError("a bug")
+
+            patched.setattr(pool.desk, "take", die)
+            pool.wake()
+            await until(lambda: pool.status().threads_died > 0)
+        log = broker.add_log("a")
+        await until(lambda: broker.checkpoint(log) == 3)
+        assert pool.status().threads_alive == 1
+        assert "SystemError: a bug" in str(pool.status().last_death)
+        assert any("died" in problem for problem in pool.problems())
+    assert "died" in caplog.text
+
+
+@on_a_loop
+async def test_threads_come_and_go_with_the_setting(broker: Broker) -> None:
+    async with running_pool(broker) as pool:
+        for wanted in (1, 3, 2, 0, 1):
+            broker.config = replace(CONFIG, log_cleaner_threads=wanted)
+            pool.reconfigure()
+            await until(functools.partial(_alive, pool, wanted))
+        assert pool.status().threads_died == 0
+
+
+@on_a_loop
+async def test_a_disabled_cleaner_still_applies_retention(broker: Broker) -> None:
+    broker.config = replace(
+        CONFIG,
+        log_cleaner_enable=False,
+        log_initial_task_delay_ms=0,
+        log_retention_check_interval_ms=5,
+    )
+    old = broker.add_log("old", replace(TopicConfig(), retention_ms=1000))
+    compacted = broker.add_log("a")
+    async with running_pool(broker) as pool:
+        broker.world.now_ms += 5000
+        await until(lambda: old.log_start_offset == 3)
+        assert pool.status().threads_alive == 0
+    assert broker.checkpoint(compacted) is None
+
+
+@on_a_loop
+async def test_retention_does_not_wait_for_a_compaction(broker: Broker) -> None:
+    log = slow(broker)
+    log.config = replace(
+        EAGER, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000
+    )
+    broker.config = replace(
+        broker.config, log_initial_task_delay_ms=0, log_retention_check_interval_ms=5
+    )
+    async with running_pool(broker) as pool:
+        await until(lambda: pool.status().running)
+        broker.world.now_ms += 5000
+        await until(lambda: log.log_start_offset == 200)
+        broker.config = CONFIG
+        await until(lambda: not pool.status().running)
+        assert pool.problems() == []
+
+
+@on_a_loop
+async def test_the_loop_goes_on_while_a_log_is_cleaned(broker: Broker) -> None:
+    slow(broker)
+    turns = 0
+    async with running_pool(broker) as pool:
+        await until(lambda: pool.status().running)
+        for _ in range(100):
+            await asyncio.sleep(0)
+            turns += 1
+        assert pool.status().running
+    assert turns == 100
+
+
+# --- the throttle -----------------------------------------------------------------------------
+
+
+def test_the_throttle_keeps_all_callers_together_below_the_rate() -> None:
+    now_s = 100.0
+    throttle = Throttle(lambda: now_s)
+    for _ in range(100):
+        wait_s = throttle.charge(1000, 10_000.0)
+        assert wait_s < 0.11
+        now_s += wait_s
+    assert now_s == pytest.approx(110.0)  # 100 kB at 10 kB/s
+
+
+def test_a_burst_is_allowed_after_a_rest_but_no_longer_one() -> None:
+    now_s = 100.0
+    throttle = Throttle(lambda: now_s)
+    now_s += 3600
+    assert throttle.charge(3000, 10_000.0) == 0
+    assert throttle.charge(1000, 10_000.0) == pytest.approx(0.1)
+
+
+def test_a_rate_that_changes_counts_at_once() -> None:
+    now_s = 100.0
+    throttle = Throttle(lambda: now_s)
+    assert throttle.charge(1 << 40, BrokerConfig().log_cleaner_io_max_bytes_per_second) == 0
+    now_s += 1
+    assert throttle.charge(100_000, 1000.0) == pytest.approx(99.7)
+    assert throttle.charge(0, 1_000_000.0) == pytest.approx(0.1, abs=0.01)

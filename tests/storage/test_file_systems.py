@@ -1,0 +1,199 @@
+"""The operating system's files, and the simulated ones beside them."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.errors import DirectoryInUse, DiskFailure
+from storage.files import FileSystem, RealFileSystem
+from tests.simulation.crashfs import CrashFileSystem
+
+REAL = RealFileSystem()
+
+
+@pytest.fixture(params=["real", "simulated"])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileSystem, Path]:
+    """A file system, and a directory in it."""
+    if request.param == "real":
+        return REAL, tmp_path
+    fs = CrashFileSystem()
+    fs.make_directory(tmp_path)
+    return fs, tmp_path
+
+
+def test_a_file_is_written_at_positions_and_read_anywhere(
+    home: tuple[FileSystem, Path],
+) -> None:
+    fs, path = home
+    file = fs.open(path / "file", write=True)
+    assert file.append(0, (b"abc", memoryview(b"def"), bytearray(b"ghi"))) == 9
+    assert file.append(3, (b"DEF",)) == 3
+    assert file.read(2, 5) == b"cDEFg"
+    assert file.read(7, 100) == b"hi"
+    assert file.read(9, 1) == b""
+    assert bytes(file.read_cached(2, 2) or b"") == b"cD"
+    assert bytes(file.read_cached(7, 9) or b"") == b"hi"
+    file.truncate(4)
+    assert (file.size(), fs.size(path / "file"), fs.read_bytes(path / "file")) == (4, 4, b"abcD")
+    file.truncate(6)
+    assert file.read(0, 9) == b"abcD\0\0"
+    file.sync()
+
+
+def test_more_buffers_than_one_call_takes(home: tuple[FileSystem, Path]) -> None:
+    fs, path = home
+    buffers = [b"%d," % at for at in range(3_000)]
+    file = fs.open(path / "file", write=True)
+    assert file.append(0, buffers) == len(b"".join(buffers))
+    assert fs.read_bytes(path / "file") == b"".join(buffers)
+
+
+def test_names(home: tuple[FileSystem, Path]) -> None:
+    fs, path = home
+    fs.make_directory(path / "a" / "b")
+    fs.make_directory(path / "a")
+    fs.write_bytes(path / "a" / "one", b"1")
+    fs.write_bytes(path / "a" / "two", b"2")
+    assert fs.list(path / "a") == ["b", "one", "two"]
+    assert fs.is_directory(path / "a")
+    assert not fs.is_directory(path / "a" / "one")
+    fs.rename(path / "a" / "one", path / "a" / "two")
+    assert not fs.exists(path / "a" / "one")
+    assert fs.read_bytes(path / "a" / "two") == b"1"
+    fs.remove(path / "a" / "two")
+    fs.remove(path / "a" / "two")
+    fs.write_atomically(path / "a" / "three", b"3")
+    fs.write_atomically(path / "a" / "three", b"33")
+    assert fs.list(path / "a") == ["b", "three"]
+    fs.write_bytes(path / "a" / "b" / "deep", b"")
+    fs.sync_directory(path / "a")
+    fs.remove_tree(path / "a")
+    fs.remove_tree(path / "a")
+    assert fs.list(path) == []
+
+
+def test_modification_times(home: tuple[FileSystem, Path]) -> None:
+    fs, path = home
+    fs.write_bytes(path / "file", b"")
+    fs.set_modified_ms(path / "file", 1_234_567_890_123)
+    assert fs.modified_ms(path / "file") == 1_234_567_890_123
+
+
+def test_what_is_not_there_is_refused_with_its_path(home: tuple[FileSystem, Path]) -> None:
+    fs, path = home
+    missing = path / "missing"
+    for operation in (fs.open, fs.size, fs.list, fs.read_bytes, fs.sync_directory):
+        with pytest.raises(DiskFailure) as refused:
+            operation(missing)
+        assert refused.value.path == missing
+        assert "No such file" in str(refused.value)
+    with pytest.raises(DiskFailure):
+        fs.rename(missing, path / "other")
+
+
+def test_a_lock_is_held_as_long_as_it_is_kept(home: tuple[FileSystem, Path]) -> None:
+    fs, path = home
+    held: object | None = fs.lock(path / ".lock")
+    with pytest.raises(DirectoryInUse):
+        fs.lock(path / ".lock")
+    assert held is not None
+    held = None
+    gc.collect()
+    assert fs.lock(path / ".lock") is not None
+
+
+def test_a_removed_or_renamed_file_is_read_to_its_end(home: tuple[FileSystem, Path]) -> None:
+    fs, path = home
+    fs.write_bytes(path / "file", b"content")
+    file = fs.open(path / "file")
+    fs.rename(path / "file", path / "other")
+    fs.remove(path / "other")
+    assert file.read(0, 100) == b"content"
+
+
+def test_a_descriptor_goes_with_its_file(tmp_path: Path) -> None:
+    def open_descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    before = open_descriptors()
+    files = [REAL.open(tmp_path / str(at), write=True) for at in range(20)]
+    assert open_descriptors() == before + 20
+    del files
+    gc.collect()
+    assert open_descriptors() == before
+
+
+def test_writing_to_a_file_that_is_only_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    file = REAL.open(tmp_path / "file")
+    with pytest.raises(DiskFailure):
+        file.append(0, (b"y",))
+    with pytest.raises(DiskFailure):
+        file.truncate(0)
+
+
+# --- what the simulated one promises ----------------------------------------------------------
+
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.sampled_from("ab"), st.binary(min_size=1, max_size=6)),
+        st.tuples(st.just("truncate"), st.sampled_from("ab"), st.integers(0, 8)),
+        st.tuples(st.just("sync"), st.sampled_from("ab"), st.none()),
+        st.tuples(st.just("rename"), st.sampled_from("ab"), st.none()),
+        st.tuples(st.just("sync_directory"), st.none(), st.none()),
+    ),
+    max_size=20,
+)
+
+
+@given(changes=CHANGES, seed=st.integers(0, 1 << 20))
+def test_a_crash_keeps_what_was_synced(
+    changes: list[tuple[str, str | None, bytes | int | None]], seed: int
+) -> None:
+    fs, root = CrashFileSystem(), Path("/")
+    durable: dict[str, bytes] = {}  # by name, of names that no later rename touches
+    for kind, name, what in changes:
+        if kind == "sync_directory":
+            fs.sync_directory(root)
+            continue
+        assert name is not None
+        path = root / name
+        file = fs.open(path, write=True)
+        if kind == "write":
+            assert isinstance(what, bytes)
+            file.append(file.size(), (what,))
+        elif kind == "truncate":
+            assert isinstance(what, int)
+            file.truncate(min(what, file.size()))
+        elif kind == "sync":
+            file.sync()
+        else:
+            fs.rename(path, root / "c")
+    for name in ("a", "b", "c"):
+        if fs.exists(root / name):
+            fs.open(root / name).sync()
+            durable[name] = fs.read_bytes(root / name)
+    fs.sync_directory(root)
+    survived = fs.clone_after_crash(seed)
+    assert survived.files(root) == durable == fs.files(root)
+    assert fs.clone_after_crash(seed).files(root) == survived.files(root)
+
+
+def test_a_crash_may_lose_all_that_was_not_synced_and_may_keep_it() -> None:
+    fs, root = CrashFileSystem(), Path("/")
+    fs.open(root / "synced", write=True).append(0, (b"synced",))
+    fs.open(root / "synced").sync()
+    fs.sync_directory(root)
+    fs.open(root / "synced").append(6, (b" and more",))
+    fs.write_bytes(root / "entry", b"x")
+    found = [fs.clone_after_crash(seed).files(root) for seed in range(200)]
+    assert all(files["synced"].startswith(b"synced") for files in found)
+    assert {b"synced", b"synced and more", b"synced an"} <= {files["synced"] for files in found}
+    assert {"entry" in files for files in found} == {True, False}
+    assert {files.get("entry") for files in found} == {None, b"", b"x"}

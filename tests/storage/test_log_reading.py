@@ -1,0 +1,165 @@
+"""Finding batches by offset and by time, in what a cleaning left too."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.compression import Codec
+from storage.errors import OffsetOutOfRange
+from storage.files import RealFileSystem
+from storage.index import OffsetIndex
+from storage.segment import INDEX
+from tests.simulation.crashfs import CrashFileSystem
+from tests.storage.partition import SMALL, Partition, clean, read_all
+
+
+def filled(batches: int = 60) -> Partition:
+    partition = Partition(CrashFileSystem())
+    for at in range(batches):
+        partition.append([(b"key%d" % (at % 5), bytes(at % 50))] * (at % 3 + 1))
+        partition.clock.advance(10)
+    return partition
+
+
+def test_a_read_begins_with_the_batch_that_holds_the_offset() -> None:
+    partition = filled()
+    for batch in partition.batches():
+        for offset in range(batch.base_offset, batch.last_offset + 1):
+            found = partition.log.read(offset, 1, at_least_one=True)
+            assert found is not None
+            assert found.read() == batch.data
+
+
+def test_a_read_in_a_gap_begins_after_it() -> None:
+    partition = filled()
+    batches = partition.batches()
+    first, second = (segment.base_offset for segment in partition.log.segments[1:3])
+    dropped = [batch for batch in batches if first <= batch.base_offset < second]
+    clean(partition, 1, 1, {batch.base_offset for batch in dropped})  # all of a segment
+    following = next(batch for batch in batches if batch.base_offset == second)
+    for batch in dropped:
+        found = partition.log.read(batch.base_offset, 1, at_least_one=True)
+        assert found is not None
+        assert found.read() == following.data
+    assert partition.log.segments[1].size_bytes == 0
+    assert partition.reopen().batches() == [b for b in batches if b not in dropped]
+
+
+@pytest.mark.parametrize("size_max", [1, 100, 500, 1 << 20])
+def test_a_reader_in_small_steps_sees_everything_once(size_max: int) -> None:
+    partition = filled()
+    assert read_all(partition.log, size_max) == partition.batches()
+
+
+def test_nothing_is_read_at_the_end_or_below_a_size_that_must_hold() -> None:
+    partition = filled(3)
+    log = partition.log
+    assert log.read(log.log_end_offset, 1 << 20, at_least_one=True) is None
+    first = partition.batches()[0]
+    assert log.read(0, len(first.data) - 1, at_least_one=False) is None
+    found = log.read(0, len(first.data), at_least_one=False)
+    assert found is not None
+    assert found.size == len(first.data)
+
+
+def test_reads_outside_are_refused() -> None:
+    log = filled(3).log
+    log.advance_start_offset(2)
+    for offset in (-1, 1, log.log_end_offset + 1):
+        with pytest.raises(OffsetOutOfRange):
+            log.read(offset, 100, at_least_one=True)
+    with pytest.raises(OffsetOutOfRange):
+        log.advance_start_offset(log.log_end_offset + 1)
+    log.advance_start_offset(1)  # the start never goes back
+    assert log.log_start_offset == 2
+
+
+@given(
+    ages_ms=st.lists(
+        st.lists(st.integers(0, 500), min_size=1, max_size=4), min_size=1, max_size=25
+    ),
+    codec=st.sampled_from([Codec.NONE, Codec.LZ4]),
+    start=st.integers(0, 10),
+)
+def test_the_first_record_at_or_after_a_timestamp(
+    ages_ms: list[list[int]], codec: Codec, start: int
+) -> None:
+    partition = Partition(
+        CrashFileSystem(),
+        config=replace(SMALL, internal_segment_bytes=500, index_interval_bytes=100),
+    )
+    now_ms = partition.clock.now_ms()
+    for ages in ages_ms:
+        partition.append([(b"k", b"v")] * len(ages), [now_ms - age for age in ages], codec=codec)
+    partition.log.advance_start_offset(min(start, partition.log.log_end_offset))
+    records = partition.records()
+    probes = {r.timestamp + more for r in records for more in (0, 1)}
+    for log in (partition.log, partition.reopen().log):
+        for timestamp in {now_ms - 501, now_ms + 1, *probes}:
+            wanted = next((r for r in records if r.timestamp >= timestamp), None)
+            found = log.offset_for_timestamp(timestamp)
+            assert (found and (found.offset, found.timestamp)) == (
+                wanted and (wanted.offset, wanted.timestamp)
+            )
+        if records:
+            largest = max(record.timestamp for record in records)
+            newest = log.offset_of_max_timestamp()
+            if newest is not None:  # older than the start offset, else
+                assert (newest.timestamp, newest.offset) == (
+                    largest, next(r.offset for r in records if r.timestamp == largest),
+                )  # fmt: skip
+
+
+def test_without_timestamps_nothing_is_found() -> None:
+    partition = Partition(CrashFileSystem())
+    partition.append([(b"k", b"v")], -1)
+    assert partition.log.offset_of_max_timestamp() is None
+    assert partition.log.offset_for_timestamp(0) is None
+
+
+def test_a_reader_of_a_deleted_segment_finishes(tmp_path: Path) -> None:
+    partition = Partition(RealFileSystem(), tmp_path)
+    for _ in range(60):
+        partition.append([(b"k", bytes(50))])
+    batches = partition.batches()
+    found = partition.log.read(0, 1 << 20, at_least_one=True)
+    assert found is not None
+    clock, directory = partition.clock, partition.directory
+    partition.log.delete_segments(2, clock.now_ms())
+    directory.remove(directory.take_due_removals(clock.advance(100_000)))
+    assert found.read().startswith(batches[0].data)
+    assert len(found.read()) == found.size
+
+
+def test_other_threads_look_up_while_the_owner_appends() -> None:
+    """An index is put in place whole, and an entry's value is there before its key."""
+    fs = CrashFileSystem()
+    index = OffsetIndex(fs, Path("/") / f"{0:020d}{INDEX}", 0)
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def look_up() -> None:
+        try:
+            while not done.is_set():
+                other = OffsetIndex(fs, Path("/") / f"{0:020d}{INDEX}", 0)
+                for reader in (index, other):
+                    position = reader.lookup(2**31 - 1)
+                    assert position % 7 == 0
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=look_up) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for at in range(1, 3_000):
+        index.append(at, at * 7)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
