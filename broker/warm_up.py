@@ -5,6 +5,8 @@ The broker does it in a thread after it listens; until then the plain twins serv
 
 from __future__ import annotations
 
+import gc
+import importlib
 import logging
 import threading
 import time
@@ -20,6 +22,7 @@ def warm_up() -> None:
 
     records.warm_up()
     validation.use_kernels()
+    importlib.import_module("cleaner.clean")  # the cleaner's kernels come with it
     logger.debug("loaded kernels seconds=%.2f", time.monotonic() - started)
 
 
@@ -31,6 +34,7 @@ def start_warm_up() -> None:
 def _run() -> None:
     try:
         warm_up()
+        gc.freeze()  # as at the start: modules, and what Numba keeps
     except Exception:  # The root of a thread.
         logger.exception("could not load the kernels, so that the slow twins go on serving")
 

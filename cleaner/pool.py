@@ -28,6 +28,7 @@ from storage.files import FileSystem
 logger = logging.getLogger(__name__)
 
 _RATE_MIN = 1.0  # a limit of nothing at all would stop the cleaner without a word
+_STOP_S = 10.0
 _RESTART_MIN_S = 1.0
 _RESTART_MAX_S = 60.0
 
@@ -83,12 +84,15 @@ class CleanerPool:
         self.reconfigure()
 
     async def stop(self) -> None:
-        """Abort what is being cleaned, and wait until all threads have ended."""
+        """Abort what is being cleaned, and wait until all threads have ended.
+
+        One that is still compiling kernels is left behind: it holds nothing that must be saved.
+        """
         self._stopping.set()
         self.wake()
         await self.deleter.stop()
         for _, thread in list(self._workers.values()):
-            await self._loop.run_in_executor(None, thread.join)
+            await self._loop.run_in_executor(None, thread.join, _STOP_S)
 
     def reconfigure(self) -> None:
         """Start the threads that the settings ask for; those too many leave by themselves."""

@@ -158,7 +158,7 @@ def encode_response(response: Any, version: int, correlation_id: int) -> list[Ch
     info = info_of(type(response))
     chunks: list[Chunk] = [b""]
     encode_into(response, version, chunks)
-    size = sum(map(_size, chunks)) + 4
+    size = sum(map(len, chunks)) + 4  # chunks are bytes, or views of bytes
     if version in info.flexible and info.key != API_VERSIONS_KEY:
         chunks[0] = _RESPONSE_HEAD_FLEXIBLE.pack(size + 1, correlation_id, 0)
     else:
@@ -192,7 +192,3 @@ def read_response_header(frame: memoryview, cls: type, version: int) -> tuple[in
         count, position = read_uvarint(frame, position)
         position = skip_tagged(frame, position, count)
     return correlation_id, position
-
-
-def _size(chunk: Chunk) -> int:
-    return chunk.nbytes if isinstance(chunk, memoryview) else len(chunk)

@@ -54,12 +54,19 @@ class LogDirectory:
         _make_durable_directory(fs, path)
         self._lock: object | None = fs.lock(path / LOCK)
         _check_meta(fs, path / META, cluster_id, node_id)
-        self.was_clean = fs.exists(path / CLEAN_MARKER) or not self.partitions()
+        there = self.partitions()
+        self.was_clean = fs.exists(path / CLEAN_MARKER) or not there
         fs.remove(path / CLEAN_MARKER)
         fs.sync_directory(path)
-        self.cleaner_offsets = self._read(checkpoints.CLEANER_OFFSETS)
-        self._recovery_points = self._read(checkpoints.RECOVERY_POINTS)
-        self._start_offsets = self._read(checkpoints.LOG_START_OFFSETS)
+        # Offsets of partitions that are gone must not turn up with new ones of their names.
+        self.cleaner_offsets, self._recovery_points, self._start_offsets = (
+            {key: offset for key, offset in self._read(name).items() if key in there}
+            for name in (
+                checkpoints.CLEANER_OFFSETS,
+                checkpoints.RECOVERY_POINTS,
+                checkpoints.LOG_START_OFFSETS,
+            )
+        )
         self._removals: list[tuple[int, str]] = []
         self._random = random.Random(seed)
         for name in fs.list(path):
@@ -143,16 +150,21 @@ class LogDirectory:
                 self._fs.remove(path)
 
     def write_checkpoints(self) -> None:
-        """Write the recovery points, log start offsets and high watermarks of all logs."""
+        """Write the recovery points, log start offsets and high watermarks of all logs.
+
+        Of partitions that are not loaded, what was noted before stays.
+        """
         logs = self.logs.items()
-        self._recovery_points = {key: log.recovery_point for key, log in logs}
+        self._recovery_points |= {key: log.recovery_point for key, log in logs}
         # What is not durable yet may be lost, and a log must not start past its end then.
-        starts = {key: min(log.log_start_offset, log.recovery_point) for key, log in logs}
         # Segments before the start may come back with a crash, so it is noted even where the
         # first segment begins there (Kafka notes it only past that).
-        self._start_offsets = {key: start for key, start in starts.items() if start > 0}
+        self._start_offsets |= {
+            key: min(log.log_start_offset, log.recovery_point) for key, log in logs
+        }
+        starts = {key: offset for key, offset in self._start_offsets.items() if offset > 0}
         self._write(checkpoints.RECOVERY_POINTS, self._recovery_points)
-        self._write(checkpoints.LOG_START_OFFSETS, self._start_offsets)
+        self._write(checkpoints.LOG_START_OFFSETS, starts)
         self._write(checkpoints.HIGH_WATERMARKS, {key: log.high_watermark for key, log in logs})
 
     def write_cleaner_offsets(self) -> None:
@@ -172,6 +184,11 @@ class LogDirectory:
             except DiskFailure as error:
                 logger.error("failed to close log=%s error=%s", log.name, error)
                 failure = error
+        if not self.was_clean:
+            # The mark that follows must not speak for logs that nobody has recovered.
+            self._recovery_points = {
+                key: offset for key, offset in self._recovery_points.items() if key in self.logs
+            }
         self.write_checkpoints()
         self.write_cleaner_offsets()
         if failure is not None:

@@ -73,8 +73,7 @@ class Lookup:
         """Walk the batches from one before which all records are older, or before the offset."""
         self._load_times()
         older = self._times.before(timestamp)
-        if older is not None and older[1] >= start_offset and not self._has(*older):
-            self.rebuild(self._time_lie(older[0]))
+        if older is not None and older[1] >= start_offset and not self._is_true(*older):
             older = self._times.before(timestamp)
         return self.from_offset(max(older[1] if older else self._base_offset, start_offset))
 
@@ -83,9 +82,8 @@ class Lookup:
         # grown since, by at most an index interval.
         self._load_times()
         found = self._times.last()
-        if found is not None and not self._has(*found):
-            self.rebuild(self._time_lie(found[0]))
-            return self.largest
+        if found is not None and not self._is_true(*found):
+            found = self._times.last()
         largest = found or (NO_TIMESTAMP, self._base_offset)
         start = self._last_place() if found else 0
         for _, _, last_offset, max_timestamp in self._batches.walk_intact(start):
@@ -107,12 +105,19 @@ class Lookup:
                 return position
         return 0
 
-    def _has(self, timestamp: int, offset: int) -> bool:
-        """Tell whether the batch that holds an offset has a timestamp as its largest."""
+    def _is_true(self, timestamp: int, offset: int) -> bool:
+        """Tell whether the log bears a time index entry out; if not, the indexes are rebuilt."""
         with contextlib.suppress(CorruptFile):
             for _, _, last_offset, max_timestamp in self.from_offset(offset):
                 if last_offset >= offset:
-                    return max_timestamp == timestamp
+                    if max_timestamp == timestamp:
+                        return True
+                    break
+        times, _ = self._times.entries.load()
+        if timestamp in times:  # else they have been rebuilt on the way
+            cause = f"no batch of largest timestamp {timestamp} is where the entry says"
+            position = times.index(timestamp) * TIME_ENTRY.size
+            self.rebuild(CorruptFile(self._times.entries.path, position, cause))
         return False
 
     # --- writing --------------------------------------------------------------------------
@@ -235,9 +240,3 @@ class Lookup:
         at = self._offsets.entries.load()[0].index(offset - self._base_offset)
         cause = f"no batch that ends at offset {offset} is where the entry says"
         return CorruptFile(self._offsets.entries.path, at * OFFSET_ENTRY.size, cause)
-
-    def _time_lie(self, timestamp: int) -> CorruptFile:
-        """Return the error for a time index entry that the log does not bear out."""
-        at = self._times.entries.load()[0].index(timestamp)
-        cause = f"no batch of largest timestamp {timestamp} is where the entry says"
-        return CorruptFile(self._times.entries.path, at * TIME_ENTRY.size, cause)

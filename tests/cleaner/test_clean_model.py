@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from cleaner.once import SETTINGS
 from tests.cleaner.histories import HISTORIES, Author, Clean, Data, Roll, Step, write_all
 from tests.cleaner.model import Range, model_clean
 from tests.cleaner.worlds import EAGER, World
+
+pytestmark = pytest.mark.slow
 
 # A chunk of a few hundred bytes holds one batch or two, and most batches are larger than one.
 SMALL_CHUNKS = replace(SETTINGS, chunk_bytes=200)

@@ -29,6 +29,8 @@ from protocol.messages.api_versions import ApiVersionsResponse
 from protocol.schema import Field, fields_of, info_of
 from tests.protocol.strategies import MESSAGE_VERSIONS, Narrow, Strategy, examples, messages
 
+pytestmark = pytest.mark.slow
+
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MILLISECOND = datetime.timedelta(milliseconds=1)
 

@@ -214,6 +214,53 @@ def _batch(partition: Partition) -> bytes:
     return partition.batches()[0].data
 
 
+def test_offsets_of_partitions_that_are_gone_do_not_come_back_with_their_names() -> None:
+    partition = Partition(CrashFileSystem())
+    fs = partition.fs
+    partition.append([(b"k", b"v")] * 5)
+    partition.flush()
+    partition.log.advance_start_offset(3)
+    partition.directory.cleaner_offsets[TOPIC, 0] = 4
+    partition.directory.close()
+    fs.remove_tree(DATA / "orders-0")
+    again = partition.next_life()
+    assert (again.log.log_start_offset, again.log.log_end_offset) == (0, 0)
+    assert again.directory.cleaner_offsets == {}
+
+
+def test_what_is_noted_of_logs_that_are_not_loaded_yet_stays() -> None:
+    """As when the deletion of a topic is finished while the others are still being loaded."""
+    partition = Partition(CrashFileSystem())
+    partition.append([(b"k", b"v")] * 5)
+    partition.log.advance_start_offset(3)
+    other = partition.directory.create_log("other", 0, bytes(16), SMALL, now_ms=0)
+    partition.directory.close()
+    partition.directory._lock = None
+    directory = LogDirectory(partition.fs, DATA, cluster_id="c", node_id=1)
+    loaded = directory.create_log("other", 0, bytes(16), SMALL, now_ms=0)
+    assert loaded.name == other.name
+    directory.delete_log(loaded, 0)
+    log = directory.create_log(TOPIC, 0, TOPIC_ID, SMALL, now_ms=0)
+    assert (log.log_start_offset, log.leader_epoch) == (3, 0)
+
+
+@pytest.mark.parametrize("first_stop", ["clean", "killed"])
+def test_a_stop_before_all_is_loaded_says_nothing_of_the_rest(first_stop: str) -> None:
+    partition = Partition(CrashFileSystem())
+    fs = partition.fs
+    partition.append([(b"k", b"v")] * 5)
+    partition.flush()
+    partition.directory.write_checkpoints()
+    if first_stop == "clean":
+        partition.directory.close()
+    partition.directory._lock = None
+    LogDirectory(fs, DATA, cluster_id="c", node_id=1).close()  # loads nothing
+    again = partition.next_life()
+    assert again.directory.was_clean
+    assert again.log.leader_epoch == (0 if first_stop == "clean" else 1)
+    assert len(again.records()) == 5
+
+
 def test_an_id_that_is_not_known_yet_is_written_at_the_next_load() -> None:
     fs = CrashFileSystem()
     partition = Partition(fs)
