@@ -37,6 +37,7 @@ from broker.partitions import Partitions
 from broker.periodic import Periodic
 from broker.producer_ids import ProducerIds
 from broker.server import Listener, Server
+from broker.tasks import start_task
 from broker.topics import Topic, Topics
 from broker.waiting import Purgatory
 from broker.warm_up import start_warm_up
@@ -52,7 +53,6 @@ from storage.log import Log
 logger = logging.getLogger(__name__)
 
 _DRAIN_S = 2.0
-_READERS = 4
 
 
 class Broker:
@@ -86,12 +86,13 @@ class Broker:
     async def start(self) -> None:
         """Take the addresses, load what is on the disk, then accept connections.
 
-        Raises ConfigError, MetadataError, StorageError, or OSError for an address; nothing is
-        left running then.
+        Raises ConfigError, AddressError, MetadataError or StorageError; nothing is left running
+        then.
         """
         try:
-            self._bind(resolve_broker([self._static]).config)
-            await self._load()
+            config = resolve_broker([self._static]).config
+            self._bind(config)
+            await self._load(config)
             self._accept()
             self._start_background()
             await self._listen_http()
@@ -117,14 +118,13 @@ class Broker:
         for one in self.http_sockets:
             self._stopping.callback(one.close)
 
-    async def _load(self) -> None:
-        config = resolve_broker([self._static]).config
+    async def _load(self, config: BrokerConfig) -> None:
         self.node_id = config.node_id
         paths = [Path(name) for name in config.data_directories]
         for path in paths:
             self._fs.make_directory(path)
-        self.readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
-        self._stopping.callback(self.readers.shutdown)
+        self.readers = self._make_readers(config)
+        self._stopping.callback(lambda: self.readers.shutdown())
         new_cluster_id = partial(self._new_cluster_id, config, paths[0])
         self.store = SqliteMetadata(paths[0] / DATABASE_NAME, new_cluster_id)
         self._stopping.push_async_callback(self.store.close)
@@ -183,6 +183,7 @@ class Broker:
 
     def _accept(self) -> None:
         self.configs.on_changed.append(lambda _: self.server.reconfigure())
+        self.configs.on_changed.append(self._change_readers)
         self._stopping.push_async_callback(self._let_clients_go)
         self.server.accept(Dispatcher(self))
 
@@ -194,7 +195,7 @@ class Broker:
         await self.server.close(_DRAIN_S)
 
     def _start_background(self) -> None:
-        loading = self.loop.create_task(self.groups.load())
+        loading = start_task("load groups", self.groups.load())
         self._stopping.callback(loading.cancel)
         self.cleaner = CleanerPool(
             LogTable(self.directories), lambda: self.config, self.loop, self.clock, self._fs
@@ -231,6 +232,15 @@ class Broker:
     def _appended(self, log: Log, size_bytes: int) -> None:
         self.metrics.produced_bytes += size_bytes
         self.purgatory.appended(log, size_bytes)
+
+    def _change_readers(self, config: BrokerConfig) -> None:
+        if config.num_io_threads != self._reader_count:
+            self.readers.shutdown(wait=False)  # who reads, reads on
+            self.readers = self._make_readers(config)
+
+    def _make_readers(self, config: BrokerConfig) -> ThreadPoolExecutor:
+        self._reader_count = config.num_io_threads
+        return ThreadPoolExecutor(self._reader_count, thread_name_prefix="read")
 
     def _wake_readers(self, deleted: Topic) -> None:
         for log in deleted.partitions:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from broker.tasks import start_task
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class Periodic:
             task.cancel()
 
     def _every(self, interval_ms: Callable[[], int], job: Job) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(_repeat(interval_ms, job)))
+        name = getattr(job, "__name__", str(job))
+        self._tasks.append(start_task(name, _repeat(interval_ms, job)))
 
     async def _checkpoint(self) -> None:
         for directory in self._broker.directories:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from broker import addresses
 from broker.connection import Connection
 from broker.dispatch import Dispatcher
+from broker.tasks import start_task
 from config.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
@@ -70,13 +71,12 @@ class Server:
 
     def accept(self, dispatcher: Dispatcher) -> None:
         """Begin to accept connections. Raises AddressError when an address is in use by now."""
-        loop = asyncio.get_running_loop()
         config = self._config()
         for listener, bound in self._sockets:
             _set_size(bound, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
             addresses.listen(bound, config.socket_listen_backlog_size)
-            task = loop.create_task(self._accept(bound, listener, dispatcher))
-            self._accepting.append(task)
+            accepting = self._accept(bound, listener, dispatcher)
+            self._accepting.append(start_task(f"accept at {listener}", accepting))
         for listener in self.listeners:
             logger.info("listening name=%s address=%s", listener.name, listener)
 

@@ -44,7 +44,7 @@ _TOPIC_ID = re.compile(r"topic_id:\s*([A-Za-z0-9_-]{22})\s*")
 
 
 class LogDirectory:
-    """The logs of one directory. The event loop owns it; remove_due() may run in a thread."""
+    """The logs of one directory. The event loop owns it; remove() may run in a thread."""
 
     def __init__(
         self, fs: FileSystem, path: Path, *, cluster_id: str, node_id: int, seed: int = 0
@@ -247,7 +247,7 @@ def read_cluster_id(fs: FileSystem, path: Path) -> str | None:
 
 
 def _read_properties(fs: FileSystem, path: Path) -> dict[str, str]:
-    lines = fs.read_bytes(path).decode(errors="replace").splitlines()
+    lines = fs.read_bytes(path).decode(errors="replace").split("\n")
     pairs = (line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
     return {key.strip(): value.strip() for key, value in pairs}
 

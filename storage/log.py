@@ -100,6 +100,7 @@ class Log:
         self.recovery_point = recovery_point
         self.producers = producers
         self._epochs = epochs
+        self.leader_epoch = max(epochs.latest, 0)  # which appends are written with
         self._random = random_source
         self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
         self._directory_dirty = True
@@ -129,11 +130,6 @@ class Log:
     def last_stable_offset(self) -> int:
         """The end of what read_committed consumers may read."""
         return self.log_end_offset
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch that appends are written with."""
-        return max(self._epochs.latest, 0)
 
     @property
     def size_bytes(self) -> int:

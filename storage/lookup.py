@@ -22,7 +22,7 @@ NO_TIMESTAMP = -1
 # Kafka's default for index.interval.bytes, for an index that is rebuilt while it is read.
 _INTERVAL_BYTES = 4096
 _BEYOND_ALL_OFFSETS = 1 << 63
-_RELATIVE_OFFSET_MAX = 2**31 - 1
+RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class Lookup:
@@ -40,7 +40,7 @@ class Lookup:
     @property
     def offset_max(self) -> int:
         """The largest offset that may lie here: indexes have 32 bits for the distance."""
-        return self._base_offset + _RELATIVE_OFFSET_MAX
+        return self._base_offset + RELATIVE_OFFSET_MAX
 
     @property
     def largest(self) -> tuple[int, int]:

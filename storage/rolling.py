@@ -6,6 +6,7 @@ import random
 
 from config.topic import TopicConfig
 from storage.index import OFFSET_ENTRY, TIME_ENTRY
+from storage.lookup import RELATIVE_OFFSET_MAX
 from storage.segment import Segment
 
 
@@ -23,11 +24,12 @@ def must_roll(
     now_ms: int,
 ) -> str | None:
     """Return why a batch must not go into the active segment, None when it may."""
-    if last_offset > active.offset_max:
+    used = active.size_bytes
+    if last_offset > active.base_offset + RELATIVE_OFFSET_MAX:
         return "offset span"
-    if active.size_bytes == 0:
+    if used == 0:
         return None
-    if active.size_bytes + size > segment_bytes_max(config):
+    if used + size > segment_bytes_max(config):
         return "segment.bytes"
     if _is_index_full(config, active):
         return "segment.index.bytes"
@@ -43,10 +45,13 @@ def draw_roll_jitter_ms(config: TopicConfig, source: random.Random) -> int:
 
 
 def _is_index_full(config: TopicConfig, active: Segment) -> bool:
-    # The time index keeps one place free for the entry that seals it.
     index_bytes = config.segment_index_bytes
-    if active.offset_index.entries.size_bytes + OFFSET_ENTRY.size > index_bytes:
+    offset_bytes = active.offset_index.entries.size_bytes
+    if offset_bytes + OFFSET_ENTRY.size > index_bytes:
         return True
+    if 2 * offset_bytes + 3 * TIME_ENTRY.size <= index_bytes:
+        return False  # hot: there are hardly ever more time entries than offset entries
+    # The time index keeps one place free for the entry that seals it.
     return active.time_index.entries.size_bytes + 2 * TIME_ENTRY.size > index_bytes
 
 

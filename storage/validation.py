@@ -29,6 +29,7 @@ from storage.files import Buffer
 from storage.rolling import segment_bytes_max
 
 _INT64_MAX = 2**63 - 1
+_BROKERS_OWN = batches.CONTROL_BIT | batches.TRANSACTIONAL_BIT
 _PRODUCER_CHOOSES = "producer"
 _CODECS = {codec.label: codec for codec in Codec} | {"uncompressed": Codec.NONE}
 
@@ -62,8 +63,8 @@ def check_batch(
     InvalidTimestamp or InvalidTransactionState.
     """
     header = _check_envelope(records, config, name)
-    if from_client:
-        _check_origin(header, name)
+    if from_client and (header.base_offset or header.attributes & _BROKERS_OWN):
+        raise _usurpation(header, name)
     data = memoryview(records)
     if data.readonly:
         data = memoryview(bytearray(data))
@@ -75,7 +76,9 @@ def check_batch(
     if header.is_control:
         return CheckedBatch(header, data, -1)
     # Negative timestamps count as none, as in Kafka.
-    max_timestamp = max(header.base_timestamp + found.timestamp_delta_max, NO_TIMESTAMP)
+    max_timestamp = header.base_timestamp + found.timestamp_delta_max
+    if max_timestamp < 0:
+        max_timestamp = NO_TIMESTAMP
     stamped_ms = -1
     if config.message_timestamp_type == "LogAppendTime":
         stamped_ms = now_ms
@@ -126,18 +129,17 @@ def _check_envelope(records: Buffer, config: TopicConfig, name: str) -> BatchHea
     return header
 
 
-def _check_origin(header: BatchHeader, name: str) -> None:
-    """Refuse what only the broker itself may write."""
+def _usurpation(header: BatchHeader, name: str) -> InvalidRecord | InvalidTransactionState:
+    """Return the error for a client's batch that only the broker itself may write."""
     if header.is_control:
-        raise InvalidRecord(f"{name}: clients must not write control batches")
+        return InvalidRecord(f"{name}: clients must not write control batches")
     if header.base_offset != 0:
-        raise InvalidRecord(
+        return InvalidRecord(
             f"{name}: the base offset of a batch to append must be 0, not {header.base_offset}"
         )
-    if header.is_transactional:
-        raise InvalidTransactionState(
-            f"{name}: the batch belongs to no transaction that this broker knows of"
-        )
+    return InvalidTransactionState(
+        f"{name}: the batch belongs to no transaction that this broker knows of"
+    )
 
 
 def _check_size(size: int, config: TopicConfig, name: str) -> None:

@@ -42,6 +42,8 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     yield start
     for broker in started:
         broker.stop()
+    for broker in started:
+        _check_log(broker)
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]
     running.start()
     yield running
     running.stop()
+    _check_log(running)
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +63,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
     running.start()
     yield running
     running.stop()
+
+
+def _check_log(broker: OdradekProcess) -> None:
+    """Fail when a broker met a bug of its own: nothing that clients do may cause a trace."""
+    text = broker.log_text()
+    for sign in ("Traceback", "Task was destroyed", "never retrieved"):
+        assert sign not in text, text

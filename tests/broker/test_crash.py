@@ -111,14 +111,9 @@ def _create(broker: OdradekProcess, topic: str, config: dict[str, str]) -> None:
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result()
 
 
-@pytest.mark.parametrize(("acks", "idempotent"), [("1", False), ("all", True)])
-def test_every_acknowledged_record_survives_kill_9(
-    start_broker: StartBroker, acks: str, idempotent: bool
-) -> None:
-    broker = start_broker({"internal.segment.bytes": "200000"})
-    _create(broker, "load", {})
-    source = random.Random(5)
-    load = Load(broker.bootstrap, "load", acks, idempotent)
+def _kill_again_and_again(broker: OdradekProcess, load: Load, seed: int) -> None:
+    """Kill the broker at random moments under load; every record is acknowledged in the end."""
+    source = random.Random(seed)
     for _ in range(ROUNDS):
         load.start()
         threading.Event().wait(source.uniform(*ROUND_S))
@@ -126,6 +121,16 @@ def test_every_acknowledged_record_survives_kill_9(
         broker.start()
         load.stop()
     assert not load.failed
+
+
+@pytest.mark.parametrize(("acks", "idempotent"), [("1", False), ("all", True)])
+def test_every_acknowledged_record_survives_kill_9(
+    start_broker: StartBroker, acks: str, idempotent: bool
+) -> None:
+    broker = start_broker({"internal.segment.bytes": "200000"})
+    _create(broker, "load", {})
+    load = Load(broker.bootstrap, "load", acks, idempotent)
+    _kill_again_and_again(broker, load, seed=5)
     seen = _read_all(broker.bootstrap, "load")
     assert len(load.acknowledged) > 1000
     at = {number: (key, offset) for offset, key, number in seen}
@@ -149,15 +154,8 @@ def test_every_key_keeps_its_acknowledged_or_a_later_value_when_killed_while_cle
         }
     )
     _create(broker, "table", {"cleanup.policy": "compact"})
-    source = random.Random(6)
     load = Load(broker.bootstrap, "table", "all", True)
-    for _ in range(ROUNDS):
-        load.start()
-        threading.Event().wait(source.uniform(*ROUND_S))
-        broker.kill()
-        broker.start()
-        load.stop()
-    assert not load.failed
+    _kill_again_and_again(broker, load, seed=6)
     seen = _read_all(broker.bootstrap, "table")
     assert len(seen) < len(load.acknowledged), "nothing was cleaned"
     assert [offset for offset, _, _ in seen] == sorted({offset for offset, _, _ in seen})
