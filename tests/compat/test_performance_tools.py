@@ -36,7 +36,7 @@ def _produce(broker: OdradekProcess, codec: str, count: int) -> None:
 
 
 def _consume(broker: OdradekProcess, count: int) -> int:
-    """Return how many records the tool consumed as a member of the group; it commits at its end."""
+    """Return how many records the tool consumed as a member of the group; then it commits."""
     done = kafka_tool(
         ["org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", broker.bootstrap]
         + ["--topic", TOPIC, "--group", GROUP, "--num-records", str(count)]
