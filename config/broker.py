@@ -144,6 +144,7 @@ class BrokerConfig:
     )
     queued_max_request_bytes: int64 = option(
         "queued.max.request.bytes",
+        inert="Accepted without effect yet.",
         default=-1,
         doc="How many bytes of requests may be in progress before the broker stops reading "
         "more; -1 is no limit.",
@@ -176,6 +177,7 @@ class BrokerConfig:
     )
     max_connection_creation_rate: int32 = option(
         "max.connection.creation.rate",
+        inert="Accepted without effect yet.",
         default=INT32_MAX,
         valid=at_least(0),
         dynamic="cluster-wide",
@@ -183,6 +185,7 @@ class BrokerConfig:
     )
     max_incremental_fetch_session_cache_slots: int32 = option(
         "max.incremental.fetch.session.cache.slots",
+        inert="Accepted without effect yet.",
         default=1000,
         valid=at_least(0),
         doc="How many incremental fetch sessions the broker remembers.",
@@ -203,6 +206,7 @@ class BrokerConfig:
     )
     background_threads: int32 = option(
         "background.threads",
+        inert="Accepted without effect yet.",
         default=10,
         valid=at_least(1),
         dynamic="cluster-wide",
@@ -210,6 +214,7 @@ class BrokerConfig:
     )
     num_recovery_threads_per_data_dir: int32 = option(
         "num.recovery.threads.per.data.dir",
+        inert="Accepted without effect yet.",
         default=2,
         valid=at_least(1),
         dynamic="cluster-wide",
@@ -269,6 +274,7 @@ class BrokerConfig:
     )
     log_flush_start_offset_checkpoint_interval_ms: int32 = option(
         "log.flush.start.offset.checkpoint.interval.ms",
+        inert="Accepted without effect yet.",
         default=60_000,
         valid=at_least(0),
         doc="How often log start offsets are written down.",
@@ -352,6 +358,7 @@ class BrokerConfig:
     )
     offsets_commit_timeout_ms: int32 = option(
         "offsets.commit.timeout.ms",
+        inert="Accepted without effect yet.",
         default=5_000,
         valid=at_least(1),
         doc="How long a commit may wait to be written before the client is told to retry.",
@@ -382,6 +389,7 @@ class BrokerConfig:
     )
     offsets_topic_replication_factor: int16 = option(
         "offsets.topic.replication.factor",
+        inert="Accepted without effect: a partition has one replica.",
         default=1,
         valid=at_least(1),
         doc="How many replicas __consumer_offsets is created with. Kafka's default is 3.",
@@ -411,30 +419,35 @@ class BrokerConfig:
     )
     transactional_id_expiration_ms: int32 = option(
         "transactional.id.expiration.ms",
+        inert="Accepted without effect yet.",
         default=7 * DAY_MS,
         valid=at_least(1),
         doc="How long a transactional id is remembered after its last transaction.",
     )
     transaction_max_timeout_ms: int32 = option(
         "transaction.max.timeout.ms",
+        inert="Accepted without effect yet.",
         default=900_000,
         valid=at_least(1),
         doc="The longest transaction timeout that a producer may ask for.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int32 = option(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        inert="Accepted without effect yet.",
         default=10_000,
         valid=at_least(1),
         doc="How often the broker looks for transactions to abort because they timed out.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int32 = option(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
+        inert="Accepted without effect yet.",
         default=HOUR_MS,
         valid=at_least(1),
         doc="How often the broker looks for transactional ids to forget.",
     )
     transaction_partition_verification_enable: bool = option(
         "transaction.partition.verification.enable",
+        inert="Accepted without effect yet.",
         default=True,
         dynamic="cluster-wide",
         doc="Whether a transactional write is checked to belong to an open transaction.",
@@ -454,6 +467,7 @@ class BrokerConfig:
     )
     transaction_state_log_replication_factor: int16 = option(
         "transaction.state.log.replication.factor",
+        inert="Accepted without effect: a partition has one replica.",
         default=1,
         valid=at_least(1),
         doc="How many replicas __transaction_state is created with. Kafka's default is 3.",

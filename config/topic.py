@@ -120,6 +120,7 @@ class TopicConfig:
     )
     flush_messages: int64 = option(
         "flush.messages",
+        inert="Accepted without effect yet.",
         default=INT64_MAX,
         valid=at_least(1),
         broker="log.flush.interval.messages",
@@ -127,6 +128,7 @@ class TopicConfig:
     )
     flush_ms: int64 = option(
         "flush.ms",
+        inert="Accepted without effect yet.",
         default=INT64_MAX,
         valid=at_least(0),
         broker=(
@@ -244,6 +246,7 @@ class TopicConfig:
     )
     min_insync_replicas: int32 = option(
         "min.insync.replicas",
+        inert=_ONE_REPLICA,
         default=1,
         valid=at_least(1),
         broker="min.insync.replicas",

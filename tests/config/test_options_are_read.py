@@ -1,0 +1,21 @@
+"""An option that is declared does something, or says that it does nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from config.effective import declared_options
+from config.option import Option
+
+ROOT = Path(__file__).parent.parent.parent
+READERS = ("config", "storage", "cleaner", "broker")
+CODE = "\n".join(path.read_text() for name in READERS for path in (ROOT / name).rglob("*.py"))
+READ = set(re.findall(r"\.([a-z0-9_]+)\b", CODE))
+
+
+@pytest.mark.parametrize("option", declared_options(), ids=lambda option: option.name)
+def test_an_option_is_read_or_says_that_it_has_no_effect(option: Option) -> None:
+    assert option.attribute in READ or option.inert
