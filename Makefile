@@ -56,7 +56,7 @@ lock:
 		--extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) data .kafka .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
+	rm -rf $(VENV) data .kafka artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
