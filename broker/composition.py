@@ -29,7 +29,7 @@ from broker.dispatch import Dispatcher
 from broker.group_commit import GroupCommit
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
-from broker.ids import encode_id, random_id
+from broker.ids import random_id
 from broker.internal_log import InternalLog
 from broker.metadata import DATABASE_NAME, SqliteMetadata
 from broker.metrics import Metrics
@@ -46,6 +46,7 @@ from config.broker import BrokerConfig
 from config.effective import resolve_broker
 from config.option import Layer
 from protocol.compression import Codec
+from protocol.wire import encode_uuid
 from storage.directory import LogDirectory, read_cluster_id
 from storage.files import FileSystem
 from storage.log import Log
@@ -249,7 +250,7 @@ class Broker:
     def _new_cluster_id(self, config: BrokerConfig, path: Path) -> str:
         """Return the id for a new database: the one set, that of the data, or a random one."""
         known = config.odradek_cluster_id or read_cluster_id(self._fs, path)
-        return known or encode_id(random_id(self._random))
+        return known or encode_uuid(random_id(self._random))
 
 
 class LogTable:

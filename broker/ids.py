@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import random
 import uuid
+
+from protocol.wire import encode_uuid
 
 # org.apache.kafka.common.Uuid: zero means "none", one is Kafka's own metadata topic.
 _RESERVED = (bytes(16), bytes(15) + b"\x01")
@@ -18,10 +19,5 @@ def random_id(source: random.Random) -> bytes:
     """
     while True:
         made = uuid.UUID(int=source.getrandbits(128), version=4).bytes
-        if made not in _RESERVED and not encode_id(made).startswith("-"):
+        if made not in _RESERVED and not encode_uuid(made).startswith("-"):
             return made
-
-
-def encode_id(value: bytes) -> str:
-    """Print an id as Kafka does."""
-    return base64.urlsafe_b64encode(value).decode().rstrip("=")

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker.errors import Refusal
-from broker.ids import encode_id
 from broker.metadata import TopicRecord
 from config.topic import TopicConfig
 from protocol.errors import ErrorCode
+from protocol.wire import encode_uuid
 from storage.directory import LogDirectory
 from storage.errors import UnknownDirectory
 from storage.log import Log
@@ -118,6 +118,6 @@ class Partitions:
         if topic_id not in (record.topic_id, None):
             assert topic_id is not None
             raise UnknownDirectory(
-                f"{path} belongs to a topic of id {encode_id(topic_id)}, and topic "
-                f"{record.name} has id {encode_id(record.topic_id)}: move the directory away"
+                f"{path} belongs to a topic of id {encode_uuid(topic_id)}, and topic "
+                f"{record.name} has id {encode_uuid(record.topic_id)}: move the directory away"
             )

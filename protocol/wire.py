@@ -12,6 +12,7 @@ varint of length + 1, with 0 for null:
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
@@ -45,6 +46,11 @@ records: TypeAlias = Annotated[bytes | bytearray | memoryview, Primitive("record
 
 _UVARINT_MAX_BYTES = 5
 _SMALL_UVARINTS = tuple(bytes([n]) for n in range(128))
+
+
+def encode_uuid(value: bytes) -> str:
+    """Print a uuid as Kafka does: URL-safe base64 without padding, 22 characters."""
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")
 
 
 def read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from config.topic import TopicConfig
+from protocol.wire import encode_uuid
 from storage import checkpoints
 from storage.checkpoints import TopicPartition
 from storage.errors import CorruptFile, DiskFailure, UnknownDirectory
@@ -105,7 +106,7 @@ class LogDirectory:
             random_source=self._random,
         )
         if not self._fs.exists(directory / PARTITION_METADATA):
-            text = f"version: 0\ntopic_id: {_encode_id(topic_id)}\n"
+            text = f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n"
             self._fs.write_atomically(directory / PARTITION_METADATA, text.encode())
         if is_new:
             self._fs.sync_directory(self.path)
@@ -212,7 +213,7 @@ class LogDirectory:
 def _check_meta(fs: FileSystem, path: Path, cluster_id: str, node_id: int) -> None:
     """Refuse a directory of another cluster or node; write meta.properties into a new one."""
     if not fs.exists(path):
-        directory_id = _encode_id(uuid.uuid4().bytes)
+        directory_id = encode_uuid(uuid.uuid4().bytes)
         text = (
             f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={directory_id}\n"
         )
@@ -273,7 +274,3 @@ def _make_durable_directory(fs: FileSystem, path: Path) -> None:
     for made in reversed(missing):
         fs.make_directory(made)
         fs.sync_directory(made.parent)
-
-
-def _encode_id(value: bytes) -> str:
-    return base64.urlsafe_b64encode(value).decode().rstrip("=")
