@@ -25,6 +25,7 @@ from broker.addresses import bind, own_name
 from broker.changes import Changes
 from broker.clock import Clock
 from broker.configs import Configs
+from broker.disks import Disks
 from broker.dispatch import Dispatcher
 from broker.group_commit import GroupCommit
 from broker.groups.config import GroupConfig
@@ -38,16 +39,19 @@ from broker.periodic import Periodic
 from broker.producer_ids import ProducerIds
 from broker.server import Listener, Server
 from broker.tasks import start_task
-from broker.topics import Topic, Topics
+from broker.topic import Topic
+from broker.topics import Topics
 from broker.waiting import Purgatory
 from broker.warm_up import start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
 from config.effective import resolve_broker
 from config.option import Layer
+from config.values import INT64_MAX
 from protocol.compression import Codec
 from protocol.wire import encode_uuid
 from storage.directory import LogDirectory, read_cluster_id
+from storage.errors import DiskFailure, StorageError
 from storage.files import FileSystem
 from storage.log import Log
 
@@ -67,7 +71,6 @@ class Broker:
         self._random = random.SystemRandom()
         self.metrics = Metrics()
         self.purgatory = Purgatory(self.loop)
-        self.directories: list[LogDirectory] = []
         # What stop() has to do, last started first.
         self._stopping = AsyncExitStack()
 
@@ -78,11 +81,11 @@ class Broker:
 
     def logs(self) -> Iterator[Log]:
         """Iterate over the logs of all partitions."""
-        return iter(LogTable(self.directories))
+        return iter(LogTable(self.partitions))
 
     def problems(self) -> list[str]:
         """Return what an operator has to look at; nothing when all is well."""
-        return self.cleaner.problems()
+        return [*self.disks.problems(), *self.cleaner.problems()]
 
     async def start(self) -> None:
         """Take the addresses, load what is on the disk, then accept connections.
@@ -122,8 +125,7 @@ class Broker:
     async def _load(self, config: BrokerConfig) -> None:
         self.node_id = config.node_id
         paths = [Path(name) for name in config.data_directories]
-        for path in paths:
-            self._fs.make_directory(path)
+        self._fs.make_directory(paths[0])
         self.readers = self._make_readers(config)
         self._stopping.callback(lambda: self.readers.shutdown())
         new_cluster_id = partial(self._new_cluster_id, config, paths[0])
@@ -131,25 +133,24 @@ class Broker:
         self._stopping.push_async_callback(self.store.close)
         metadata = await self.store.load()
         self.cluster_id = metadata.cluster_id
-        for path in paths:
-            self.directories.append(
-                LogDirectory(self._fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
-            )
         self.group_commit = GroupCommit(self.loop)
         self.changes = Changes()
         self.configs = Configs(self._static, metadata.configs, self.store, self.changes)
         self.producer_ids = ProducerIds(self.store)
         now_ms = self.clock.now_ms
-        partitions = Partitions(self.directories, now_ms)
-        partitions.on_log.append(self._adopt_log)
+        self.partitions = self._open_directories(paths)
+        self.partitions.on_log.append(self._adopt_log)
         self.topics = Topics(
             self.store,
             self.configs,
             self.changes,
-            partitions,
+            self.partitions,
             now_ms=now_ms,
             new_id=lambda: random_id(self._random),
         )
+        self.disks = Disks(self._fs, self.topics, self.partitions, self._open_directory, now_ms)
+        self.disks.on_offline.append(self.purgatory.deleted)
+        self.group_commit.on_failed = self.disks.flush_failed
         self.topics.on_deleted.append(self._wake_readers)
         await self.topics.load(metadata)
         # Only now: a stop half-way must not leave the mark of a clean one.
@@ -157,6 +158,30 @@ class Broker:
         self._stopping.push_async_callback(self.group_commit.close)
         self._stopping.push_async_callback(self.changes.close)
         self._make_groups()
+
+    def _open_directory(self, path: Path) -> LogDirectory:
+        return LogDirectory(self._fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
+
+    def _open_directories(self, paths: Sequence[Path]) -> Partitions:
+        """Open the log directories; one whose disk refuses is offline, unless it is the only one.
+
+        Raises StorageError.
+        """
+        opened: list[LogDirectory] = []
+        refused: dict[Path, StorageError] = {}
+        for path in paths:
+            try:
+                opened.append(self._open_directory(path))
+            except DiskFailure as error:
+                logger.error("log directory is offline path=%s: %s", path, error)
+                refused[path] = error
+        if not opened:
+            raise next(iter(refused.values()))
+        partitions = Partitions(
+            opened, self.clock.now_ms, lambda: self.config.num_recovery_threads_per_data_dir
+        )
+        partitions.offline_directories |= refused
+        return partitions
 
     def _make_groups(self) -> None:
         self.offsets_log = InternalLog(
@@ -199,7 +224,7 @@ class Broker:
         loading = start_task("load groups", self.groups.load())
         self._stopping.callback(loading.cancel)
         self.cleaner = CleanerPool(
-            LogTable(self.directories), lambda: self.config, self.loop, self.clock, self._fs
+            LogTable(self.partitions), lambda: self.config, self.loop, self.clock, self._fs
         )
         self.configs.on_changed.append(lambda _: self.cleaner.reconfigure())
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
@@ -221,9 +246,21 @@ class Broker:
         self._stopping.push_async_callback(http.close)
         await http.listen(self.http_sockets)
 
+    @property
+    def directories(self) -> Sequence[LogDirectory]:
+        """The log directories in use."""
+        return self.partitions.directories
+
     def _close_directories(self) -> None:
+        """Close all of them, whatever becomes of one; raises the last StorageError."""
+        failure: StorageError | None = None
         for directory in self.directories:
-            directory.close()
+            try:
+                directory.close()
+            except StorageError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def _adopt_log(self, log: Log) -> None:
         """Connect a log, loaded or new, with those who want to hear of it."""
@@ -232,6 +269,8 @@ class Broker:
 
     def _appended(self, log: Log, size_bytes: int) -> None:
         self.metrics.produced_bytes += size_bytes
+        if log.config.flush_ms != INT64_MAX:
+            self.group_commit.flush_within(log, log.config.flush_ms)
         self.purgatory.appended(log, size_bytes)
 
     def _change_readers(self, config: BrokerConfig) -> None:
@@ -244,7 +283,7 @@ class Broker:
         return ThreadPoolExecutor(self._reader_count, thread_name_prefix="read")
 
     def _wake_readers(self, deleted: Topic) -> None:
-        for log in deleted.partitions:
+        for log in deleted.logs:
             self.purgatory.deleted(log)
 
     def _new_cluster_id(self, config: BrokerConfig, path: Path) -> str:
@@ -256,17 +295,17 @@ class Broker:
 class LogTable:
     """All logs, as the cleaner asks for them."""
 
-    def __init__(self, directories: Sequence[LogDirectory]) -> None:
-        self._directories = directories
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
 
     def __iter__(self) -> Iterator[Log]:
         """Iterate over the logs of all partitions."""
-        for directory in self._directories:
+        for directory in self._partitions.directories:
             yield from directory.logs.values()
 
     def directory_of(self, log: Log) -> LogDirectory:
         """Return the log directory that a log lives in."""
-        return next(one for one in self._directories if one.path == log.directory.parent)
+        return self._partitions.home_of(log)
 
 
 class TopicLookup:

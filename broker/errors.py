@@ -41,6 +41,7 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (storage.InvalidTransactionState, ErrorCode.INVALID_TXN_STATE),
     (storage.CorruptFile, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.DiskFailure, ErrorCode.KAFKA_STORAGE_ERROR),
+    (storage.DirectoryOffline, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.DirectoryInUse, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.UnknownDirectory, ErrorCode.KAFKA_STORAGE_ERROR),
     # Between the cleaner and the log; a client that sees it has found a bug.

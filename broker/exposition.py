@@ -35,6 +35,7 @@ class SnapshotCollector:
         """Yield every family."""
         yield from _requests(self._snapshot)
         yield from _logs(self._snapshot.logs)
+        yield from _disks(self._snapshot)
         yield from _cleaner(self._snapshot.cleaner)
 
 
@@ -88,6 +89,27 @@ def _logs(logs: Sequence[LogRow]) -> Iterable[Metric]:
         for row in logs:
             gauge.add_metric([row.topic, str(row.partition)], getattr(row, attribute))
         yield gauge
+
+
+def _disks(snapshot: Snapshot) -> Iterable[Metric]:
+    yield _gauge(
+        "kafka_log_log_manager_offline_log_directory_count",
+        "Log directories that cannot be used; /health names them and the cause.",
+        snapshot.offline_directory_count,
+    )
+    yield _gauge(
+        "kafka_server_replica_manager_offline_replica_count",
+        "Partitions that cannot be used because of a disk.",
+        snapshot.offline_partition_count,
+    )
+    failures = CounterMetricFamily(
+        "odradek_disk_failures",
+        "What a log directory's disk has refused, and damage found on it.",
+        labels=["directory"],
+    )
+    for directory, count in snapshot.disk_failures.items():
+        failures.add_metric([directory], count)
+    yield failures
 
 
 def _cleaner(status: PoolStatus) -> Iterable[Metric]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from storage.errors import StorageError
@@ -28,8 +28,12 @@ class GroupCommit:
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="flush")
         self._waiters: list[Waiter] = []
+        self._timers: dict[Log, asyncio.TimerHandle] = {}
         self._is_running = False
         self.flushes = 0
+        # Called with a log that the disk refused: what it holds may not all be on the disk, and
+        # no later flush can tell (the system forgets a failure once it is reported).
+        self.on_failed: Callable[[Log, StorageError], None] | None = None
 
     def flush(self, logs: Iterable[Log]) -> asyncio.Future[None]:
         """Return a future that is done when all that is in the logs now is on the disk.
@@ -51,8 +55,20 @@ class GroupCommit:
 
         self.flush([log]).add_done_callback(finished)
 
+    def flush_within(self, log: Log, wait_ms: int) -> None:
+        """Flush a log that was appended to once the time has passed, if nobody does before."""
+        if log not in self._timers:
+            self._timers[log] = self._loop.call_later(wait_ms / 1000, self._flush_late, log)
+
+    def _flush_late(self, log: Log) -> None:
+        del self._timers[log]
+        if log.recovery_point < log.log_end_offset:
+            self.flush_in_background(log)
+
     async def close(self) -> None:
         """Finish all flushes that were asked for, and end the thread."""
+        for timer in self._timers.values():
+            timer.cancel()
         while self._is_running:
             await self.flush(())
         self._thread.shutdown()
@@ -61,7 +77,7 @@ class GroupCommit:
         self._is_running = True
         waiters, self._waiters = self._waiters, []
         logs = {log for asked, _ in waiters for log in asked if not log.is_deleted}
-        parts = {log: log.unflushed() for log in logs}
+        parts = {log: log.unflushed() for log in logs if log.failure is None}
         running = self._loop.run_in_executor(self._thread, _sync, parts)
         running.add_done_callback(lambda future: self._finish(future, parts, waiters))
 
@@ -74,15 +90,19 @@ class GroupCommit:
         for log, part in parts.items():
             if bug is None and log not in failures:
                 log.flushed(part.end_offset)
-            else:
-                log.flush_failed()
+        for log, error in failures.items():
+            if not log.is_closed:
+                log.failure = error
+                if self.on_failed is not None:
+                    self.on_failed(log, error)
         for asked, done in waiters:
             if done.done():  # its client has gone
                 continue
             # A log that was deleted meanwhile has nothing left to be durable.
-            failed = [failures[log] for log in asked if log in failures and not log.is_deleted]
-            if bug is not None or failed:
-                done.set_exception(bug or failed[0])
+            failed = next((log.failure for log in asked if log.failure is not None), None)
+            problem = bug or failed
+            if problem is not None:
+                done.set_exception(problem)
             else:
                 done.set_result(None)
         self._is_running = False

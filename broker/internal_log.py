@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from broker.errors import EXPLAINED
 from broker.group_commit import GroupCommit
-from broker.topics import Topic, Topics
+from broker.topic import Topic
+from broker.topics import Topics
 from protocol.batches import Record, decode_records, encode_batch
 from protocol.compression import Codec
 from storage.errors import StorageError
@@ -72,7 +73,11 @@ class InternalLog:
     def replay(self, partition: int) -> Iterator[KeyValue]:
         """Read every record of a partition, oldest first, waiting for the disk."""
         topic = self._topics.get(self._name)
-        log = topic.log(partition) if topic else None
+        try:
+            log = topic.log(partition) if topic else None
+        except StorageError as error:
+            logger.error("could not read %s-%d: %s", self._name, partition, error)
+            return
         if log is None:
             return
         for header, data in log.batches(log.log_start_offset):
@@ -84,7 +89,6 @@ class InternalLog:
     def _append(
         self, topic: Topic, partition: int, records: Sequence[KeyValue]
     ) -> asyncio.Future[None]:
-        log = topic.partitions[partition]
         now_ms = self._now_ms()
         batch = encode_batch(
             [Record(at, now_ms, key, value) for at, (key, value) in enumerate(records)],
@@ -92,6 +96,8 @@ class InternalLog:
         )
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
+            log = topic.log(partition)
+            assert log is not None, "records go where there is a partition"
             log.append(batch, now_ms=now_ms, from_client=False)
         except StorageError as error:
             done.set_exception(error)

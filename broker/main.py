@@ -50,16 +50,18 @@ def run(
     logging.basicConfig(level=log_level, format=_LOG_FORMAT, stream=sys.stderr)
     try:
         static = static_layer(config, environment, pairs)
-        for warning in resolve_broker([static]).warnings:
+        resolved = resolve_broker([static])
+        for warning in resolved.warnings:
             logger.warning("%s", warning)
     except ConfigError as error:
         raise StartError("; ".join(error.problems)) from error
-    raise_open_files_limit()
-    uvloop.run(_serve(static, version))
+    # The other half is for connections.
+    open_files_max = min(resolved.config.odradek_open_files_max, raise_open_files_limit() // 2)
+    uvloop.run(_serve(static, version, RealFileSystem(open_files_max)))
 
 
-async def _serve(static: Layer, version: str) -> None:
-    broker = Broker(static, RealFileSystem(), SystemClock())
+async def _serve(static: Layer, version: str, fs: RealFileSystem) -> None:
+    broker = Broker(static, fs, SystemClock())
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -69,6 +69,9 @@ class Snapshot:
     parked_fetch_count: int
     logs: Sequence[LogRow]
     cleaner: PoolStatus
+    offline_directory_count: int
+    offline_partition_count: int
+    disk_failures: Mapping[str, int]  # by log directory
 
 
 def take_snapshot(broker: Broker) -> Snapshot:
@@ -96,4 +99,7 @@ def take_snapshot(broker: Broker) -> Snapshot:
             for log in broker.logs()
         ],
         cleaner=broker.cleaner.status(),
+        offline_directory_count=len(broker.partitions.offline_directories),
+        offline_partition_count=len(broker.topics.offline()),
+        disk_failures={str(path): count for path, count in broker.disks.failures.items()},
     )

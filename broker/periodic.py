@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REMOVALS_INTERVAL_MS = 1_000
+_DISKS_INTERVAL_MS = 500
 # Connections are looked at so many times while one may be silent, but not more often than this.
 _LOOKS_PER_IDLE_TIME = 10
 _IDLE_INTERVAL_MIN_MS, _IDLE_INTERVAL_MAX_MS = 10, 30_000
@@ -41,6 +42,7 @@ class Periodic:
             lambda: config.broker.log_flush_offset_checkpoint_interval_ms, self._checkpoint
         )
         self._every(lambda: _REMOVALS_INTERVAL_MS, self._remove)
+        self._every(lambda: _DISKS_INTERVAL_MS, self._broker.disks.check)
         self._every(
             lambda: config.broker.producer_id_expiration_check_interval_ms, self._expire_producers
         )
@@ -58,8 +60,13 @@ class Periodic:
         self._tasks.append(start_task(name, _repeat(interval_ms, job)))
 
     async def _checkpoint(self) -> None:
+        loop = asyncio.get_running_loop()
         for directory in self._broker.directories:
-            directory.write_checkpoints()
+            taken = directory.take_checkpoints()
+            try:
+                await loop.run_in_executor(None, directory.store, taken)
+            except StorageError as error:
+                self._broker.disks.note_directory(directory.path, error)
 
     async def _remove(self) -> None:
         now_ms = self._broker.clock.now_ms()

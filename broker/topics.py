@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 from broker import topic_names
 from broker.changes import Changes
@@ -27,9 +28,9 @@ from broker.metadata import (
     MetadataStore,
     Resource,
     ResourceType,
-    TopicRecord,
 )
-from broker.partitions import Partitions
+from broker.partitions import OfflinePartition, Partition, Partitions, Wanted
+from broker.topic import Topic
 from broker.topic_plans import (
     Enlargement,
     NewTopic,
@@ -48,35 +49,6 @@ from storage.errors import StorageError
 from storage.log import Log
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic as it is now; replaced whole when it changes."""
-
-    record: TopicRecord
-    partitions: tuple[Log, ...]
-    overrides: Mapping[str, str]
-    config: TopicConfig
-
-    @property
-    def name(self) -> str:
-        """The topic's name."""
-        return self.record.name
-
-    @property
-    def topic_id(self) -> bytes:
-        """The topic's id, 16 bytes; another topic of the same name later has another."""
-        return self.record.topic_id
-
-    @property
-    def is_internal(self) -> bool:
-        """Whether the broker itself writes it."""
-        return self.name in topic_names.INTERNAL
-
-    def log(self, partition: int) -> Log | None:
-        """Return a partition's log, None when there is no such partition."""
-        return self.partitions[partition] if 0 <= partition < len(self.partitions) else None
 
 
 class Topics:
@@ -127,9 +99,10 @@ class Topics:
     async def load(self, metadata: Metadata) -> None:
         """Load all logs, and finish what a crash interrupted; once, before requests come.
 
-        Raises StorageError, and ConfigError for a topic whose settings no longer fit the
-        broker's.
+        A log that cannot be loaded is offline. Raises StorageError, and ConfigError for a topic
+        whose settings no longer fit the broker's.
         """
+        plans = []
         for record in metadata.topics:
             overrides = metadata.configs.get(Resource(ResourceType.TOPIC, record.name), {})
             if record.is_deleting:
@@ -138,13 +111,56 @@ class Topics:
                 logger.info("finished deletion topic=%s", record.name)
                 continue
             with _naming(record.name):
-                resolved = self._configs.of_topic(overrides)
+                plans.append(TopicPlan(record, overrides, self._configs.of_topic(overrides)))
             missing = self._partitions.missing(record)
             if missing:
                 logger.warning("made missing partitions topic=%s: %s", record.name, missing)
-            self._publish(await self._open(TopicPlan(record, overrides, resolved)))
+        wanted = [one for plan in plans for one in _wanted(plan)]
+        opened = iter(await self._partitions.open(wanted))
+        for plan in plans:
+            partitions = tuple(islice(opened, plan.record.partition_count))
+            self._publish(Topic(plan.record, partitions, plan.overrides, plan.resolved.config))
+        for offline in self.offline():
+            logger.error(
+                "failed to load partition=%s-%d: %s",
+                offline.topic, offline.partition, offline.cause,
+            )  # fmt: skip
         for path in self._partitions.strays:
             logger.warning("left alone a directory that belongs to no topic path=%s", path)
+
+    def offline(self) -> list[OfflinePartition]:
+        """Return the partitions that cannot be used for now."""
+        return [
+            one for topic in self for one in topic.partitions if isinstance(one, OfflinePartition)
+        ]
+
+    def take_offline(self, log: Log, cause: StorageError) -> None:
+        """Have a partition answer with an error from now on."""
+        self._replace(log.topic_id, OfflinePartition(log.topic, log.partition, cause, log))
+
+    async def reopen(self) -> None:
+        """Try to bring the offline partitions back; once at a time with all other changes."""
+        await self._changes.run(self._reopen)
+
+    async def _reopen(self) -> None:
+        offline = self.offline()
+        topics = [self._by_name[one.topic] for one in offline]
+        wanted = [
+            Wanted(topic.record, one.partition, topic.config, one.log)
+            for topic, one in zip(topics, offline, strict=True)
+        ]
+        opened = await self._partitions.open(wanted)
+        for topic, one in zip(topics, opened, strict=True):
+            self._replace(topic.topic_id, one)
+            if isinstance(one, Log):
+                logger.info("brought back log=%s end=%d", one.name, one.log_end_offset)
+
+    def _replace(self, topic_id: bytes, partition: Partition) -> None:
+        topic = self._by_id.get(topic_id)
+        if topic is not None:
+            partitions = list(topic.partitions)
+            partitions[partition.partition] = partition
+            self._publish(replace(topic, partitions=tuple(partitions)))
 
     async def create(
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False
@@ -313,9 +329,10 @@ class Topics:
     async def _add_partitions(self, topic: Topic, count: int) -> None:
         record = replace(topic.record, partition_count=count)
         added = range(len(topic.partitions), count)
-        logs = await self._partitions.open(record, topic.config, added)
-        # The topic is still what it was before the wait: changes wait for one another.
-        self._publish(replace(topic, record=record, partitions=(*topic.partitions, *logs)))
+        new = await self._partitions.open([Wanted(record, one, topic.config) for one in added])
+        # It may have lost partitions to a failing disk meanwhile.
+        topic = self._by_id[topic.topic_id]
+        self._publish(replace(topic, record=record, partitions=(*topic.partitions, *_online(new))))
         logger.info("added partitions topic=%s partitions=%d", topic.name, count)
 
     async def _alter_configs(
@@ -376,16 +393,28 @@ class Topics:
         self, topic: Topic, overrides: Mapping[str, str], config: TopicConfig
     ) -> None:
         changed = replace(topic, overrides=overrides, config=config)
-        for log in changed.partitions:
+        for log in changed.logs:
             log.config = config
         self._publish(changed)
         for listener in self.on_config_changed:
             listener(changed)
 
     async def _open(self, plan: TopicPlan) -> Topic:
-        record, config = plan.record, plan.resolved.config
-        logs = await self._partitions.open(record, config, range(record.partition_count))
-        return Topic(record, tuple(logs), plan.overrides, config)
+        opened = await self._partitions.open(_wanted(plan))
+        return Topic(plan.record, _online(opened), plan.overrides, plan.resolved.config)
+
+
+def _wanted(plan: TopicPlan) -> list[Wanted]:
+    record = plan.record
+    return [Wanted(record, one, plan.resolved.config) for one in range(record.partition_count)]
+
+
+def _online(opened: Sequence[Partition]) -> tuple[Partition, ...]:
+    """Return new partitions; raises the StorageError of one that could not be made."""
+    for one in opened:
+        if isinstance(one, OfflinePartition):
+            raise one.cause
+    return tuple(opened)
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class Deleter:
         """Check every log once; return the bytes deleted."""
         deleted_bytes = 0
         for log in list(self._logs):
-            if not log.is_deleted:
+            if not log.is_closed:
                 deleted_bytes += check_retention(log, self._clock_ms())
             await asyncio.sleep(0)  # Each log may wait for the disk: let others go first.
         return deleted_bytes

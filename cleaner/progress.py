@@ -75,7 +75,7 @@ class Running:
     @property
     def must_stop(self) -> bool:
         """Whether its outputs are of no use any more."""
-        return self.is_aborted or self.log.is_deleted or not self.log.config.compact
+        return self.is_aborted or self.log.is_closed or not self.log.config.compact
 
 
 class Progress:

@@ -212,9 +212,15 @@ class BrokerConfig:
         dynamic="cluster-wide",
         doc="How many threads do work that no client waits for, such as deleting files.",
     )
+    odradek_open_files_max: int32 = option(
+        "odradek.open.files.max",
+        default=4096,
+        valid=at_least(16),
+        doc="How many files of partitions are kept open; those not used lately are closed and "
+        "opened again when they are needed. At most half of what the system allows the process.",
+    )
     num_recovery_threads_per_data_dir: int32 = option(
         "num.recovery.threads.per.data.dir",
-        inert="Accepted without effect yet.",
         default=2,
         valid=at_least(1),
         dynamic="cluster-wide",

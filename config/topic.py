@@ -120,15 +120,14 @@ class TopicConfig:
     )
     flush_messages: int64 = option(
         "flush.messages",
-        inert="Accepted without effect yet.",
         default=INT64_MAX,
         valid=at_least(1),
         broker="log.flush.interval.messages",
-        doc="Flush a partition to disk after this many records; 1 flushes after each append.",
+        doc="Flush a partition to disk after this many records, before they are acknowledged; 1 "
+        "flushes after each append.",
     )
     flush_ms: int64 = option(
         "flush.ms",
-        inert="Accepted without effect yet.",
         default=INT64_MAX,
         valid=at_least(0),
         broker=(

@@ -18,15 +18,17 @@ import json
 import logging
 import random
 import re
+import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from config.topic import TopicConfig
 from protocol.wire import encode_uuid
 from storage import checkpoints
 from storage.checkpoints import TopicPartition
-from storage.errors import CorruptFile, DiskFailure, UnknownDirectory
+from storage.errors import CorruptFile, DiskFailure, StorageError, UnknownDirectory
 from storage.files import FileSystem
 from storage.log import Log
 from storage.recovery import Checkpointed, LogIdentity, load_log
@@ -44,21 +46,50 @@ _NAME_BYTES_MAX = 255  # of a file's name, on the file systems in use
 _TOPIC_ID = re.compile(r"topic_id:\s*([A-Za-z0-9_-]{22})\s*")
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """What the checkpoint files are to say, as of one moment; a later one has a higher number."""
+
+    number: int
+    offsets: Mapping[str, Mapping[TopicPartition, int]]  # by the file's name
+
+
 class LogDirectory:
-    """The logs of one directory. The event loop owns it; remove() may run in a thread."""
+    """The logs of one directory. The event loop owns it.
+
+    What waits for the disk may run in a thread: open_log(), sync(), move_out(), store() and
+    remove().
+    """
 
     def __init__(
         self, fs: FileSystem, path: Path, *, cluster_id: str, node_id: int, seed: int = 0
     ) -> None:
         self._fs, self.path = fs, path
         self.logs: dict[TopicPartition, Log] = {}
+        # Partitions whose logs the disk has failed: what they end with is not known.
+        self._suspect: set[TopicPartition] = set()
         _make_durable_directory(fs, path)
         self._lock: object | None = fs.lock(path / LOCK)
-        _check_meta(fs, path / META, cluster_id, node_id)
+        try:
+            self._read_state(cluster_id, node_id)
+        except StorageError:
+            self._lock = None  # the caller may try again, with the error still in hand
+            raise
+        self._removals: list[tuple[int, str]] = []
+        self._random = random.Random(seed)
+        self._checkpoint_number = 0
+        self._stored: dict[str, int] = {}  # the number of each file's checkpoint
+        self._storing = threading.Lock()
+        for name in fs.list(path):
+            if name.endswith(_DELETE_SUFFIX):
+                fs.remove_tree(path / name)
+
+    def _read_state(self, cluster_id: str, node_id: int) -> None:
+        _check_meta(self._fs, self.path / META, cluster_id, node_id)
         there = self.partitions()
-        self.was_clean = fs.exists(path / CLEAN_MARKER) or not there
-        fs.remove(path / CLEAN_MARKER)
-        fs.sync_directory(path)
+        self.was_clean = self._fs.exists(self.path / CLEAN_MARKER) or not there
+        self._fs.remove(self.path / CLEAN_MARKER)
+        self._fs.sync_directory(self.path)
         # Offsets of partitions that are gone must not turn up with new ones of their names.
         self.cleaner_offsets, self._recovery_points, self._start_offsets = (
             {key: offset for key, offset in self._read(name).items() if key in there}
@@ -68,11 +99,6 @@ class LogDirectory:
                 checkpoints.LOG_START_OFFSETS,
             )
         )
-        self._removals: list[tuple[int, str]] = []
-        self._random = random.Random(seed)
-        for name in fs.list(path):
-            if name.endswith(_DELETE_SUFFIX):
-                fs.remove_tree(path / name)
 
     def partitions(self) -> dict[TopicPartition, bytes | None]:
         """Return the partitions that have a directory here, with the topic id noted in it."""
@@ -88,47 +114,106 @@ class LogDirectory:
         self, topic: str, partition: int, topic_id: bytes, config: TopicConfig, *, now_ms: int
     ) -> Log:
         """Load a partition's log, creating its directory when it is not there."""
-        key = topic, partition
-        directory = self.path / f"{topic}-{partition}"
+        is_new = not self._fs.exists(self.path / f"{topic}-{partition}")
+        log = self.open_log(LogIdentity(topic, partition, topic_id), config, now_ms=now_ms)
+        if is_new:
+            self.sync()
+        self.add(log)
+        return log
+
+    def open_log(
+        self,
+        identity: LogIdentity,
+        config: TopicConfig,
+        *,
+        now_ms: int,
+        failed: Log | None = None,
+    ) -> Log:
+        """Load a log, creating its directory when it is not there: sync() and add() follow.
+
+        `failed` is the one that could not go on because of the disk. Raises DiskFailure.
+        """
+        key = identity.topic, identity.partition
+        directory = self.path / f"{identity.topic}-{identity.partition}"
         is_new = not self._fs.exists(directory)
-        checkpointed = Checkpointed(
-            recovery_point=self._recovery_points.get(key, 0),
-            log_start_offset=self._start_offsets.get(key, 0),
-            was_clean=is_new or (self.was_clean and key in self._recovery_points),
-        )
+        if failed is not None:
+            checkpointed = Checkpointed(
+                failed.recovery_point, failed.log_start_offset, was_clean=False, must_rewrite=True
+            )
+        else:
+            checkpointed = Checkpointed(
+                recovery_point=self._recovery_points.get(key, 0),
+                log_start_offset=self._start_offsets.get(key, 0),
+                was_clean=is_new or (self.was_clean and key in self._recovery_points),
+            )
         log = load_log(
             self._fs,
             directory,
-            LogIdentity(topic, partition, topic_id),
+            identity,
             config,
             checkpointed,
             now_ms=now_ms,
             random_source=self._random,
         )
         if not self._fs.exists(directory / PARTITION_METADATA):
-            text = f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n"
+            text = f"version: 0\ntopic_id: {encode_uuid(identity.topic_id)}\n"
             self._fs.write_atomically(directory / PARTITION_METADATA, text.encode())
-        if is_new:
-            self._fs.sync_directory(self.path)
         log.on_files_deleted = self.schedule_removal
-        self.logs[key] = log
         return log
+
+    def sync(self) -> None:
+        """Make the names of new and of deleted logs durable."""
+        self._fs.sync_directory(self.path)
+
+    def add(self, log: Log) -> None:
+        """Take a log that was opened."""
+        self.logs[log.topic, log.partition] = log
+        self._suspect.discard((log.topic, log.partition))
+
+    def withdraw(self, log: Log) -> None:
+        """Give a log up that the disk has failed: what it noted of itself stays."""
+        key = log.topic, log.partition
+        del self.logs[key]
+        self._recovery_points[key] = log.recovery_point
+        self._start_offsets[key] = min(log.log_start_offset, log.recovery_point)
+        self._suspect.add(key)
 
     def delete_log(self, log: Log, now_ms: int) -> None:
         """Take a partition away: its directory is renamed now and removed later."""
-        key = log.topic, log.partition
         log.is_deleted = True
-        suffix = f".{uuid.uuid4().hex}{_DELETE_SUFFIX}"
-        # Cut as Kafka does: the longest topic's directory leaves no room for the suffix.
-        target = self.path / (log.directory.name[: _NAME_BYTES_MAX - len(suffix)] + suffix)
-        self._fs.rename(log.directory, target)
-        self._fs.sync_directory(self.path)
-        del self.logs[key]
-        for offsets in (self.cleaner_offsets, self._recovery_points, self._start_offsets):
-            offsets.pop(key, None)
-        self.write_cleaner_offsets()
+        moved, refused = self.move_out([log])
+        self.forget(moved, now_ms)
+        if refused is not None:
+            raise refused
         self.write_checkpoints()
-        self.schedule_removal([target], now_ms + log.config.file_delete_delay_ms)
+
+    def move_out(
+        self, logs: Sequence[Log]
+    ) -> tuple[list[tuple[Log, Path]], DiskFailure | None]:
+        """Rename the directories of deleted logs, durably; forget() follows.
+
+        Returns where they are now, and why the rest of them is where it was.
+        """
+        moved: list[tuple[Log, Path]] = []
+        try:
+            for log in logs:
+                target = self.path / _name_on_the_way_out(log.directory)
+                self._fs.rename(log.directory, target)
+                moved.append((log, target))
+            self.sync()
+        except DiskFailure as error:
+            return moved, error
+        return moved, None
+
+    def forget(self, moved: Sequence[tuple[Log, Path]], now_ms: int) -> None:
+        """Forget logs whose directories were renamed; write_checkpoints() follows."""
+        for log, target in moved:
+            key = log.topic, log.partition
+            log.follow(target)
+            del self.logs[key]
+            for offsets in (self.cleaner_offsets, self._recovery_points, self._start_offsets):
+                offsets.pop(key, None)
+            self.schedule_removal([target], now_ms + log.config.file_delete_delay_ms)
 
     def schedule_removal(self, paths: Sequence[Path], at_ms: int) -> None:
         """Have files or directories removed at a time."""
@@ -150,8 +235,8 @@ class LogDirectory:
             else:
                 self._fs.remove(path)
 
-    def write_checkpoints(self) -> None:
-        """Write the recovery points, log start offsets and high watermarks of all logs.
+    def take_checkpoints(self) -> Checkpoints:
+        """Note what the checkpoint files are to say now; store() follows.
 
         Of partitions that are not loaded, what was noted before stays.
         """
@@ -163,14 +248,36 @@ class LogDirectory:
         self._start_offsets |= {
             key: min(log.log_start_offset, log.recovery_point) for key, log in logs
         }
-        starts = {key: offset for key, offset in self._start_offsets.items() if offset > 0}
-        self._write(checkpoints.RECOVERY_POINTS, self._recovery_points)
-        self._write(checkpoints.LOG_START_OFFSETS, starts)
-        self._write(checkpoints.HIGH_WATERMARKS, {key: log.high_watermark for key, log in logs})
+        self._checkpoint_number += 1
+        return Checkpoints(
+            self._checkpoint_number,
+            {
+                checkpoints.RECOVERY_POINTS: dict(self._recovery_points),
+                checkpoints.LOG_START_OFFSETS: {
+                    key: offset for key, offset in self._start_offsets.items() if offset > 0
+                },
+                checkpoints.HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs},
+                checkpoints.CLEANER_OFFSETS: dict(self.cleaner_offsets),
+            },
+        )
+
+    def store(self, taken: Checkpoints) -> None:
+        """Write checkpoints, unless later ones have been written. Raises DiskFailure."""
+        with self._storing:
+            for name, offsets in taken.offsets.items():
+                if taken.number > self._stored.get(name, 0):
+                    checkpoints.write_offsets(self._fs, self.path / name, offsets)
+                    self._stored[name] = taken.number
+
+    def write_checkpoints(self) -> None:
+        """Write the recovery points, log start offsets, high watermarks and cleaner offsets."""
+        self.store(self.take_checkpoints())
 
     def write_cleaner_offsets(self) -> None:
         """Write the cleaner's checkpoint."""
-        self._write(checkpoints.CLEANER_OFFSETS, self.cleaner_offsets)
+        self._checkpoint_number += 1
+        taken = {checkpoints.CLEANER_OFFSETS: dict(self.cleaner_offsets)}
+        self.store(Checkpoints(self._checkpoint_number, taken))
 
     def close(self) -> None:
         """Make all logs durable, write the checkpoints and the mark of a clean stop.
@@ -185,13 +292,13 @@ class LogDirectory:
             except DiskFailure as error:
                 logger.error("failed to close log=%s error=%s", log.name, error)
                 failure = error
-        if not self.was_clean:
-            # The mark that follows must not speak for logs that nobody has recovered.
-            self._recovery_points = {
-                key: offset for key, offset in self._recovery_points.items() if key in self.logs
-            }
+        # The mark that follows must not speak for logs that nobody has recovered.
+        self._recovery_points = {
+            key: offset
+            for key, offset in self._recovery_points.items()
+            if key in self.logs or (self.was_clean and key not in self._suspect)
+        }
         self.write_checkpoints()
-        self.write_cleaner_offsets()
         if failure is not None:
             raise failure
         marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
@@ -206,8 +313,11 @@ class LogDirectory:
             logger.warning("left out a checkpoint: %s", error)
             return {}
 
-    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        checkpoints.write_offsets(self._fs, self.path / name, offsets)
+
+def _name_on_the_way_out(directory: Path) -> str:
+    # Cut as Kafka does: the longest topic's directory leaves no room for the suffix.
+    suffix = f".{uuid.uuid4().hex}{_DELETE_SUFFIX}"
+    return directory.name[: _NAME_BYTES_MAX - len(suffix)] + suffix
 
 
 def _check_meta(fs: FileSystem, path: Path, cluster_id: str, node_id: int) -> None:

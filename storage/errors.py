@@ -74,6 +74,10 @@ class DiskFailure(StorageError):
         self.path, self.cause = path, cause
 
 
+class DirectoryOffline(StorageError):
+    """A log directory, or a log in it, cannot be used for now; the message says why."""
+
+
 class DirectoryInUse(StorageError):
     """Another process holds the log directory."""
 

@@ -1,8 +1,9 @@
 """The file system as storage sees it: the one module that talks to the operating system.
 
-Everything else takes a FileSystem, so that a crash can be a test parameter. An open file has
-no close(): its descriptor goes when the last reference does, so that a thread which still
-reads a deleted segment finishes its read.
+Everything else takes a FileSystem, so that a crash can be a test parameter. A file has no
+close(): its descriptor goes when the last reference does. Nor need it be open: of thousands of
+files, those that were not used lately give their descriptors up, and open again when they are.
+Who wants to read a file that may be deleted meanwhile holds it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import errno
 import fcntl
 import os
 import resource
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -23,6 +26,8 @@ T = TypeVar("T")
 
 # Linux's limit on the buffers of one writev; POSIX promises 16.
 _BUFFERS_PER_WRITE_MAX = 1024
+# How many descriptors files may have together, unless it is said.
+OPEN_FILES_MAX = 4096
 
 
 class File(Protocol):
@@ -47,6 +52,15 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Return once what was written is on the disk."""
+
+    def rename(self, target: Path) -> None:
+        """Give the file another name, replacing what has it; who reads it reads on."""
+
+    def follow(self, path: Path) -> None:
+        """Take note that the directory was renamed."""
+
+    def hold(self) -> File:
+        """Return the file as something that can be read even once it is deleted."""
 
 
 class FileSystem(Protocol):
@@ -104,87 +118,149 @@ class FileSystem(Protocol):
         """Lock a file against other processes for as long as the returned value lives."""
 
 
-class RealFile:
-    """A file by its descriptor."""
+class _Descriptor:
+    """An open file descriptor, closed with the last reference to it."""
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("fd",)
 
-    def __init__(self, path: Path, fd: int) -> None:
-        self.path = path
-        self._fd = fd
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError):
-            os.close(self._fd)
+            os.close(self.fd)
+
+
+class _Pool:
+    """The descriptors of the files that were used last; threads share it.
+
+    Which to give up is decided as by a clock's hand: the file that was opened first goes,
+    unless it was used since the hand last came by.
+    """
+
+    def __init__(self, files_max: int) -> None:
+        self._files_max = files_max
+        self._open: dict[weakref.ref[RealFile], None] = {}
+        # Held while a file is opened or renamed, so that it is never opened by a name that it
+        # has no longer. Reentrant, for a file can be forgotten at any time.
+        self.lock = threading.RLock()
+
+    def open(self, file: RealFile, flags: int) -> _Descriptor:
+        """Open a file, unless it is; raises OSError."""
+        with self.lock:
+            descriptor = file.descriptor
+            if descriptor is None:
+                descriptor = _Descriptor(os.open(file.path, flags | os.O_CLOEXEC, 0o644))
+                file.descriptor = descriptor
+                self._open[weakref.ref(file, self._forget)] = None
+                self._shrink()
+            return descriptor
+
+    def _shrink(self) -> None:
+        while len(self._open) > self._files_max:
+            reference = next(iter(self._open))
+            del self._open[reference]
+            file = reference()
+            if file is None:
+                continue
+            if file.is_used:
+                file.is_used = False
+                self._open[reference] = None
+            else:
+                file.descriptor = None
+
+    def _forget(self, reference: weakref.ref[RealFile]) -> None:
+        self._open.pop(reference, None)
+
+
+class RealFile:
+    """A file by its name, and by its descriptor while it has one."""
+
+    __slots__ = ("__weakref__", "_is_writable", "_pool", "descriptor", "is_used", "path")
+
+    def __init__(self, path: Path, pool: _Pool, *, write: bool) -> None:
+        self.path = path
+        self.descriptor: _Descriptor | None = None
+        self.is_used = True
+        self._pool, self._is_writable = pool, write
+        flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
+        _call(path, lambda: pool.open(self, flags))
+
+    def _opened(self) -> _Descriptor:
+        """Return the descriptor, which stays open at least as long as the caller has it."""
+        self.is_used = True
+        opened = self.descriptor
+        if opened is None:
+            # Not created again: a file that is gone stays gone.
+            opened = self._pool.open(self, os.O_RDWR if self._is_writable else os.O_RDONLY)
+        return opened
 
     def size(self) -> int:
-        return _call(self.path, lambda: os.fstat(self._fd).st_size)
+        return _call(self.path, lambda: os.fstat(self._opened().fd).st_size)
 
     def append(self, position: int, buffers: Sequence[Buffer]) -> int:
         try:
+            opened = self._opened()
             total = sum(memoryview(buffer).nbytes for buffer in buffers)
-            written = os.pwritev(self._fd, buffers[:_BUFFERS_PER_WRITE_MAX], position)
+            written = os.pwritev(opened.fd, buffers[:_BUFFERS_PER_WRITE_MAX], position)
             if written < total:
-                self._append_rest(position + written, b"".join(buffers)[written:])
+                rest = b"".join(buffers)[written:]
+                _write_rest(opened.fd, position + written, rest)
             return total
         except OSError as error:
             raise DiskFailure(self.path, error) from error
 
-    def _append_rest(self, position: int, rest: bytes) -> None:
-        """Go on after a short write, which a nearly full disk or a signal can cause."""
-        view = memoryview(rest)
-        while view:
-            written = os.pwrite(self._fd, view, position)
-            position += written
-            view = view[written:]
-
     def read(self, position: int, size: int) -> bytes:
         try:
-            data = os.pread(self._fd, size, position)
-            # Linux reads at most 2 GiB - 4 KiB at once, and a signal may cut a read short.
-            while len(data) < size:
-                more = os.pread(self._fd, size - len(data), position + len(data))
-                if not more:
-                    break
-                data += more
-            return data
+            return _read(self._opened().fd, position, size)
         except OSError as error:
             raise DiskFailure(self.path, error) from error
 
     def read_cached(self, position: int, size: int) -> bytes | bytearray | None:
-        data = bytearray(size)
         try:
-            count = os.preadv(self._fd, [data], position, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return None
+            return _read_cached(self._opened().fd, position, size)
         except OSError as error:
-            if error.errno == errno.EOPNOTSUPP:  # tmpfs and some others: always in memory
-                return self.read(position, size)
             raise DiskFailure(self.path, error) from error
-        if count == size:
-            return data
-        # Short: the rest is not in the page cache, or the file ends here.
-        return None if position + count < self.size() else bytes(memoryview(data)[:count])
 
     def truncate(self, size: int) -> None:
         try:
-            os.ftruncate(self._fd, size)
+            os.ftruncate(self._opened().fd, size)
         except OSError as error:
             raise DiskFailure(self.path, error) from error
 
     def sync(self) -> None:
         try:
-            os.fdatasync(self._fd)
+            os.fdatasync(self._opened().fd)
         except OSError as error:
             raise DiskFailure(self.path, error) from error
+
+    def rename(self, target: Path) -> None:
+        with self._pool.lock:
+            _call(self.path, lambda: self.path.replace(target))
+            self.path = target
+
+    def follow(self, path: Path) -> None:
+        self.path = path
+
+    def hold(self) -> RealFile:
+        held = RealFile.__new__(RealFile)
+        held.path, held.is_used = self.path, True
+        held._pool, held._is_writable = self._pool, self._is_writable
+        try:
+            held.descriptor = self._opened()
+        except OSError as error:
+            raise DiskFailure(self.path, error) from error
+        return held
 
 
 class RealFileSystem:
     """The operating system's own."""
 
+    def __init__(self, open_files_max: int = OPEN_FILES_MAX) -> None:
+        self._pool = _Pool(open_files_max)
+
     def open(self, path: Path, *, write: bool = False) -> RealFile:
-        flags = os.O_CLOEXEC | (os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
-        return RealFile(path, _call(path, lambda: os.open(path, flags, 0o644)))
+        return RealFile(path, self._pool, write=write)
 
     def exists(self, path: Path) -> bool:
         return _call(path, path.exists)
@@ -247,15 +323,21 @@ class RealFileSystem:
         _call(path, lambda: os.utime(path, ns=(modified_ms * 1_000_000,) * 2))
 
     def lock(self, path: Path) -> object:
-        file = self.open(path, write=True)
-        try:
-            fcntl.flock(file._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise DirectoryInUse(
-                f"{path.parent} is in use by another process (it holds {path}): "
-                "stop that process or choose another log.dirs"
-            ) from error
-        return file
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        held = _Descriptor(_call(path, lambda: os.open(path, flags, 0o644)))
+        # flock() also keeps a second broker of the same process out, lockf() is what a JVM
+        # takes: Kafka must not run on the same directory.
+        for take in (fcntl.flock, fcntl.lockf):
+            try:
+                take(held.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    raise DiskFailure(path, error) from error
+                raise DirectoryInUse(
+                    f"{path.parent} is in use by another process (it holds {path}): "
+                    "stop that process or choose another log.dirs"
+                ) from error
+        return held
 
 
 def raise_open_files_limit() -> int:
@@ -263,6 +345,42 @@ def raise_open_files_limit() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def _write_rest(fd: int, position: int, rest: bytes) -> None:
+    """Go on after a short write, which a nearly full disk or a signal can cause."""
+    view = memoryview(rest)
+    while view:
+        written = os.pwrite(fd, view, position)
+        position += written
+        view = view[written:]
+
+
+def _read(fd: int, position: int, size: int) -> bytes:
+    data = os.pread(fd, size, position)
+    # Linux reads at most 2 GiB - 4 KiB at once, and a signal may cut a read short.
+    while len(data) < size:
+        more = os.pread(fd, size - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _read_cached(fd: int, position: int, size: int) -> bytes | bytearray | None:
+    data = bytearray(size)
+    try:
+        count = os.preadv(fd, [data], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:  # tmpfs and some others: always in memory
+            return _read(fd, position, size)
+        raise
+    if count == size:
+        return data
+    # Short: the rest is not in the page cache, or the file ends here.
+    return None if position + count < os.fstat(fd).st_size else bytes(memoryview(data)[:count])
 
 
 def _call(path: Path, operation: Callable[[], T]) -> T:

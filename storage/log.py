@@ -16,12 +16,12 @@ from config.topic import TopicConfig
 from protocol.batches import BatchHeader, patch_base_offset_and_epoch
 from storage import exchange
 from storage.epochs import LeaderEpochs
-from storage.errors import DiskFailure, OffsetOutOfRange, StaleSegments
+from storage.errors import DiskFailure, OffsetOutOfRange, StaleSegments, StorageError
 from storage.files import Buffer, FileSystem
 from storage.producers import ProducerStates, RememberedBatch
 from storage.reading import first_at_or_after, replay, segment_index
-from storage.rolling import draw_roll_jitter_ms, must_roll
-from storage.segment import DELETED, SUFFIXES, Segment, Slice, create_segment
+from storage.rolling import begin_segment, draw_roll_jitter_ms, must_roll
+from storage.segment import DELETED, SUFFIXES, Segment, Slice
 from storage.validation import check_batch
 
 logger = logging.getLogger(__name__)
@@ -106,6 +106,8 @@ class Log:
         self._directory_dirty = True
         self._half_exchanged: tuple[tuple[Segment, ...], tuple[Segment, ...]] | None = None
         self.is_deleted = False
+        # Why the log cannot go on: what was appended last may not be on the disk.
+        self.failure: StorageError | None = None
         # Called after an append with its size (to wake readers), and after a roll (to flush
         # what was sealed).
         self.on_append: Callable[[Log, int], None] | None = None
@@ -115,6 +117,17 @@ class Log:
 
     def __repr__(self) -> str:
         return f"Log({self.name} [{self.log_start_offset}, {self.log_end_offset}))"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the partition has this log no longer: it was deleted, or the disk failed."""
+        return self.is_deleted or self.failure is not None
+
+    def follow(self, directory: Path) -> None:
+        """Take note that the directory was renamed."""
+        self.directory = directory
+        for segment in self.segments:
+            segment.follow(directory)
 
     @property
     def active(self) -> Segment:
@@ -190,7 +203,7 @@ class Log:
             self.on_roll(self)
 
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        made = create_segment(self._fs, self.directory, base_offset)
+        made = begin_segment(self._fs, self.directory, base_offset, self.config)
         made.created_ms = now_ms
         made.roll_jitter_ms = draw_roll_jitter_ms(self.config, self._random)
         return made
@@ -232,7 +245,7 @@ class Log:
                 if not at_least_one:
                     return None
                 size = first_size
-            return Slice(segment.log, position, size)
+            return Slice(segment.log.hold(), position, size, segment is segments[-1])
         return None
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
@@ -287,13 +300,14 @@ class Log:
             first -= 1
         return first
 
+    @property
+    def must_flush(self) -> bool:
+        """Whether so many records are not on the disk that flush.messages wants them there."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
     def flushed(self, end_offset: int) -> None:
         """Note that every batch before an offset is on the disk."""
         self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
-
-    def flush_failed(self) -> None:
-        """Note that unflushed() could not be made durable: all of it has to be tried again."""
-        self._directory_dirty = True
 
     # --- trimming and replacing -----------------------------------------------------------
 
@@ -347,7 +361,7 @@ class Log:
         current = self.segments
         first = next((at for at, s in enumerate(current) if s is old[0]), -1)
         end = first + len(old)
-        if self.is_deleted or first < 0 or list(current[first:end]) != list(old):
+        if self.is_closed or first < 0 or list(current[first:end]) != list(old):
             raise StaleSegments(f"{self.name}: segments changed while they were cleaned")
         assert end < len(current), "the active segment is never replaced"
         exchange.offer(self._fs, self.directory, new)

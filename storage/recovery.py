@@ -27,8 +27,8 @@ from storage.exchange import base_offset_of, repair
 from storage.files import FileSystem
 from storage.log import Log
 from storage.producers import ProducerStates
-from storage.reading import replay
-from storage.rolling import draw_roll_jitter_ms
+from storage.reading import replay, segment_index
+from storage.rolling import begin_segment, draw_roll_jitter_ms
 from storage.segment import (
     INDEX,
     LOG,
@@ -36,7 +36,6 @@ from storage.segment import (
     SUFFIXES,
     TIME_INDEX,
     Segment,
-    create_segment,
 )
 
 logger = logging.getLogger(__name__)
@@ -53,11 +52,16 @@ class LogIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """What the log directory's checkpoints say of a log, and whether the stop was clean."""
+    """What the log directory's checkpoints say of a log, and whether the stop was clean.
+
+    `must_rewrite` says that a flush has failed: then the system may take bytes for written that
+    are not on the disk, and only writing them again makes sure.
+    """
 
     recovery_point: int
     log_start_offset: int
     was_clean: bool
+    must_rewrite: bool = False
 
 
 def load_log(
@@ -76,7 +80,7 @@ def load_log(
     """
     fs.make_directory(directory)
     repair(fs, directory)
-    segments = _open_segments(fs, directory, checkpointed.log_start_offset)
+    segments = _open_segments(fs, directory, config, checkpointed.log_start_offset)
     was_clean = checkpointed.was_clean and _is_tail_intact(segments[-1])
     flushed_end = checkpointed.recovery_point
     if not was_clean:
@@ -88,6 +92,8 @@ def load_log(
             )  # fmt: skip
             flushed_end = 0
             segments = _recover(fs, segments, config, flushed_end)
+        if checkpointed.must_rewrite:
+            _write_again(segments, flushed_end)
     end = segments[-1].next_offset
     if was_clean:
         flushed_end = end
@@ -119,7 +125,9 @@ def load_log(
     )
 
 
-def _open_segments(fs: FileSystem, directory: Path, log_start_offset: int) -> list[Segment]:
+def _open_segments(
+    fs: FileSystem, directory: Path, config: TopicConfig, log_start_offset: int
+) -> list[Segment]:
     """Open the segments; begin the first one of an empty directory."""
     names = set(fs.list(directory))
     bases = sorted(base_offset_of(name) for name in names if _is_log(name))
@@ -127,7 +135,7 @@ def _open_segments(fs: FileSystem, directory: Path, log_start_offset: int) -> li
         if name.endswith(SUFFIXES) and not _is_log(name) and base_offset_of(name) not in bases:
             fs.remove(directory / name)
     if not bases:
-        created = create_segment(fs, directory, log_start_offset)
+        created = begin_segment(fs, directory, log_start_offset, config)
         fs.sync_directory(directory)
         return [created]
     return [Segment(fs, directory, base) for base in bases]
@@ -179,6 +187,13 @@ def _recover(
         if lost:
             return segments[: at + 1]
     return segments
+
+
+def _write_again(segments: Sequence[Segment], recovery_point: int) -> None:
+    """Write what is past the recovery point once more, in its place, and flush it."""
+    for segment in segments[segment_index(segments, recovery_point) :]:
+        segment.write_again(recovery_point)
+        segment.flush()
 
 
 def _start_offset(checkpointed: int, segments: Sequence[Segment], directory: Path) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 from config.topic import TopicConfig
+from storage.files import FileSystem
 from storage.index import OFFSET_ENTRY, TIME_ENTRY
 from storage.lookup import RELATIVE_OFFSET_MAX
-from storage.segment import Segment
+from storage.segment import Segment, create_segment
 
 
 def segment_bytes_max(config: TopicConfig) -> int:
@@ -36,6 +38,19 @@ def must_roll(
     if _waited_ms(active, max_timestamp, now_ms) > config.max_segment_ms - active.roll_jitter_ms:
         return "segment.ms"
     return None
+
+
+def begin_segment(
+    fs: FileSystem, directory: Path, base_offset: int, config: TopicConfig
+) -> Segment:
+    """Begin an empty segment as a topic's settings want it."""
+    return create_segment(
+        fs,
+        directory,
+        base_offset,
+        log_bytes=segment_bytes_max(config) if config.preallocate else 0,
+        index_bytes=config.segment_index_bytes,
+    )
 
 
 def draw_roll_jitter_ms(config: TopicConfig, source: random.Random) -> int:

@@ -27,6 +27,7 @@ CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
 
 NAME_DIGITS = 20
 NO_TIMESTAMP = -1
+_REWRITTEN_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Slice:
     file: File
     position: int
     size: int
+    is_active: bool = False  # whether it lies in the segment that is appended to
 
     def read(self) -> bytes:
         """Read it, waiting for the disk if need be."""
@@ -51,13 +53,21 @@ def file_name(base_offset: int) -> str:
     return f"{base_offset:0{NAME_DIGITS}d}"
 
 
-def create_segment(fs: FileSystem, directory: Path, base_offset: int) -> Segment:
-    """Begin an empty segment, in the place of files that a failed attempt may have left."""
+def create_segment(
+    fs: FileSystem, directory: Path, base_offset: int, *, log_bytes: int, index_bytes: int
+) -> Segment:
+    """Begin an empty segment, in the place of files that a failed attempt may have left.
+
+    Its files get their size on disk at once, if that is not 0.
+    """
     stem = file_name(base_offset)
     for kind in SUFFIXES:
         fs.remove(directory / (stem + kind))
     made = Segment(fs, directory, base_offset)
-    made.seal()  # creates the indexes: Kafka's tools want them, however small the log
+    for entries in (made.offset_index.entries, made.time_index.entries):
+        entries.preallocate(index_bytes)
+    if log_bytes:
+        made.log.truncate(log_bytes)
     return made
 
 
@@ -173,14 +183,24 @@ class Segment:
 
     def rename(self, suffix: str) -> None:
         """Give all files of the segment another suffix; .log goes last, for it decides."""
-        kinds = (INDEX, TIME_INDEX, TXN_INDEX, LOG)
+        kinds = (INDEX, TIME_INDEX, TXN_INDEX)
         moves = [(self.path(kind), kind) for kind in kinds if self._fs.exists(self.path(kind))]
         self.suffix = suffix
+        # Before the files: what has the old names next is another segment's.
+        self.offset_index.entries.move(self.path(INDEX))
+        self.time_index.entries.move(self.path(TIME_INDEX))
         for source, kind in moves:
             self._fs.rename(source, self.path(kind))
         self._batches.path = self.path(LOG)
+        self.log.rename(self._batches.path)
+
+    def follow(self, directory: Path) -> None:
+        """Take note that the directory was renamed."""
+        self.directory = directory
+        self._batches.path = self.path(LOG)
         self.offset_index.entries.move(self.path(INDEX))
         self.time_index.entries.move(self.path(TIME_INDEX))
+        self.log.follow(self._batches.path)
 
     def remove(self) -> None:
         """Remove the files; .log goes first, so that a crash leaves no log without an index."""
@@ -247,3 +267,11 @@ class Segment:
             self._batches.size_bytes = end
         self._next_offset, self._first_timestamp = next_offset, None
         self._lookup.write()
+
+    def write_again(self, offset: int) -> None:
+        """Write the batches from an offset on once more, where they are."""
+        found = self.locate(offset)
+        position = found[0] if found else self.size_bytes
+        while position < self.size_bytes:
+            data = self.log.read(position, min(_REWRITTEN_BYTES, self.size_bytes - position))
+            position += self.log.append(position, (data,))

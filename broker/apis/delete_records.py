@@ -6,7 +6,7 @@ import logging
 
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, Refusal, code_of
-from broker.topics import Topic
+from broker.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,

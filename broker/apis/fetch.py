@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from broker.context import RequestContext
 from broker.errors import code_of
-from broker.topics import Topic
+from broker.partitions import OfflinePartition
+from broker.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -108,8 +109,7 @@ def _plan(context: RequestContext, request: FetchRequest) -> _Plan:
         parts = []
         for partition in wanted.partitions:
             planned = _plan_partition(context, topic, partition, left, plan.size_bytes == 0)
-            if planned.log is not None:
-                plan.is_due |= _is_due(planned, planned.log)
+            plan.is_due |= _is_due(planned)
             if planned.slice is not None:
                 plan.size_bytes += planned.slice.size
                 left -= planned.slice.size
@@ -120,15 +120,16 @@ def _plan(context: RequestContext, request: FetchRequest) -> _Plan:
     return plan
 
 
-def _is_due(planned: _Planned, log: Log) -> bool:
+def _is_due(planned: _Planned) -> bool:
     """Tell that waiting is of no use: an error, or a segment that is not appended to.
 
     DelayedFetch calls these cases B, D, E and F. One that asks for an unknown partition beside
     others waits for those, as in Kafka.
     """
     if planned.data.error_code:
-        return True
-    return planned.slice is not None and planned.slice.file is not log.active.log
+        is_offline = planned.data.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        return planned.log is not None or is_offline
+    return planned.slice is not None and not planned.slice.is_active
 
 
 def _find(context: RequestContext, wanted: FetchTopic) -> Topic | None:
@@ -152,6 +153,8 @@ def _plan_partition(
     if not 0 <= index < len(topic.partitions):
         return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     log = topic.partitions[index]
+    if isinstance(log, OfflinePartition):
+        return _refused(index, code_of(log.cause))
     epoch_error = _check_epoch(context, log, wanted.current_leader_epoch, index)
     if epoch_error is not None:
         return epoch_error
@@ -159,6 +162,7 @@ def _plan_partition(
     try:
         found = log.read(wanted.fetch_offset, size_max, at_least_one=is_first)
     except StorageError as error:
+        context.broker.disks.note(log, error)
         return _refused(index, code_of(error), log)
     data = PartitionData(
         partition_index=index,
@@ -211,7 +215,7 @@ def _answer(context: RequestContext, plan: _Plan) -> FetchResponse | Awaitable[F
         try:
             records = planned.slice.read_cached()
         except StorageError as error:
-            planned.data = _refused(planned.data.partition_index, code_of(error)).data
+            _refuse(context, planned, error)
             continue
         if records is None:
             cold.append(planned)
@@ -230,10 +234,17 @@ async def _answer_cold(
     read = await loop.run_in_executor(context.broker.readers, _read_all, slices)
     for planned, records in zip(cold, read, strict=True):
         if isinstance(records, StorageError):
-            planned.data = _refused(planned.data.partition_index, code_of(records)).data
+            _refuse(context, planned, records)
         else:
             planned.data.records = records
     return _response(context, plan)
+
+
+def _refuse(context: RequestContext, planned: _Planned, error: StorageError) -> None:
+    """Answer for a partition whose bytes cannot be read."""
+    assert planned.log is not None
+    context.broker.disks.note(planned.log, error)
+    planned.data = _refused(planned.data.partition_index, code_of(error)).data
 
 
 def _read_all(slices: list[Slice]) -> list[bytes | StorageError]:

@@ -87,7 +87,10 @@ def _list(
     if timestamp < 0 and context.api_version < _SINCE_VERSION.get(timestamp, _NEVER):
         return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
     topic = context.broker.topics.get(topic_name)
-    log = topic.log(index) if topic else None
+    try:
+        log = topic.log(index) if topic else None
+    except StorageError as error:
+        return _refused(index, code_of(error))
     if log is None:
         return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if wanted.current_leader_epoch not in (-1, log.leader_epoch):
@@ -122,6 +125,7 @@ async def _search(
     results = await loop.run_in_executor(context.broker.readers, _search_all, searches)
     for one, result in zip(searches, results, strict=True):
         if isinstance(result, StorageError):
+            context.broker.disks.note(one.log, result)
             one.response.error_code = code_of(result)
         elif result is not None:
             one.response.timestamp = result.timestamp

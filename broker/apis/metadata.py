@@ -13,8 +13,9 @@ from broker import topic_names
 from broker.authorized_operations import ALL_OF_CLUSTER, ALL_OF_TOPIC
 from broker.context import RequestContext
 from broker.errors import code_of
+from broker.partitions import OfflinePartition
+from broker.topic import Topic
 from broker.topic_plans import NewTopic, TopicPlan, internal_topic
-from broker.topics import Topic
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
@@ -116,13 +117,15 @@ def _describe(topic: Topic, node_id: int) -> MetadataResponseTopic:
         partitions=[
             MetadataResponsePartition(
                 error_code=0,
-                partition_index=log.partition,
+                partition_index=one.partition,
                 leader_id=node_id,
-                leader_epoch=log.leader_epoch,
+                leader_epoch=one.leader_epoch,
                 replica_nodes=only_replica,
                 isr_nodes=only_replica,
+                # Its leader all the same, so that clients hear from it what is wrong.
+                offline_replicas=only_replica if isinstance(one, OfflinePartition) else [],
             )
-            for log in topic.partitions
+            for one in topic.partitions
         ],
     )
 

@@ -7,7 +7,8 @@ consumer that asks where its own epoch ended learns what of its reading is gone 
 from __future__ import annotations
 
 from broker.context import RequestContext
-from broker.topics import Topic
+from broker.errors import code_of
+from broker.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -16,6 +17,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from storage.errors import StorageError
 from storage.log import Log
 
 _NO_EPOCH = -1
@@ -38,7 +40,10 @@ def handle(
 
 
 def _look_up(topic: Topic | None, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    log = topic.log(asked.partition) if topic else None
+    try:
+        log = topic.log(asked.partition) if topic else None
+    except StorageError as error:
+        return EpochEndOffset(partition=asked.partition, error_code=code_of(error))
     if log is None:
         return EpochEndOffset(
             partition=asked.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,18 +1,20 @@
 """Produce (0): append one batch to each of some partitions.
 
-acks=1 is answered after the write. acks=all is answered once the batch is on the disk, when
-log.flush.acks.all is set (the default): one node has no replica to lean on. acks=0 gets no
-response; when such a batch is refused, the connection is closed, as Kafka does, so that the
-client looks again. Transactions are not coordinated yet, so their batches are refused.
+acks=1 is answered after the write, or after the flush that flush.messages asks for. acks=all is
+answered once the batch is on the disk, when log.flush.acks.all is set (the default): one node
+has no replica to lean on. acks=0 gets no response; when such a batch is refused, the connection
+is closed, as Kafka does, so that the client looks again. Transactions are not coordinated yet,
+so their batches are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 from broker.context import CloseConnection, RequestContext
 from broker.errors import code_of, message_of
-from broker.topics import Topic
+from broker.partitions import OfflinePartition
+from broker.topic import Topic
 from protocol.batches import CODEC_MASK, TRANSACTIONAL_BIT
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
@@ -41,6 +43,8 @@ _WITHOUT_START_OFFSET = frozenset(
     )
 )
 _ATTRIBUTES = 22  # where a batch has its codec and kind: the low byte of its attributes
+Appended = tuple[Log, PartitionProduceResponse]
+
 # The one client that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID).
 _ADMIN_CLIENT_ID = "__admin_client"
 
@@ -51,7 +55,7 @@ def handle(
     """Append what can be appended, and answer as `acks` asks."""
     broker = context.broker
     now_ms = broker.clock.now_ms()
-    touched: list[Log] = []
+    touched: list[Appended] = []
     responses = []
     for data in request.topic_data:
         topic = _find(context, data)
@@ -65,12 +69,16 @@ def handle(
             )
         )
     response = ProduceResponse(responses=responses)
+    if request.acks == -1 and broker.config.log_flush_acks_all:
+        to_flush = touched
+    else:
+        to_flush = [one for one in touched if one[0].must_flush]
     if request.acks == 0:
+        for log, _ in to_flush:
+            broker.group_commit.flush_in_background(log)
         _close_if_refused(response)
         return None
-    if request.acks == -1 and touched and broker.config.log_flush_acks_all:
-        return _after_flush(context, response, touched)
-    return response
+    return _after_flush(context, response, to_flush) if to_flush else response
 
 
 def _find(context: RequestContext, data: TopicProduceData) -> Topic | None:
@@ -86,7 +94,7 @@ def _append(
     data: TopicProduceData,
     partition: PartitionProduceData,
     now_ms: int,
-    touched: list[Log],
+    touched: list[Appended],
 ) -> PartitionProduceResponse:
     index = partition.index
     if topic is None:
@@ -99,11 +107,14 @@ def _append(
     if refused is not None:
         return refused
     log = topic.partitions[index]
+    if isinstance(log, OfflinePartition):
+        return _refused(index, code_of(log.cause), message_of(log.cause))
     assert partition.records is not None
     try:
         appended = log.append(partition.records, now_ms=now_ms)
     except StorageError as error:
         context.broker.metrics.refused_batches += 1
+        context.broker.disks.note(log, error)
         refused = _refused(index, code_of(error), message_of(error))
         if refused.error_code not in _WITHOUT_START_OFFSET:
             refused.log_start_offset = log.log_start_offset
@@ -113,14 +124,15 @@ def _append(
                 for at, text in error.record_errors
             ]
         return refused
-    touched.append(log)
-    return PartitionProduceResponse(
+    response = PartitionProduceResponse(
         index=index,
         error_code=0,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=log.log_start_offset,
     )
+    touched.append((log, response))
+    return response
 
 
 def _problem(
@@ -168,15 +180,17 @@ def _close_if_refused(response: ProduceResponse) -> None:
 
 
 async def _after_flush(
-    context: RequestContext, response: ProduceResponse, touched: list[Log]
+    context: RequestContext, response: ProduceResponse, appended: Sequence[Appended]
 ) -> ProduceResponse:
-    """Wait for the disk; a disk that fails turns the appends into errors."""
+    """Wait for the disk; where it fails, the append turns into an error."""
     try:
-        await context.broker.group_commit.flush(touched)
-    except StorageError as error:
-        for topic in response.responses:
-            for at, partition in enumerate(topic.partition_responses):
-                if partition.error_code == 0:
-                    refused = _refused(partition.index, code_of(error), message_of(error))
-                    topic.partition_responses[at] = refused
+        await context.broker.group_commit.flush([log for log, _ in appended])
+    except StorageError:
+        for log, partition in appended:
+            if log.failure is not None:
+                refused = _refused(partition.index, code_of(log.failure), message_of(log.failure))
+                partition.error_code = refused.error_code
+                partition.error_message = refused.error_message
+                partition.base_offset = partition.log_append_time_ms = -1
+                partition.log_start_offset = -1
     return response

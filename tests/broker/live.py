@@ -24,8 +24,8 @@ import uvloop
 from broker import composition
 from broker.clock import SystemClock
 from broker.composition import Broker
+from broker.topic import Topic
 from broker.topic_plans import NewTopic
-from broker.topics import Topic
 from config.option import Layer, Source
 from protocol.batches import Record, encode_batch
 from protocol.compiler import decode

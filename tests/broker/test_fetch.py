@@ -428,6 +428,9 @@ class ColdFile:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._opened, name)
 
+    def hold(self) -> ColdFile:
+        return self
+
     def read_cached(self, position: int, size: int) -> bytes | None:
         if self.fails_at_once:
             raise DiskFailure(self._opened.path, OSError(errno.EIO, "Input/output error"))

@@ -123,6 +123,8 @@ async def test_what_is_appended_during_a_flush_needs_another(tmp_path: Path, dis
 async def test_a_disk_that_fails_for_one_log_fails_nobody_else(tmp_path: Path, disk: Disk) -> None:
     with logs(tmp_path, disk, 3) as (_, (first, second, third)):
         commit = GroupCommit(asyncio.get_running_loop())
+        failed: list[Log] = []
+        commit.on_failed = lambda log, error: failed.append(log)
         disk.is_open.clear()
         commit.flush([third])
         await until(lambda: disk.waiting)
@@ -136,9 +138,12 @@ async def test_a_disk_that_fails_for_one_log_fails_nobody_else(tmp_path: Path, d
             with pytest.raises(DiskFailure, match="Input/output error"):
                 await failing
         assert [log.recovery_point for log in (first, second, third)] == [1, 0, 1]
+        assert failed == [second]
+        # The system has reported the failure, and would say that all is well from now on.
         disk.refused = set()
-        await commit.flush([second])
-        assert second.recovery_point == 1
+        with pytest.raises(DiskFailure, match="Input/output error"):
+            await commit.flush([second])
+        assert (second.recovery_point, failed) == (0, [second])
         await commit.close()
 
 

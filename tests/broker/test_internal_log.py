@@ -13,7 +13,8 @@ from broker import topic_names
 from broker.errors import Refusal
 from broker.group_commit import GroupCommit
 from broker.internal_log import InternalLog, KeyValue
-from broker.topics import Topic, Topics
+from broker.topic import Topic
+from broker.topics import Topics
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from storage.errors import BatchTooLarge

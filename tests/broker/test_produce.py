@@ -298,7 +298,9 @@ async def test_a_disk_that_refuses_the_flush_fails_acks_all_and_not_what_was_ref
 
         def flush(logs: Sequence[Log]) -> asyncio.Future[None]:
             failing = asyncio.get_running_loop().create_future()
-            failing.set_exception(DiskFailure(tmp_path, OSError(5, "Input/output error")))
+            (log,) = logs
+            log.failure = DiskFailure(tmp_path, OSError(5, "Input/output error"))
+            failing.set_exception(log.failure)
             return failing
 
         broker.group_commit.flush = flush  # type: ignore[assignment,method-assign]

@@ -13,8 +13,8 @@ import pytest
 from broker import topic_names
 from broker.errors import Refusal, code_of
 from broker.metadata import MetadataError, MetadataStore, SqliteMetadata, TopicRecord
+from broker.topic import Topic
 from broker.topic_plans import Enlargement, NewTopic, TopicPlan
-from broker.topics import Topic
 from config.errors import ConfigError
 from protocol.errors import ErrorCode
 from storage.errors import DiskFailure, StorageError, UnknownDirectory
@@ -174,7 +174,7 @@ async def test_a_directory_that_belongs_to_no_topic_is_left_alone(
     assert log_file.read_bytes() == content
 
 
-async def test_a_directory_of_another_topic_of_the_same_name_stops_the_start(
+async def test_a_directory_of_another_topic_of_the_same_name_is_not_served(
     tmp_path: Path,
 ) -> None:
     async with admin(tmp_path) as broker:
@@ -182,9 +182,11 @@ async def test_a_directory_of_another_topic_of_the_same_name_stops_the_start(
         store = store_of(broker)
         await store.finish_deletion([topic.topic_id])
         await store.create_topics([(TopicRecord("orders", b"x" * 16, 1, 1, 0), {})])
-    with pytest.raises(UnknownDirectory, match="orders-0 belongs to a topic of id"):
-        async with admin(tmp_path):
-            pass
+    async with admin(tmp_path) as broker:
+        found = broker.topics.get("orders")
+        assert found is not None
+        with pytest.raises(UnknownDirectory, match="orders-0 belongs to a topic of id"):
+            found.log(0)
 
 
 async def test_new_partitions_go_to_the_emptiest_directory(tmp_path: Path) -> None:

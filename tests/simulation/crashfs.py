@@ -332,6 +332,16 @@ class CrashFile:
     def sync(self) -> None:
         self._fs.sync(self.path, self.node)
 
+    def rename(self, target: Path) -> None:
+        self._fs.rename(self.path, target)
+        self.path = target
+
+    def follow(self, path: Path) -> None:
+        self.path = path
+
+    def hold(self) -> CrashFile:
+        return self
+
 
 class _Lock:
     """A held lock, given up with the last reference to it."""

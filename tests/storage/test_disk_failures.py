@@ -38,6 +38,14 @@ def state(partition: Partition) -> tuple[object, ...]:
     return log.log_end_offset, log.size_bytes, sizes, indexes
 
 
+def contents(fs: CrashFileSystem) -> dict[str, bytes]:
+    """All files, but for the zeros that an index may or may not have after its last entry."""
+    return {
+        name: data.rstrip(b"\0") if name.endswith("index") else data
+        for name, data in fs.files(DATA).items()
+    }
+
+
 class Refusing:
     """Refuses the operations whose turn it is, counted from when it is set."""
 
@@ -54,12 +62,12 @@ class Refusing:
 @pytest.mark.parametrize("room", [0, 1, 60, 61, 100])
 def test_a_full_disk_refuses_an_append_and_keeps_the_log(room: int) -> None:
     fs, partition = filled(5)
-    before, files = state(partition), fs.files(DATA)
-    fs.capacity_bytes = sum(map(len, files.values())) + room
+    before, files = state(partition), contents(fs)
+    fs.capacity_bytes = sum(map(len, fs.files(DATA).values())) + room
     with pytest.raises(DiskFailure, match="No space left") as refused:
         partition.append([(b"k", bytes(200))])
     assert refused.value.path == partition.log.active.path(LOG)
-    assert (state(partition), fs.files(DATA)) == (before, files)
+    assert (state(partition), contents(fs)) == (before, files)
     fs.capacity_bytes = None
     assert partition.append([(b"k", b"v")]).base_offset == 10
     assert partition.reopen().batches()[-1].records[0].value == b"v"
@@ -110,25 +118,6 @@ def test_what_an_append_could_not_take_back_is_cut_off_at_the_end() -> None:
     reopened = partition.reopen()
     assert reopened.batches() == expected
     assert fs.size(reopened.log.active.path(LOG)) == reopened.log.active.size_bytes
-
-
-def test_a_failed_flush_leaves_everything_to_be_flushed_again() -> None:
-    fs, partition = filled(30)
-    log = partition.log
-    unflushed = log.unflushed()
-    assert unflushed.directory is not None
-    fs.refuse = Refusing(matching=lambda kind, path: kind == "sync_directory")
-    with pytest.raises(DiskFailure):
-        unflushed.sync()
-    log.flush_failed()
-    assert log.recovery_point == 0
-    fs.refuse = None
-    again = log.unflushed()
-    assert again.directory == unflushed.directory
-    again.sync()
-    log.flushed(again.end_offset)
-    survived = partition.next_life(fs.clone_after_crash(1))
-    assert survived.batches() == partition.batches()
 
 
 def test_a_segment_sealed_right_after_a_flush_is_flushed_with_its_indexes() -> None:

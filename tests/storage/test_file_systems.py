@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import DirectoryInUse, DiskFailure
@@ -197,3 +200,88 @@ def test_a_crash_may_lose_all_that_was_not_synced_and_may_keep_it() -> None:
     assert {b"synced", b"synced and more", b"synced an"} <= {files["synced"] for files in found}
     assert {"entry" in files for files in found} == {True, False}
     assert {files.get("entry") for files in found} == {None, b"", b"x"}
+
+
+def open_descriptors(below: Path) -> list[str]:
+    """The names of the files below a directory that this process has descriptors of."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            target = link.readlink()
+            if target.is_relative_to(below):
+                found.append(target.name)
+    return found
+
+
+@settings(max_examples=30)
+@given(
+    uses=st.lists(
+        st.tuples(st.integers(0, 9), st.sampled_from(["append", "read", "rename", "hold"]))
+    )
+)
+def test_more_files_than_descriptors(
+    tmp_path_factory: pytest.TempPathFactory, uses: list[tuple[int, str]]
+) -> None:
+    path = tmp_path_factory.mktemp("files")
+    fs = RealFileSystem(open_files_max=3)
+    files = [fs.open(path / str(at), write=True) for at in range(10)]
+    model = [b""] * 10
+    for number, (at, use) in enumerate(uses):
+        file = files[at]
+        if use == "append":
+            data = b"%d," % number
+            file.append(len(model[at]), (data,))
+            model[at] += data
+        elif use == "rename":
+            file.rename(path / f"{at}-{number}")
+        elif use == "hold":
+            # What is held is read to its end, whatever becomes of the file.
+            held = file.hold()
+            fs.rename(file.path, path / "away")
+            fs.write_bytes(file.path, b"another file of the same name")
+            assert held.read(0, 999) == model[at]
+            fs.rename(path / "away", file.path)
+            del held
+        assert file.size() == len(model[at])
+        assert file.read(0, 999) == model[at]
+        del file
+        assert len(open_descriptors(path)) <= 4  # one may be held
+    assert [file.read(0, 999) for file in files] == model
+    del files
+    gc.collect()
+    assert open_descriptors(path) == []
+
+
+def test_a_file_that_is_gone_stays_gone(tmp_path: Path) -> None:
+    fs = RealFileSystem(open_files_max=1)
+    gone = fs.open(tmp_path / "gone", write=True)
+    fs.open(tmp_path / "other", write=True).append(0, (b"o",))
+    fs.remove(tmp_path / "gone")
+    with pytest.raises(DiskFailure, match="No such file"):
+        gone.append(0, (b"g",))
+    assert not fs.exists(tmp_path / "gone")
+
+
+def test_a_lock_keeps_a_process_out_that_locks_as_java_does(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    # What FileChannel.lock() does: a POSIX lock of the whole file.
+    program = (
+        "import fcntl, sys\n"
+        f"file = open({str(lock)!r}, 'r+')\n"
+        "fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "print('locked', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    lock.touch()
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(DirectoryInUse, match="in use by another process"):
+            REAL.lock(lock)
+        other.communicate(b"", timeout=20)
+    held = REAL.lock(lock)
+    refused = subprocess.run([sys.executable, "-c", program], input=b"", capture_output=True)
+    assert b"BlockingIOError" in refused.stderr
+    del held

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from storage.index import OffsetIndex, TimeIndex
 from storage.segment import INDEX, LOG, TIME_INDEX
 from tests.simulation.crashfs import CrashFileSystem
-from tests.storage.partition import Partition
+from tests.storage.partition import SMALL, Partition
 
 OFFSETS = Path("/00000000000000000100.index")
 TIMES = Path("/00000000000000000100.timeindex")
@@ -141,10 +142,12 @@ def test_entries_follow_the_bytes_since_the_last_one() -> None:
     assert len(offset_entries) > 2
     segment = log.active
     index = partition.fs.read_bytes(segment.path(INDEX))
-    assert index == b"".join(struct.pack(">ii", *entry) for entry in offset_entries)
+    entries = b"".join(struct.pack(">ii", *entry) for entry in offset_entries)
+    assert index == entries.ljust(log.config.segment_index_bytes, b"\0")
     grown = [e for at, e in enumerate(time_entries) if at == 0 or e[0] > time_entries[at - 1][0]]
     times = partition.fs.read_bytes(segment.path(TIME_INDEX))
-    assert times == b"".join(struct.pack(">qi", *entry) for entry in grown)
+    entries = b"".join(struct.pack(">qi", *entry) for entry in grown)
+    assert times == entries.ljust(log.config.segment_index_bytes // 12 * 12, b"\0")
 
 
 def test_a_sealed_segment_ends_with_its_largest_timestamp() -> None:
@@ -159,5 +162,29 @@ def test_a_sealed_segment_ends_with_its_largest_timestamp() -> None:
     assert partition.fs.read_bytes(sealed.path(TIME_INDEX)) == newest
     active = partition.log.active
     assert active.base_offset == done.last_offset + 1
-    for kind in (LOG, INDEX, TIME_INDEX):
-        assert partition.fs.size(active.path(kind)) == 0
+    sizes = [partition.fs.size(active.path(kind)) for kind in (LOG, INDEX, TIME_INDEX)]
+    assert sizes == [0, 1000, 996]  # AbstractIndex: segment.index.bytes in whole entries
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_preallocated_segment_is_as_large_as_it_may_grow_until_it_is_sealed(
+    is_clean: bool,
+) -> None:
+    config = replace(SMALL, preallocate=True)
+    partition = Partition(CrashFileSystem(), config=config)
+    for at in range(30):
+        partition.append([(b"k%d" % at, bytes(50))])
+    expected = partition.batches()
+    fs = partition.fs
+    *sealed, active = partition.log.segments
+    assert sealed
+    assert [fs.size(one.path(LOG)) for one in sealed] == [one.size_bytes for one in sealed]
+    assert fs.size(active.path(LOG)) == 2000 > active.size_bytes
+    if is_clean:
+        partition = partition.reopen()
+    else:
+        partition = partition.next_life(fs.clone_after_kill())
+    assert partition.batches() == expected
+    assert partition.fs.size(active.path(LOG)) == partition.log.active.size_bytes
+    partition.append([(b"k", b"v")])
+    assert len(partition.batches()) == len(expected) + 1

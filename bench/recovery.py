@@ -1,0 +1,99 @@
+"""How long does a start take after a kill? One large log, on Odradek and on Apache Kafka.
+
+    python -m bench.recovery [--megabytes N] [--rounds N] [--size BYTES] [--batch BYTES]
+
+Each broker is filled by the same producer (acks=1), killed, and started again; the time is that
+from the start of the process to its first answer, with the log in the page cache for both. The
+segment is as large as the log, so that all of it has to be read again. Needs Java and Kafka's
+jars (`make kafka`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.processes import KafkaProcess, OdradekProcess, kafka_libs, kafka_tool
+
+_TOPIC = "recovery"
+_SETTINGS = {
+    "log.segment.bytes": str(2**31 - 1),
+    # Nothing but the kill decides how much there is to read.
+    "log.flush.offset.checkpoint.interval.ms": "600000",
+}
+
+
+def fill(broker: OdradekProcess | KafkaProcess, megabytes: int, size: int, batch: int) -> None:
+    """Write a log of so many megabytes."""
+    kafka_tool(
+        ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.bootstrap]
+        + ["--create", "--topic", _TOPIC, "--partitions", "1", "--replication-factor", "1"]
+    )
+    kafka_tool(
+        ["org.apache.kafka.tools.ProducerPerformance", "--topic", _TOPIC]
+        + ["--num-records", str((megabytes << 20) // size), "--record-size", str(size)]
+        + ["--throughput", "-1", "--producer-props", f"bootstrap.servers={broker.bootstrap}"]
+        + ["acks=1", "linger.ms=5", f"batch.size={batch}"],
+        timeout_s=500,
+    )
+
+
+def measure(
+    kind: type[OdradekProcess] | type[KafkaProcess], megabytes: int, size: int, batch: int
+) -> float:
+    """Return the seconds from start to first answer after a kill."""
+    with tempfile.TemporaryDirectory() as folder:
+        broker = kind(Path(folder) / "broker", _SETTINGS)
+        broker.start()
+        try:
+            fill(broker, megabytes, size, batch)
+            assert broker.process is not None
+            broker.process.send_signal(signal.SIGKILL)
+            broker.process.wait()
+            seconds = broker.start()
+            check(broker, (megabytes << 20) // size)
+            return seconds
+        finally:
+            broker.stop()
+
+
+def check(broker: OdradekProcess | KafkaProcess, records: int) -> None:
+    """See that the whole log is there."""
+    shown = kafka_tool(
+        ["org.apache.kafka.tools.GetOffsetShell", "--bootstrap-server", broker.bootstrap]
+        + ["--topic", _TOPIC]
+    ).stdout
+    assert shown.strip() == f"{_TOPIC}:0:{records}", shown
+
+
+def main() -> int:
+    """Run the pairs and print a row for each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--megabytes", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--size", type=int, default=1000)
+    parser.add_argument("--batch", type=int, default=65536)
+    given = parser.parse_args()
+    if kafka_libs() is None:
+        print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
+        return 1
+    print(f"start after a kill: {given.megabytes} MB in records of {given.size} B, "
+          f"batch.size={given.batch}")  # fmt: skip
+    ratios = []
+    for number in range(1, given.rounds + 1):
+        ours = measure(OdradekProcess, given.megabytes, given.size, given.batch)
+        theirs = measure(KafkaProcess, given.megabytes, given.size, given.batch)
+        ratios.append(theirs / ours)
+        print(f"  pair {number}: Odradek {ours:.2f} s, Kafka {theirs:.2f} s, "
+              f"Kafka/Odradek {ratios[-1]:.2f}", flush=True)  # fmt: skip
+    print(f"  Kafka/Odradek: median {statistics.median(ratios):.2f}, "
+          f"from {min(ratios):.2f} to {max(ratios):.2f}")  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
