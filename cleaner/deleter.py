@@ -42,10 +42,22 @@ class Deleter:
         """Check every log once; return the bytes deleted."""
         deleted_bytes = 0
         for log in list(self._logs):
-            if not log.is_closed:
-                deleted_bytes += check_retention(log, self._clock_ms())
-            await asyncio.sleep(0)  # Each log may wait for the disk: let others go first.
+            deleted_bytes += await self._check(log)
         return deleted_bytes
+
+    async def _check(self, log: Log) -> int:
+        """Check a log. How old its segments are is found in a thread: it may read the disk."""
+        if len(log.segments) == 1 and log.active.size_bytes == 0:
+            await asyncio.sleep(0)
+            return 0
+        _ = log.active.max_timestamp  # found on the loop, which appends
+        segments, end_offset, now_ms = log.segments, log.log_end_offset, self._clock_ms()
+        plan = await asyncio.to_thread(_plan, log, now_ms)
+        if plan is None or log.is_closed or log.segments[: plan.count] != segments[: plan.count]:
+            return 0
+        if plan.count == len(segments) and log.log_end_offset != end_offset:
+            return 0  # what was appended meanwhile is young
+        return _carry_out(log, plan, now_ms)
 
     async def _run(self) -> None:
         await asyncio.sleep(self._config().log_initial_task_delay_ms / 1000)
@@ -62,12 +74,14 @@ def check_retention(log: Log, now_ms: int) -> int:
 
     A log that cannot be looked at, or whose files cannot be renamed, is left as it is.
     """
+    plan = _plan(log, now_ms)
+    return _carry_out(log, plan, now_ms) if plan else 0
+
+
+def _carry_out(log: Log, plan: Deletion, now_ms: int) -> int:
     try:
-        plan = _plan(log, now_ms)
-        if plan is None:
-            return 0
         log.delete_segments(plan.count, now_ms)
-    except (StorageError, ProtocolError):
+    except StorageError:
         logger.exception("failed to apply retention log=%s", log.name)
         return 0
     logger.info(
@@ -78,6 +92,15 @@ def check_retention(log: Log, now_ms: int) -> int:
 
 
 def _plan(log: Log, now_ms: int) -> Deletion | None:
+    """Decide what retention lets go; a log that cannot be looked at is left as it is."""
+    try:
+        return _look(log, now_ms)
+    except (StorageError, ProtocolError):
+        logger.exception("failed to look at the age of segments log=%s", log.name)
+        return None
+
+
+def _look(log: Log, now_ms: int) -> Deletion | None:
     config = log.config
     needs_timestamps = config.delete and config.retention_ms >= 0
     # Lazily: mostly the first segment stays, and then no other need be looked at.

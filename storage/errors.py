@@ -54,6 +54,10 @@ class InvalidTransactionState(StorageError):
     """A transactional batch without a transaction that this broker coordinates."""
 
 
+class NotCached(Exception):
+    """Reading on would wait for the disk, which the caller did not want: try it in a thread."""
+
+
 class StaleSegments(StorageError):
     """Segments to replace are no longer current: the log was truncated, trimmed or deleted."""
 

@@ -140,6 +140,11 @@ class _Entries:
         return loaded
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether looking something up does not read the file."""
+        return self._loaded is not None
+
+    @property
     def size_bytes(self) -> int:
         """The size of the entries in the file."""
         return len(self.load()[0]) * self._layout.size
@@ -181,7 +186,8 @@ class _Entries:
         self._writable().truncate(self.size_bytes)
 
     def preallocate(self, size_bytes: int) -> None:
-        """Give the file the size that it may grow to, in zeros, until trim()."""
+        """Begin anew with a file of the size that it may grow to, in zeros, until trim()."""
+        self.begin()
         self._writable().truncate(size_bytes - size_bytes % self._layout.size)
 
     def begin(self) -> None:

@@ -220,11 +220,14 @@ class Log:
 
     # --- reading --------------------------------------------------------------------------
 
-    def read(self, offset: int, size_max: int, *, at_least_one: bool) -> Slice | None:
+    def read(
+        self, offset: int, size_max: int, *, at_least_one: bool, may_wait: bool = True
+    ) -> Slice | None:
         """Find the batches from the one that holds an offset on, up to size_max bytes.
 
         None when there is nothing to read yet, or when the first batch alone is larger than
-        size_max and at_least_one is False. Raises OffsetOutOfRange.
+        size_max and at_least_one is False. Raises OffsetOutOfRange; CorruptFile for damage on
+        the way; NotCached when it may not wait for the disk and would have to.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
@@ -236,7 +239,7 @@ class Log:
         segments = self.segments
         for at in range(segment_index(segments, offset), len(segments)):
             segment = segments[at]
-            found = segment.locate(offset)
+            found = segment.locate(offset, may_wait=may_wait)
             if found is None:  # compaction left nothing at or after the offset here
                 continue
             position, first_size = found

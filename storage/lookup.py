@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from storage.errors import CorruptFile, DiskFailure
+from storage.errors import CorruptFile, DiskFailure, NotCached
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from storage.scan import Batches, Place
 
@@ -51,14 +51,19 @@ class Lookup:
 
     # --- looking up -----------------------------------------------------------------------
 
-    def from_offset(self, offset: int) -> Iterator[Place]:
-        """Walk the batches from the last indexed one that ends at or before an offset."""
+    def from_offset(self, offset: int, *, may_wait: bool = True) -> Iterator[Place]:
+        """Walk the batches from the last indexed one that ends at or before an offset.
+
+        Raises NotCached when it may not wait for the disk and would have to.
+        """
+        if not may_wait and not self._offsets.entries.is_loaded:
+            raise NotCached
         entry = self._offsets.at_or_before(offset)
         damage = self._offsets.entries.damage
         if damage is None:
             if entry is None:
-                return self._batches.walk(0)
-            places = self._batches.walk(entry[1])
+                return self._batches.walk(0, may_wait=may_wait)
+            places = self._batches.walk(entry[1], may_wait=may_wait)
             try:
                 first = next(places, None)
             except CorruptFile:
@@ -66,6 +71,8 @@ class Lookup:
             if first is not None and first[2] == entry[0]:
                 return chain((first,), places)
             damage = self._offset_lie(entry[0])
+        if not may_wait:
+            raise NotCached
         self.rebuild(damage)
         return self._batches.walk(self._offsets.lookup(offset))
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, batch_crc, read_header
 from protocol.errors import ProtocolError
-from storage.errors import CorruptFile
+from storage.errors import CorruptFile, NotCached
 from storage.files import File
 
 logger = logging.getLogger(__name__)
@@ -40,9 +40,9 @@ class Batches:
     path: Path  # as the file is named now
     size_bytes: int
 
-    def walk(self, position: int) -> Iterator[Place]:
+    def walk(self, position: int, *, may_wait: bool = True) -> Iterator[Place]:
         """Yield the place of each batch from a position on, as walk() does."""
-        return walk(self.file, self.path, position, self.size_bytes)
+        return walk(self.file, self.path, position, self.size_bytes, may_wait=may_wait)
 
     def walk_intact(self, position: int) -> Iterator[Place]:
         """Walk as far as there are batches, and log what is none."""
@@ -101,17 +101,25 @@ class Batches:
         return (header, data) if len(data) == header.size_bytes else None
 
 
-def walk(file: File, path: Path, position: int, end: int) -> Iterator[Place]:
+def walk(
+    file: File, path: Path, position: int, end: int, *, may_wait: bool = True
+) -> Iterator[Place]:
     """Yield the place of each batch from a position on, reading little but their headers.
 
     Hot: a fetch walks from an index entry to its offset. Raises CorruptFile, with the path
-    given, where the bytes are no batch or one that reaches past the end.
+    given, where the bytes are no batch or one that reaches past the end; NotCached when it may
+    not wait for the disk and would have to.
     """
     unpack = _WALKED.unpack_from
-    window, start, window_end = b"", position, position
+    read = file.read if may_wait else file.read_cached
+    window: bytes | bytearray = b""
+    start, window_end = position, position
     while position < end:
         if position + HEADER_SIZE > window_end:
-            window = file.read(position, min(_WINDOW_BYTES, end - position))
+            found = read(position, min(_WINDOW_BYTES, end - position))
+            if found is None:
+                raise NotCached
+            window = found
             start, window_end = position, position + len(window)
             if len(window) < HEADER_SIZE:
                 raise CorruptFile(path, position, f"{len(window)} bytes are no batch")

@@ -209,12 +209,14 @@ class Segment:
 
     # --- reading --------------------------------------------------------------------------
 
-    def locate(self, offset: int) -> tuple[int, int] | None:
+    def locate(self, offset: int, *, may_wait: bool = True) -> tuple[int, int] | None:
         """Return (position, size) of the first batch that ends at or after an offset.
 
-        Raises CorruptFile when damage lies before it.
+        Raises CorruptFile when damage lies before it, and NotCached when it may not wait for
+        the disk and would have to.
         """
-        for position, size, last_offset, _ in self._lookup.from_offset(offset):
+        places = self._lookup.from_offset(offset, may_wait=may_wait)
+        for position, size, last_offset, _ in places:
             if last_offset >= offset:
                 return position, size
         return None

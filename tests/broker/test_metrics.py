@@ -37,6 +37,9 @@ def snapshot(**changes: Any) -> Snapshot:
         "parked_fetch_count": 0,
         "logs": [],
         "cleaner": IDLE_CLEANER,
+        "offline_directory_count": 0,
+        "offline_partition_count": 0,
+        "disk_failures": {},
     }
     return Snapshot(**{**values, **changes})
 

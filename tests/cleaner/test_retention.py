@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from cleaner import deleter as deleter_module
 from cleaner.deleter import check_retention
 from cleaner.retention import Deletion, plan_deletion
 from cleaner.view import SegmentView
+from config.broker import BrokerConfig
 from config.topic import TopicConfig
+from storage.log import Log
 from tests.cleaner.worlds import World, pairs
 
 NOW = 1_000_000
@@ -138,3 +143,35 @@ def test_old_segments_of_a_log_are_deleted_and_the_log_start_moves(tmp_path: Pat
     check_retention(world.log, world.now_ms)
     assert world.values() == []
     assert world.log.log_start_offset == world.log.log_end_offset == 4
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "append", "roll", "delete"])
+def test_what_changes_while_the_age_is_looked_at_is_respected(
+    tmp_path: Path, meanwhile: str
+) -> None:
+    world = World(tmp_path, replace(TopicConfig(), retention_ms=1000))
+    world.append(pairs("a:1 b:1"))
+    world.roll()
+    world.append(pairs("a:2"))
+    world.now_ms += 10_000
+    look = deleter_module._look
+
+    def looking(log: Log, now_ms: int) -> Deletion | None:
+        found = look(log, now_ms)
+        if meanwhile == "append":
+            world.append(pairs("a:3"))
+        elif meanwhile == "roll":
+            world.roll()
+            world.append(pairs("a:3"))
+        elif meanwhile == "delete":
+            log.delete_segments(1, now_ms)
+            world.append(pairs("a:3"))
+        return found
+
+    deleter = deleter_module.Deleter([world.log], BrokerConfig, lambda: world.now_ms)
+    with mock.patch.object(deleter_module, "_look", looking):
+        asyncio.run(deleter.check_all())
+    assert ("a:3" in world.values()) == (meanwhile != "nothing")
+    asyncio.run(deleter.check_all())
+    assert "a:1" not in world.values()
+    assert ("a:3" in world.values()) == (meanwhile != "nothing")

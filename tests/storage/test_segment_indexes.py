@@ -180,10 +180,7 @@ def test_a_preallocated_segment_is_as_large_as_it_may_grow_until_it_is_sealed(
     assert sealed
     assert [fs.size(one.path(LOG)) for one in sealed] == [one.size_bytes for one in sealed]
     assert fs.size(active.path(LOG)) == 2000 > active.size_bytes
-    if is_clean:
-        partition = partition.reopen()
-    else:
-        partition = partition.next_life(fs.clone_after_kill())
+    partition = partition.reopen() if is_clean else partition.next_life(fs.clone_after_kill())
     assert partition.batches() == expected
     assert partition.fs.size(active.path(LOG)) == partition.log.active.size_bytes
     partition.append([(b"k", b"v")])
