@@ -14,8 +14,9 @@ from broker.errors import EXPLAINED
 from broker.group_commit import GroupCommit
 from broker.topic import Topic
 from broker.topics import Topics
-from protocol.batches import Record, decode_records, encode_batch
+from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
+from protocol.legacy import decode_stored
 from storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class InternalLog:
             return
         for header, data in log.batches(log.log_start_offset):
             if not header.is_control:
-                for record in decode_records(data):
+                for record in decode_stored(data):
                     if record.key is not None:
                         yield record.key, record.value
 

@@ -2,19 +2,21 @@
 
 A chunk is as much of the file as the buffer size allows, and more when one batch alone is
 larger. Its uncompressed batches are used where they lie; compressed ones are decompressed into
-a buffer of their own, one after the other, each behind its header.
+a buffer of their own, one after the other, each behind its header. Entries of older formats
+come converted, as chunks of their own.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from cleaner import kernels
+from cleaner.conversion import convert_entries, is_old_format
 from cleaner.kernels import ATTRIBUTES, COUNT, LAST_OFFSET, POSITION, SIZE
 from protocol.batches import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD
 from protocol.compression import Codec, decompress
@@ -71,6 +73,7 @@ def read_chunks(
     end: int,
     offset_min: int,
     chunk_bytes: int,
+    max_decompressed_bytes: int,
     before_read: Callable[[int], None],
 ) -> Iterator[Chunk]:
     """Read the batches between two positions of a file, checking each one's CRC.
@@ -84,21 +87,24 @@ def read_chunks(
         size = min(wanted, end - position)
         before_read(size)
         data = file.read(position, size)
-        array = as_bytes(data)
-        used = 0
-        while True:
-            status, count, stop = kernels.scan_batches(
-                array, used, len(data), offset_min, table
+        status, used, offset_min = yield from _scan(
+            file.path, position, data, 0, offset_min, table
+        )
+        while is_old_format(data, used):
+            converted, after = convert_entries(
+                data, used, file.path, position, max_decompressed_bytes
             )
-            if count:
-                offset_min = int(table[count - 1, LAST_OFFSET]) + 1
-                yield Chunk(file.path, position, data, table[:count])
-            used = stop
-            if status != kernels.WHOLE:
-                cause = f"{kernels.PROBLEMS[status]} (after offset {offset_min - 1})"
-                raise CorruptFile(file.path, position + used, cause)
-            if count < _ROWS:
+            status, _, offset_min = yield from _scan(
+                file.path, position + used, converted, 0, offset_min, table
+            )
+            if status != kernels.WHOLE or after == used:
                 break
+            status, used, offset_min = yield from _scan(
+                file.path, position, data, after, offset_min, table
+            )
+        if status != kernels.WHOLE:
+            cause = f"{kernels.PROBLEMS[status]} (after offset {offset_min - 1})"
+            raise CorruptFile(file.path, position + used, cause)
         wanted = chunk_bytes
         if used == 0:
             wanted = _oversize(data, end - position)
@@ -127,6 +133,23 @@ def pieces(
         else:
             array = as_bytes(chunk.data)
             yield Piece(array, batches[first:after], verdicts[first:after], first, False)
+
+
+def _scan(
+    path: Path, position: int, data: bytes, start: int, offset_min: int, table: Table
+) -> Generator[Chunk, None, tuple[int, int, int]]:
+    """Yield the batches in a buffer from a start on, as many at once as the table has rows.
+
+    Returns the status, where they stop, and the offset that must come next.
+    """
+    array = as_bytes(data)
+    while True:
+        status, count, start = kernels.scan_batches(array, start, len(data), offset_min, table)
+        if count:
+            offset_min = int(table[count - 1, LAST_OFFSET]) + 1
+            yield Chunk(path, position, data, table[:count])
+        if status != kernels.WHOLE or count < _ROWS:
+            return status, start, offset_min
 
 
 def _inflate(

@@ -166,6 +166,7 @@ class MapBuilder:
             end=segment.size_bytes,
             offset_min=segment.base_offset,
             chunk_bytes=self._job.settings.chunk_bytes,
+            max_decompressed_bytes=self._job.config.max_decompressed_message_bytes,
             before_read=self._before_read,
         )
 

@@ -114,6 +114,7 @@ class Rewriter:
             end=segment.size_bytes,
             offset_min=segment.base_offset,
             chunk_bytes=self._job.settings.chunk_bytes,
+            max_decompressed_bytes=config.max_decompressed_message_bytes,
             before_read=self._before_io,
         ):
             verdicts = self._judge_batches(chunk)

@@ -256,16 +256,16 @@ class Log:
 
         Raises CorruptFile when damage lies on the way.
         """
-        record = first_at_or_after(
+        found = first_at_or_after(
             self.segments,
             timestamp,
             self.log_start_offset,
             self.config.max_decompressed_message_bytes,
         )
-        if record is None:
+        if found is None:
             return None
-        epoch = self._epochs.epoch_of(record.offset)
-        return TimestampedOffset(record.offset, record.timestamp, epoch)
+        record, leader_epoch = found
+        return TimestampedOffset(record.offset, record.timestamp, leader_epoch)
 
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """Find the first record with the largest timestamp (ListOffsets -3, KIP-734)."""

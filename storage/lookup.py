@@ -68,7 +68,9 @@ class Lookup:
                 first = next(places, None)
             except CorruptFile:
                 first = None
-            if first is not None and first[2] == entry[0]:
+            # Kafka gave all that one request appended one entry, at the first batch, under the
+            # last one's offset; whatever lies before the position is older all the same.
+            if first is not None and first[2] <= entry[0]:
                 return chain((first,), places)
             damage = self._offset_lie(entry[0])
         if not may_wait:
@@ -173,7 +175,7 @@ class Lookup:
         last = self._offsets.last()
         next_offset = self._base_offset
         for position, _, last_offset, _ in self._batches.walk(last[1] if last else 0):
-            if last and position == last[1] and last_offset != last[0]:
+            if last and position == last[1] and last_offset > last[0]:
                 raise self._offset_lie(last[0])
             next_offset = last_offset + 1
         if last and next_offset <= last[0]:

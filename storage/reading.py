@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from protocol.batches import BatchHeader, Record, decode_records
+from protocol.batches import BatchHeader, Record
 from protocol.errors import ProtocolError
+from protocol.legacy import decode_stored, read_stored_header
 from storage.errors import CorruptFile
-from storage.segment import LOG, Segment, Slice
+from storage.segment import LOG, Segment
 
 logger = logging.getLogger(__name__)
 
@@ -27,18 +28,20 @@ def segment_index(segments: Sequence[Segment], offset: int) -> int:
 
 def first_at_or_after(
     segments: Sequence[Segment], timestamp: int, start_offset: int, decompressed_bytes_max: int
-) -> Record | None:
+) -> tuple[Record, int] | None:
     """Find the first record from an offset on whose timestamp (ms) is at or after one.
 
-    Raises CorruptFile when damage lies on the way.
+    With it comes its batch's leader epoch, -1 in the formats that had none. Raises
+    CorruptFile when damage lies on the way.
     """
     for segment in segments:
         if segment.max_timestamp < timestamp:
             continue
         for found in segment.locate_timestamp(timestamp, start_offset):
-            for record in _records(segment, found, decompressed_bytes_max):
+            data = found.read()
+            for record in _records(segment, found.position, data, decompressed_bytes_max):
                 if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return record
+                    return record, read_stored_header(data).leader_epoch
     return None
 
 
@@ -64,8 +67,10 @@ def replay(
             logger.error("left out the rest of a segment: %s", damage)
 
 
-def _records(segment: Segment, found: Slice, decompressed_bytes_max: int) -> list[Record]:
+def _records(
+    segment: Segment, position: int, data: bytes, decompressed_bytes_max: int
+) -> list[Record]:
     try:
-        return decode_records(found.read(), 0, decompressed_bytes_max)
+        return decode_stored(data, 0, decompressed_bytes_max)
     except ProtocolError as error:
-        raise CorruptFile(segment.path(LOG), found.position, str(error)) from error
+        raise CorruptFile(segment.path(LOG), position, str(error)) from error

@@ -4,6 +4,9 @@ A walk needs the first bytes of each batch only:
 
      0 baseOffset i64 | 8 batchLength i32 | 12 leaderEpoch i32 | 16 magic i8 | 17 crc u32 |
     21 attributes i16 | 23 lastOffsetDelta i32 | 27 baseTimestamp i64 | 35 maxTimestamp i64 | …
+
+What an old Kafka wrote lies among them: entries of magic 0 and 1 (drawn in protocol/legacy.py),
+each of which counts as a batch here. One of them may be smaller than a batch's header.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, batch_crc, read_header
+from protocol import legacy
+from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
 from protocol.errors import ProtocolError
 from storage.errors import CorruptFile, NotCached
 from storage.files import File
@@ -82,7 +86,7 @@ class Batches:
             last_offset = header.last_offset
             if not offset_min <= header.base_offset <= last_offset <= offset_max:
                 return
-            if batch_crc(data, 0, len(data)) != header.crc:
+            if legacy.stored_crc(header, data) != header.crc:
                 return
             yield at, len(data), last_offset, header.max_timestamp
             offset_min = last_offset + 1
@@ -92,7 +96,7 @@ class Batches:
     ) -> tuple[BatchHeader, memoryview] | None:
         """Read a batch that is larger than a chunk, or None when it is not whole."""
         try:
-            header = read_header(chunk)
+            header = legacy.read_stored_header(chunk)
         except ProtocolError:
             return None
         if header.size_bytes <= len(chunk) or position + header.size_bytes > self.size_bytes:
@@ -122,11 +126,17 @@ def walk(
             window = found
             start, window_end = position, position + len(window)
             if len(window) < HEADER_SIZE:
-                raise CorruptFile(path, position, f"{len(window)} bytes are no batch")
+                if len(window) < end - position:
+                    raise CorruptFile(path, position, f"{len(window)} bytes are no batch")
+                window += bytes(HEADER_SIZE)  # an entry of an older format may be as small
         base_offset, length, magic, delta, max_timestamp = unpack(window, position - start)
         if magic != MAGIC or length < _LENGTH_MIN or delta < 0:
-            cause = f"no batch has magic {magic}, length {length}, last offset delta {delta}"
-            raise CorruptFile(path, position, cause)
+            try:
+                entry = legacy.read_entry(window, position - start)
+            except ProtocolError as error:
+                cause = f"no batch has magic {magic}, length {length}, last offset delta {delta}"
+                raise CorruptFile(path, position, cause) from error
+            delta, max_timestamp = 0, entry.max_timestamp
         size = length + LOG_OVERHEAD
         if position + size > end:
             raise CorruptFile(path, position, f"a batch of {size} bytes ends after {end}")
@@ -137,9 +147,9 @@ def walk(
 def whole_batches(chunk: memoryview) -> Iterator[tuple[int, BatchHeader]]:
     """Walk the batches that lie whole in a buffer; stop at the first that does not parse."""
     position, size = 0, len(chunk)
-    while position + HEADER_SIZE <= size:
+    while position < size:
         try:
-            header = read_header(chunk, position)
+            header = legacy.read_stored_header(chunk, position)
         except ProtocolError:
             return
         end = position + header.size_bytes

@@ -15,10 +15,13 @@ from broker.group_commit import GroupCommit
 from broker.internal_log import InternalLog, KeyValue
 from broker.topic import Topic
 from broker.topics import Topics
+from protocol.batches import Record
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
+from protocol.legacy import read_entry
 from storage.errors import BatchTooLarge
 from tests.broker.admin import NOW_MS, Admin, admin
+from tests.protocol.legacy_messages import encode_entry, encode_wrapper
 
 SETTINGS = {"offsets.topic.num.partitions": "3"}
 
@@ -83,6 +86,20 @@ async def test_a_tombstone_and_a_restart_are_replayed(tmp_path: Path) -> None:
         await log.append(0, [(b"1", b"value"), (b"1", None)])
     async with opened(tmp_path) as (_, log):
         assert list(log.replay(0)) == [(b"1", b"value"), (b"1", None)]
+
+
+async def test_records_of_older_message_formats_are_replayed(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (broker, log):
+        await log.append(0, numbered([0]))
+        topic = broker.topics.get(topic_names.CONSUMER_OFFSETS)
+        assert topic is not None
+        active = topic.partitions[0].active
+        for entry in (
+            encode_entry(0, Record(1, -1, b"1", b"value")),
+            encode_wrapper(1, Codec.GZIP, [Record(at, 5, b"%d" % at, b"value") for at in (2, 3)]),
+        ):
+            active.append((entry,), len(entry), read_entry(entry).last_offset, 5, 4096)
+        assert list(log.replay(0)) == numbered(range(4))
 
 
 async def test_a_topic_keeps_its_partitions_when_the_setting_changes(tmp_path: Path) -> None:

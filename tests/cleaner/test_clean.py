@@ -309,7 +309,8 @@ def test_damage_is_named_by_file_and_position_and_changes_nothing(
         (57, (1).to_bytes(4, "big"), "malformed record"),  # fewer
         (57, (2**31 - 1).to_bytes(4, "big"), "malformed record"),
         (61, b"\x7f", "malformed record"),  # a record that does not fit
-        (16, b"\x01", "magic"),
+        (16, b"\x03", "magic"),
+        (16, b"\x01", "message"),  # an old format, which has another layout
     ],
 )
 @pytest.mark.parametrize("dirty", [True, False])

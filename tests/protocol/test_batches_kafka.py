@@ -38,11 +38,11 @@ properties = settings(
 
 
 class Oracle:
-    """A running BatchOracle.java; owns its process."""
+    """A running Java program that answers a question a line; owns its process."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str) -> None:
         self._process = subprocess.Popen(
-            ["java", "-Xmx256m", "-cp", f"{LIBS}/*", Path(__file__).with_name("BatchOracle.java")],
+            ["java", "-Xmx256m", "-cp", f"{LIBS}/*", Path(__file__).with_name(program)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -67,7 +67,7 @@ def oracle() -> Iterator[Oracle]:
     if shutil.which("java") is None:
         pytest.skip("java is not installed")
     require_jars()
-    running = Oracle()
+    running = Oracle("BatchOracle.java")
     yield running
     running.close()
 

@@ -1,0 +1,84 @@
+"""Turns messages of magic 0 and 1 into batches of magic 2, for a cleaning to work on.
+
+Kafka 4.3's cleaner writes what it keeps of them in the new format, too: so a compacted log loses
+its old formats the first time that it is cleaned, and its tombstones get their delete horizon.
+
+Kafka gives each message that is not in a wrapper a batch of its own, whose header makes it 43
+bytes larger than it was. Here those that follow each other share one, so that nothing grows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from protocol.batches import LOG_OVERHEAD, MAGIC, CrcMismatch, Record, encode_batch
+from protocol.compression import Codec
+from protocol.errors import ProtocolError
+from protocol.legacy import NO_LEADER_EPOCH, decode_entry, read_entry, stored_crc
+from storage.errors import CorruptFile
+
+_LENGTH_POSITION, _MAGIC_POSITION = 8, 16
+# Messages that share a batch: as many as a producer puts into one by default (batch.size).
+_SHARED_BYTES = 16 * 1024
+
+
+def is_old_format(data: bytes, position: int) -> bool:
+    """Tell whether an entry of magic 0 or 1 begins at a position, by its magic alone."""
+    return position + _MAGIC_POSITION < len(data) and data[position + _MAGIC_POSITION] < MAGIC
+
+
+def convert_entries(
+    data: bytes, start: int, path: Path, data_position: int, max_decompressed_bytes: int
+) -> tuple[bytes, int]:
+    """Convert consecutive entries: return them as batches, and where the last one ended.
+
+    Stops before a batch of magic 2, and before an entry that is cut off. `data` is from
+    `data_position` of a file. Raises CorruptFile.
+    """
+    batches: list[bytes] = []
+    position = shared_start = start
+    shared: list[Record] = []
+    view = memoryview(data)
+    try:
+        while is_old_format(data, position):
+            end = position + _size(data, position)
+            if end > len(data):
+                break
+            header = read_entry(data, position)
+            if stored_crc(header, view[position:end]) != header.crc:
+                raise CrcMismatch("a message's CRC does not match its bytes")
+            records = decode_entry(data, position, max_decompressed_bytes)
+            # A batch has one append time.
+            can_share = header.codec == Codec.NONE and not header.is_log_append_time
+            if shared and not (can_share and end - shared_start <= _SHARED_BYTES):
+                batches.append(_batch(shared))
+                shared = []
+            if can_share:
+                shared_start = shared_start if shared else position
+                shared += records
+            else:
+                batches.append(_batch(records, header.codec, header.is_log_append_time))
+            position = end
+        if shared:
+            batches.append(_batch(shared))
+    except (ProtocolError, ValueError) as error:
+        raise CorruptFile(path, data_position + position, str(error)) from error
+    return b"".join(batches), position
+
+
+def _batch(
+    records: list[Record], codec: Codec = Codec.NONE, is_log_append_time: bool = False
+) -> bytes:
+    return encode_batch(
+        records,
+        base_offset=records[0].offset,
+        codec=codec,
+        log_append_time=is_log_append_time,
+        leader_epoch=NO_LEADER_EPOCH,
+    )
+
+
+def _size(data: bytes, position: int) -> int:
+    """Return the size that an entry states, whose head may be cut off behind its magic."""
+    length = data[position + _LENGTH_POSITION : position + LOG_OVERHEAD]
+    return int.from_bytes(length, "big", signed=True) + LOG_OVERHEAD
