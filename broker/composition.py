@@ -32,11 +32,12 @@ from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.ids import random_id
 from broker.internal_log import InternalLog
-from broker.metadata import DATABASE_NAME, SqliteMetadata
+from broker.metadata import SqliteMetadata
 from broker.metrics import Metrics
 from broker.partitions import Partitions
 from broker.periodic import Periodic
 from broker.producer_ids import ProducerIds
+from broker.reconstruction import find_topics, skip_producer_ids
 from broker.server import Listener, Server
 from broker.tasks import start_task
 from broker.topic import Topic
@@ -50,10 +51,11 @@ from config.option import Layer
 from config.values import INT64_MAX
 from protocol.compression import Codec
 from protocol.wire import encode_uuid
-from storage.directory import LogDirectory, read_cluster_id
+from storage.directory import LogDirectory
 from storage.errors import DiskFailure, StorageError
 from storage.files import FileSystem
 from storage.log import Log
+from storage.meta_properties import read_cluster_id
 
 logger = logging.getLogger(__name__)
 
@@ -129,16 +131,22 @@ class Broker:
         self.readers = self._make_readers(config)
         self._stopping.callback(lambda: self.readers.shutdown())
         new_cluster_id = partial(self._new_cluster_id, config, paths[0])
-        self.store = SqliteMetadata(paths[0] / DATABASE_NAME, new_cluster_id)
+        self.store = SqliteMetadata(self._fs, paths, new_cluster_id)
         self._stopping.push_async_callback(self.store.close)
         metadata = await self.store.load()
         self.cluster_id = metadata.cluster_id
+        self.partitions = self._open_directories(paths)
+        # Nothing is written before the directories are known to be ours.
+        if self.store.is_new:
+            found = find_topics(self.directories, config, self.clock.now_ms())
+            await self.store.create_topics(found)
+            metadata = await self.store.load()
+        await self.store.settle()
         self.group_commit = GroupCommit(self.loop)
         self.changes = Changes()
         self.configs = Configs(self._static, metadata.configs, self.store, self.changes)
         self.producer_ids = ProducerIds(self.store)
         now_ms = self.clock.now_ms
-        self.partitions = self._open_directories(paths)
         self.partitions.on_log.append(self._adopt_log)
         self.topics = Topics(
             self.store,
@@ -153,6 +161,8 @@ class Broker:
         self.group_commit.on_failed = self.disks.flush_failed
         self.topics.on_deleted.append(self._wake_readers)
         await self.topics.load(metadata)
+        if self.store.is_new:
+            await skip_producer_ids(self.store, self.logs())
         # Only now: a stop half-way must not leave the mark of a clean one.
         self._stopping.callback(self._close_directories)
         self._stopping.push_async_callback(self.group_commit.close)

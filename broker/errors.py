@@ -39,7 +39,8 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (storage.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     (storage.InvalidProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),
     (storage.InvalidTransactionState, ErrorCode.INVALID_TXN_STATE),
-    (storage.CorruptFile, ErrorCode.KAFKA_STORAGE_ERROR),
+    # As Kafka's CorruptRecordException: a consumer is told instead of trying again for good.
+    (storage.CorruptFile, ErrorCode.CORRUPT_MESSAGE),
     (storage.DiskFailure, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.DirectoryOffline, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.DirectoryInUse, ErrorCode.KAFKA_STORAGE_ERROR),

@@ -19,5 +19,10 @@ def random_id(source: random.Random) -> bytes:
     """
     while True:
         made = uuid.UUID(int=source.getrandbits(128), version=4).bytes
-        if made not in _RESERVED and not encode_uuid(made).startswith("-"):
+        if not is_reserved(made) and not encode_uuid(made).startswith("-"):
             return made
+
+
+def is_reserved(one: bytes) -> bool:
+    """Tell whether an id is one that no topic can have."""
+    return one in _RESERVED

@@ -16,6 +16,7 @@ from broker.topic import Topic
 from broker.topics import Topics
 from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
+from protocol.errors import ProtocolError
 from protocol.legacy import decode_stored
 from storage.errors import StorageError
 
@@ -82,10 +83,17 @@ class InternalLog:
         if log is None:
             return
         for header, data in log.batches(log.log_start_offset):
-            if not header.is_control:
-                for record in decode_stored(data):
-                    if record.key is not None:
-                        yield record.key, record.value
+            if header.is_control:
+                continue
+            try:
+                records = decode_stored(data)
+            except ProtocolError as error:
+                base = header.base_offset
+                logger.error("left out a batch log=%s base=%d error=%s", log.name, base, error)
+                continue
+            for record in records:
+                if record.key is not None:
+                    yield record.key, record.value
 
     def _append(
         self, topic: Topic, partition: int, records: Sequence[KeyValue]

@@ -2,8 +2,8 @@
 
 `MetadataStore` is the seam: all that the broker asks of its metadata, small enough that another
 engine (PostgreSQL, once brokers are many) can stand behind it. `SqliteMetadata` is the embedded
-default: the file `odradek.db` in the first log directory. A store only remembers; what a topic
-name may be, or a configuration's value, is decided above it.
+default: a SQLite database in memory, whose image is in the log directories (`broker.images`). A
+store only remembers; what a topic name may be, or a configuration's value, is decided above it.
 
 Each change is one transaction, durable when it returns. It runs in the store's own thread, so
 that the event loop does not wait for the disk; the caller awaits it and then brings what it
@@ -22,10 +22,11 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-T = TypeVar("T")
+from broker.images import Images, NoIntactImage
+from storage.errors import StorageError
+from storage.files import FileSystem
 
-# No partition directory can be called so: those end in "-<number>".
-DATABASE_NAME = "odradek.db"
+T = TypeVar("T")
 
 # One script a schema version, applied in order; a released script is never changed again.
 _MIGRATIONS = (
@@ -100,7 +101,13 @@ class MetadataStore(Protocol):
     """What the broker asks of its metadata. Every method may raise MetadataError."""
 
     async def load(self) -> Metadata:
-        """Read everything but the producer ids."""
+        """Return everything but the producer ids; nothing is written."""
+
+    async def settle(self) -> None:
+        """Make what was loaded durable, and mend what was damaged.
+
+        Once the log directories are known to be this process's own.
+        """
 
     async def create_topics(self, topics: Sequence[tuple[TopicRecord, Mapping[str, str]]]) -> None:
         """Add topics, each with its configurations; all of them or none."""
@@ -125,34 +132,46 @@ class MetadataStore(Protocol):
 
 
 class SqliteMetadata:
-    """Metadata in one SQLite file, which this process holds alone.
+    """Metadata in SQLite, held in memory and written whole with each change.
 
-    Written ahead (WAL) with synchronous=FULL: a commit is one fsync, and durable. The lock is
-    exclusive: nobody changes the file behind the broker's back, and the log's index lives in
-    memory rather than in a shared mapping, which network and virtual file systems lack.
+    Whoever holds the log directories (their locks are taken by `LogDirectory`) may change it.
     """
 
-    def __init__(self, path: Path, new_cluster_id: Callable[[], str]) -> None:
-        """Open the database, or create it with a cluster id of its own.
+    def __init__(
+        self, fs: FileSystem, directories: Sequence[Path], new_cluster_id: Callable[[], str]
+    ) -> None:
+        """Read the database, or begin one with a cluster id of its own.
 
-        Raises MetadataError when the file is damaged, newer than this program, or in use.
+        Raises MetadataError when no intact image is there, or one newer than this program.
         """
-        self._path = path
+        self._images = Images(fs, directories)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
-        with self._naming_the_file():
-            # Autocommit: every transaction below begins and ends where one can see it.
-            self._database = sqlite3.connect(
-                path, isolation_level=None, check_same_thread=False, timeout=0
-            )
+        # Autocommit: every transaction below begins and ends where one can see it.
+        self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         try:
             with self._naming_the_file():
+                written = self._images.read()
+                if written is not None:
+                    self._database.deserialize(written)
                 self._prepare(new_cluster_id)
+                # What the memory goes back to when a change cannot be written.
+                self._image = self._database.serialize()
         except MetadataError:
             self._database.close()
             raise
+        self.is_new = written is None
+        self._is_written = written == self._image
 
     async def load(self) -> Metadata:
         return await self._in_thread(self._load)
+
+    async def settle(self) -> None:
+        def settle() -> None:
+            self._images.mend()
+            if not self._is_written:
+                self._write(self._image)
+
+        await self._in_thread(settle)
 
     async def create_topics(self, topics: Sequence[tuple[TopicRecord, Mapping[str, str]]]) -> None:
         def change() -> None:
@@ -221,16 +240,10 @@ class SqliteMetadata:
         self._thread.shutdown()
 
     def _prepare(self, new_cluster_id: Callable[[], str]) -> None:
-        self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        ((verdict,),) = self._database.execute("PRAGMA quick_check(1)")
-        if verdict != "ok":
-            raise MetadataError(f"{self._path} is damaged ({verdict}): restore it from a backup")
         ((version,),) = self._database.execute("PRAGMA user_version")
         if version > len(_MIGRATIONS):
             raise MetadataError(
-                f"{self._path} has schema version {version}, written by a newer release: "
+                f"{self._images.path} has schema version {version}, written by a newer release: "
                 f"this one knows versions up to {len(_MIGRATIONS)}"
             )
         for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
@@ -238,11 +251,8 @@ class SqliteMetadata:
             self._database.executescript(
                 f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;"
             )
-        # A statement of its own, so that a crash after the migration leaves nothing half made.
-        self._database.execute(
-            "INSERT INTO cluster SELECT ?, 0 WHERE NOT EXISTS (SELECT * FROM cluster)",
-            (new_cluster_id(),),
-        )
+        if not list(self._database.execute("SELECT id FROM cluster")):
+            self._database.execute("INSERT INTO cluster VALUES (?, 0)", (new_cluster_id(),))
 
     def _load(self) -> Metadata:
         ((cluster_id,),) = self._database.execute("SELECT id FROM cluster")
@@ -277,13 +287,23 @@ class SqliteMetadata:
             try:
                 result = change()
                 self._database.execute("COMMIT")
-                return result
             finally:
-                # Still open only when something failed; SQLite may have rolled back already.
+                # Still open only when something failed.
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
+            image = self._database.serialize()
+            try:
+                self._write(image)
+            except StorageError:
+                self._database.deserialize(self._image)
+                raise
+            return result
 
         return await self._in_thread(transact)
+
+    def _write(self, image: bytes) -> None:
+        self._images.write(image)
+        self._image, self._is_written = image, True
 
     async def _in_thread(self, operation: Callable[[], T]) -> T:
         with self._naming_the_file():
@@ -294,9 +314,6 @@ class SqliteMetadata:
         try:
             yield
         except sqlite3.Error as error:
-            cause = str(error)
-            if cause == "database is locked":
-                cause = "it is in use by another process"
-            elif cause == "file is not a database":
-                cause = "it is damaged, or no metadata database: restore it from a backup"
-            raise MetadataError(f"{self._path}: {cause}") from error
+            raise MetadataError(f"{self._images.path}: {error}") from error
+        except (NoIntactImage, StorageError) as error:
+            raise MetadataError(str(error)) from error

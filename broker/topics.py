@@ -302,6 +302,8 @@ class Topics:
                 check_enlargement(one, len(topic.partitions), self._configs.node_id)
                 added = one.partition_count - len(topic.partitions)
                 check_total(total + added)
+                enlarged = replace(topic.record, partition_count=one.partition_count)
+                self._partitions.refuse_strays(enlarged)
             except Refusal as error:
                 outcomes.append(error)
                 continue

@@ -28,16 +28,16 @@ from config.topic import TopicConfig
 from protocol.wire import encode_uuid
 from storage import checkpoints
 from storage.checkpoints import TopicPartition
-from storage.errors import CorruptFile, DiskFailure, StorageError, UnknownDirectory
+from storage.errors import CorruptFile, DiskFailure, StorageError
 from storage.files import FileSystem
 from storage.log import Log
+from storage.meta_properties import META, check_meta
 from storage.recovery import Checkpointed, LogIdentity, load_log
 
 logger = logging.getLogger(__name__)
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 LOCK = ".lock"
-META = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 
 _PARTITION_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)")
@@ -85,7 +85,7 @@ class LogDirectory:
                 fs.remove_tree(path / name)
 
     def _read_state(self, cluster_id: str, node_id: int) -> None:
-        _check_meta(self._fs, self.path / META, cluster_id, node_id)
+        check_meta(self._fs, self.path / META, cluster_id, node_id)
         there = self.partitions()
         self.was_clean = self._fs.exists(self.path / CLEAN_MARKER) or not there
         self._fs.remove(self.path / CLEAN_MARKER)
@@ -155,9 +155,7 @@ class LogDirectory:
             now_ms=now_ms,
             random_source=self._random,
         )
-        if not self._fs.exists(directory / PARTITION_METADATA):
-            text = f"version: 0\ntopic_id: {encode_uuid(identity.topic_id)}\n"
-            self._fs.write_atomically(directory / PARTITION_METADATA, text.encode())
+        _note_topic_id(self._fs, directory / PARTITION_METADATA, identity.topic_id)
         log.on_files_deleted = self.schedule_removal
         return log
 
@@ -320,49 +318,6 @@ def _name_on_the_way_out(directory: Path) -> str:
     return directory.name[: _NAME_BYTES_MAX - len(suffix)] + suffix
 
 
-def _check_meta(fs: FileSystem, path: Path, cluster_id: str, node_id: int) -> None:
-    """Refuse a directory of another cluster or node; write meta.properties into a new one."""
-    if not fs.exists(path):
-        directory_id = encode_uuid(uuid.uuid4().bytes)
-        text = (
-            f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={directory_id}\n"
-        )
-        fs.write_atomically(path, text.encode())
-        return
-    expected = {"cluster.id": cluster_id, "node.id": str(node_id)}
-    found = _read_properties(fs, path)
-    for key, value in expected.items():
-        if found.get(key, value) != value:
-            raise UnknownDirectory(
-                f"{path} has {key}={found[key]}, this broker has {value}: "
-                "choose another log.dirs, or the node.id and cluster id that it belongs to"
-            )
-    missing = [key for key in expected if key not in found]
-    if len(missing) == len(expected):
-        raise UnknownDirectory(
-            f"{path} has no {' and no '.join(missing)}: restore it, or remove it to adopt the "
-            "directory"
-        )
-    if missing:
-        logger.warning("repaired a damaged file: %s had no %s", path, missing[0])
-        properties = {"version": "1", **found, **expected}
-        lines = [f"{key}={value}\n" for key, value in properties.items()]
-        fs.write_atomically(path, "".join(lines).encode())
-
-
-def read_cluster_id(fs: FileSystem, path: Path) -> str | None:
-    """Return the cluster id that a log directory belongs to, None for a new directory."""
-    if not fs.exists(path / META):
-        return None
-    return _read_properties(fs, path / META).get("cluster.id")
-
-
-def _read_properties(fs: FileSystem, path: Path) -> dict[str, str]:
-    lines = fs.read_bytes(path).decode(errors="replace").split("\n")
-    pairs = (line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
-    return {key.strip(): value.strip() for key, value in pairs}
-
-
 def _read_topic_id(fs: FileSystem, path: Path) -> bytes | None:
     if not fs.exists(path):
         return None
@@ -373,6 +328,17 @@ def _read_topic_id(fs: FileSystem, path: Path) -> bytes | None:
             return base64.urlsafe_b64decode(match[1] + "==")
     logger.warning("found damage: %s", CorruptFile(path, 0, "it has no topic id"))
     return None
+
+
+def _note_topic_id(fs: FileSystem, path: Path, topic_id: bytes) -> None:
+    text = f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode()
+    if fs.exists(path):
+        found = fs.read_bytes(path)
+        if found.strip() == text.strip():  # Kafka ends it without a newline
+            return
+        damage = CorruptFile.differing(path, found, text, "it is not what was written")
+        logger.warning("repaired a damaged file: %s", damage)
+    fs.write_atomically(path, text)
 
 
 def _make_durable_directory(fs: FileSystem, path: Path) -> None:

@@ -69,6 +69,13 @@ class CorruptFile(StorageError):
         super().__init__(f"{path} is damaged at position {position}: {cause}")
         self.path, self.position, self.cause = path, position, cause
 
+    @classmethod
+    def differing(cls, path: Path, found: bytes, intact: bytes, cause: str) -> CorruptFile:
+        """Make the error of a file that is known whole from elsewhere: where do they differ."""
+        pairs = enumerate(zip(found, intact, strict=False))
+        first = (at for at, (a, b) in pairs if a != b)
+        return cls(path, next(first, min(len(found), len(intact))), cause)
+
 
 class DiskFailure(StorageError):
     """The operating system refused a file operation."""

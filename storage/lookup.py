@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 
 from storage.errors import CorruptFile, DiskFailure, NotCached
@@ -210,10 +210,9 @@ class Lookup:
     def rebuild(self, cause: CorruptFile) -> None:
         """Index the batches anew, for a cause that is logged.
 
-        Damaged batches are passed over as far as the old index helps.
+        What is damaged is passed over.
         """
         logger.warning("rebuilt the indexes of a segment: %s", cause)
-        offsets, positions = self._offsets.entries.load()
         self.begin()
         position, next_offset, end = 0, self._base_offset, self._batches.size_bytes
         while position < end:
@@ -223,21 +222,9 @@ class Lookup:
             if position < end:
                 damage = CorruptFile(self._batches.path, position, "no intact batch")
                 logger.error("found damage: %s", damage)
-                position = self._next_intact(position, offsets, positions)
+                position = self._batches.next_intact(position, next_offset, self.offset_max)
                 self._bytes_since_entry = _INTERVAL_BYTES + 1  # nothing else leads past it
         self.write()
-
-    def _next_intact(
-        self, position: int, offsets: Sequence[int], positions: Sequence[int]
-    ) -> int:
-        """Return the first position past damage where an index entry and a batch agree."""
-        for offset, start in zip(offsets, positions, strict=True):
-            if start > position:
-                with contextlib.suppress(CorruptFile):
-                    place = next(self._batches.walk(start), None)
-                    if place and place[2] == self._base_offset + offset:
-                        return start
-        return self._batches.size_bytes
 
     def _load_times(self) -> None:
         self._times.entries.load()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from protocol.batches import BatchHeader, Record
 from protocol.errors import ProtocolError
-from protocol.legacy import decode_stored, read_stored_header
+from protocol.legacy import decode_stored, read_stored_header, stored_crc
 from storage.errors import CorruptFile
 from storage.segment import LOG, Segment
 
@@ -48,23 +48,26 @@ def first_at_or_after(
 def replay(
     segments: Sequence[Segment], start_offset: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Read every batch from an offset on, waiting for the disk.
+    """Read every intact batch from an offset on, waiting for the disk.
 
-    What is damaged is logged and left out, to the end of its segment.
+    What is damaged is logged and left out.
     """
     for segment in segments[segment_index(segments, start_offset) :]:
         try:
             found = segment.locate(start_offset)
-            if found is None:
-                continue
-            end = found[0]
-            for position, header, data in segment.batches(end):
-                yield header, data
-                end = position + header.size_bytes
-            if end < segment.size_bytes:
-                raise CorruptFile(segment.path(LOG), end, "no whole batch")
+            position = found[0] if found else segment.size_bytes
         except CorruptFile as damage:
-            logger.error("left out the rest of a segment: %s", damage)
+            position = damage.position
+        while position < segment.size_bytes:
+            for _, header, data in segment.batches(position):
+                if stored_crc(header, data) != header.crc:
+                    break
+                yield header, data
+                position += len(data)
+            if position < segment.size_bytes:
+                cause = "no intact batch, its records are left out"
+                logger.error("found damage: %s", CorruptFile(segment.path(LOG), position, cause))
+                position = segment.next_intact(position)
 
 
 def _records(

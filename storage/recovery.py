@@ -81,8 +81,8 @@ def load_log(
     fs.make_directory(directory)
     repair(fs, directory)
     segments = _open_segments(fs, directory, config, checkpointed.log_start_offset)
-    was_clean = checkpointed.was_clean and _is_tail_intact(segments[-1])
     flushed_end = checkpointed.recovery_point
+    was_clean = checkpointed.was_clean and _is_tail_intact(segments[-1], flushed_end)
     if not was_clean:
         segments = _recover(fs, segments, config, flushed_end)
         if flushed_end > segments[-1].next_offset:
@@ -99,7 +99,8 @@ def load_log(
         flushed_end = end
         for segment in segments:
             _rebuild_missing(fs, segment)
-    epochs = _load_epochs(fs, directory, segments)
+    epochs = _load_epochs(fs, directory, segments, checkpointed.log_start_offset)
+    start = _start_offset(checkpointed.log_start_offset, segments, epochs, directory)
     latest = epochs.latest
     epochs.truncate_end(end + 1)
     if latest < 0 or not was_clean:
@@ -117,7 +118,7 @@ def load_log(
         identity.topic_id,
         config,
         segments,
-        log_start_offset=_start_offset(checkpointed.log_start_offset, segments, directory),
+        log_start_offset=start,
         recovery_point=end,
         epochs=epochs,
         producers=_load_producers(fs, directory, segments, flushed_end),
@@ -150,14 +151,22 @@ def _rebuild_missing(fs: FileSystem, segment: Segment) -> None:
             return
 
 
-def _is_tail_intact(active: Segment) -> bool:
-    """Check the end of a log that was stopped cleanly, for its offsets go on from there."""
+def _is_tail_intact(active: Segment, end: int) -> bool:
+    """Check the end of a log that was stopped cleanly, for its offsets go on from there.
+
+    All of it was on the disk: damage that intact batches follow is passed over, not cut off.
+    """
     try:
-        active.check_tail()
+        try:
+            active.check_tail()
+        except CorruptFile as damage:
+            active.rebuild_indexes(damage)
+            active.flush()
+            active.check_tail()
     except CorruptFile as error:
         logger.warning("recovered a log though it was stopped cleanly: %s", error)
         return False
-    return True
+    return active.next_offset >= end  # else a part of the file is gone
 
 
 def _recover(
@@ -196,7 +205,10 @@ def _write_again(segments: Sequence[Segment], recovery_point: int) -> None:
         segment.flush()
 
 
-def _start_offset(checkpointed: int, segments: Sequence[Segment], directory: Path) -> int:
+def _start_offset(
+    checkpointed: int, segments: Sequence[Segment], epochs: LeaderEpochs, directory: Path
+) -> int:
+    """Return the checkpointed start offset, unless the log or its epochs say that it is wrong."""
     first, end = segments[0].base_offset, segments[-1].next_offset
     if checkpointed > end:
         # Only what is durable is ever checkpointed, so the checkpoint is damaged, not the log.
@@ -205,10 +217,21 @@ def _start_offset(checkpointed: int, segments: Sequence[Segment], directory: Pat
             directory, checkpointed, end,
         )  # fmt: skip
         return first
+    # The first epoch begins where the log does, and is noted before the checkpoint is.
+    known = epochs.entries[0][1] if epochs.entries else checkpointed
+    if checkpointed > max(first, known):
+        logger.warning(
+            "left out a log start offset that the leader epochs do not know, or they are damaged "
+            "directory=%s offset=%d epochs_start=%d",
+            directory, checkpointed, known,
+        )  # fmt: skip
+        return max(first, known)
     return max(checkpointed, first)
 
 
-def _load_epochs(fs: FileSystem, directory: Path, segments: Sequence[Segment]) -> LeaderEpochs:
+def _load_epochs(
+    fs: FileSystem, directory: Path, segments: Sequence[Segment], log_start_offset: int
+) -> LeaderEpochs:
     epochs = LeaderEpochs(fs, directory)
     try:
         epochs.load()
@@ -222,6 +245,7 @@ def _load_epochs(fs: FileSystem, directory: Path, segments: Sequence[Segment]) -
                 if header.leader_epoch > (found[-1][0] if found else -1):
                     found.append((header.leader_epoch, header.base_offset))
         epochs.restore(found)
+        epochs.truncate_start(log_start_offset)
     return epochs
 
 

@@ -11,6 +11,7 @@ each of which counts as a batch here. One of them may be smaller than a batch's 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import struct
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ Place: TypeAlias = tuple[int, int, int, int]
 
 _WALKED = struct.Struct(">qi4xb6xi8xq")
 _LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
+_MAGIC_POSITION = 16
 # Enough headers for the batches between two index entries at Kafka's default interval.
 _WINDOW_BYTES = 8192
 _CHUNK_BYTES = 4 << 20
@@ -90,6 +92,46 @@ class Batches:
                 return
             yield at, len(data), last_offset, header.max_timestamp
             offset_min = last_offset + 1
+
+    def base_offset(self, position: int) -> int:
+        """Return the base offset of the batch at a position."""
+        return int.from_bytes(self.file.read(position, 8), "big", signed=True)
+
+    def next_intact(self, position: int, offset_min: int, offset_max: int) -> int:
+        """Return where the next intact batch after a damaged one at a position begins.
+
+        The size of all when there is none. Where the damaged one says that it ends goes before
+        what lies within it: a record may hold the bytes of a batch.
+        """
+        with contextlib.suppress(CorruptFile):
+            for _, size, _, _ in self.walk(position):
+                end = position + size
+                if end == self.size_bytes or self.is_intact(end, offset_min, offset_max):
+                    return end
+                break
+        while position + HEADER_SIZE < self.size_bytes:
+            chunk = self.file.read(position, min(_CHUNK_BYTES, self.size_bytes - position))
+            if len(chunk) < HEADER_SIZE:  # somebody has cut the file
+                break
+            at = chunk.find(MAGIC, _MAGIC_POSITION + 1)
+            while at >= 0:
+                start = position + at - _MAGIC_POSITION
+                if self.is_intact(start, offset_min, offset_max):
+                    return start
+                at = chunk.find(MAGIC, at + 1)
+            position += len(chunk) - _MAGIC_POSITION - 1
+        return self.size_bytes
+
+    def is_intact(self, position: int, offset_min: int, offset_max: int) -> bool:
+        """Tell whether there is an intact batch at a position, at little cost if there is none."""
+        head = self.file.read(position, HEADER_SIZE)
+        if len(head) < HEADER_SIZE:
+            return False
+        base_offset, length, magic, _, _ = _WALKED.unpack_from(head)
+        room = self.size_bytes - position - LOG_OVERHEAD
+        if magic != MAGIC or not (_LENGTH_MIN <= length <= room and base_offset >= offset_min):
+            return False
+        return next(self.check(position, offset_min, offset_max), None) is not None
 
     def _read_large(
         self, position: int, chunk: memoryview

@@ -9,16 +9,19 @@ compaction there may be gaps between their offsets, never a change of order.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.batches import BatchHeader
-from storage.errors import CorruptFile, DiskFailure
+from storage.errors import CorruptFile, DiskFailure, NotCached
 from storage.files import Buffer, File, FileSystem
 from storage.index import OffsetIndex, TimeIndex
 from storage.lookup import Lookup
-from storage.scan import Batches
+from storage.scan import Batches, Place
+
+logger = logging.getLogger(__name__)
 
 LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
 SNAPSHOT, TXN_INDEX = ".snapshot", ".txnindex"
@@ -92,6 +95,8 @@ class Segment:
         # Facts about the batches, found when first asked for a segment loaded from disk.
         self._next_offset = base_offset if self.size_bytes == 0 else None
         self._first_timestamp: int | None = None
+        # Where the log goes on behind each place that was found to be damaged.
+        self._behind_damage: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"Segment({self.directory.name} base={self.base_offset} size={self.size_bytes})"
@@ -212,14 +217,37 @@ class Segment:
     def locate(self, offset: int, *, may_wait: bool = True) -> tuple[int, int] | None:
         """Return (position, size) of the first batch that ends at or after an offset.
 
-        Raises CorruptFile when damage lies before it, and NotCached when it may not wait for
-        the disk and would have to.
+        Raises CorruptFile when the offset lies in what is damaged, and NotCached when it may
+        not wait for the disk and would have to.
         """
+        position = -1
         places = self._lookup.from_offset(offset, may_wait=may_wait)
-        for position, size, last_offset, _ in places:
-            if last_offset >= offset:
-                return position, size
-        return None
+        while True:
+            try:
+                for position, size, last_offset, _ in places:
+                    if last_offset >= offset:
+                        return position, size
+                return None
+            except CorruptFile as damage:
+                if not may_wait:
+                    raise NotCached from damage
+                places = self._walk_behind(damage, position, offset)
+
+    def _walk_behind(self, damage: CorruptFile, before: int, offset: int) -> Iterator[Place]:
+        """Walk on behind damage; raises it when that is where the offset lies.
+
+        It may be the length of the batch before that is damaged, and led astray.
+        """
+        position = self._behind_damage.get(damage.position)
+        if position is None:
+            bounds = self.base_offset, self.offset_max
+            led_astray = before >= 0 and not self._batches.is_intact(before, *bounds)
+            position = self.next_intact(before if led_astray else damage.position)
+            logger.error("found damage: %s; goes on at position %d", damage, position)
+            self._behind_damage[damage.position] = position
+        if position == self.size_bytes or self._batches.base_offset(position) > offset:
+            raise damage
+        return self._batches.walk(position)
 
     def locate_timestamp(self, timestamp: int, start_offset: int) -> Iterator[Slice]:
         """Yield the batches that may hold a record at or after a timestamp and an offset.
@@ -238,6 +266,10 @@ class Segment:
         compares where it stopped with the size.
         """
         return self._batches.read(position)
+
+    def next_intact(self, position: int) -> int:
+        """Return where the next intact batch after a damaged one begins; the size if nowhere."""
+        return self._batches.next_intact(position, self.base_offset, self.offset_max)
 
     # --- recovery -------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from broker.changes import Changes
 from broker.configs import Configs
 from broker.context import RequestContext
 from broker.ids import random_id
-from broker.metadata import DATABASE_NAME, MetadataStore, SqliteMetadata
+from broker.metadata import MetadataStore, SqliteMetadata
 from broker.partitions import Partitions
 from broker.producer_ids import ProducerIds
 from broker.server import Listener
@@ -113,13 +113,13 @@ async def _admin(
     homes = [path / f"data-{number}" for number in range(directories)]
     for home in homes:
         fs.make_directory(home)
-    sqlite = SqliteMetadata(homes[0] / DATABASE_NAME, lambda: CLUSTER_ID)
-    sqlite._database.execute("PRAGMA synchronous = OFF")
+    sqlite = SqliteMetadata(RealFileSystem(), homes, lambda: CLUSTER_ID)
     metadata = await sqlite.load()
     store = wrap(sqlite)
     opened = [
         LogDirectory(fs, home, cluster_id=metadata.cluster_id, node_id=NODE_ID) for home in homes
     ]
+    await sqlite.settle()
     changes = Changes()
     static = Layer(Source.STATIC_BROKER, settings)
     configs = Configs(static, metadata.configs, store, changes)

@@ -204,6 +204,6 @@ async def test_a_search_by_time_runs_in_a_thread_and_fails_alone(
             append(log, timed(10))
         first, eaten, last = await ask(broker, (0, 5), (1, 5), (2, LATEST))
         assert (first.error_code, first.timestamp, first.offset) == (0, 10, 0)
-        assert (eaten.error_code, eaten.offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert (eaten.error_code, eaten.offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
         assert (last.error_code, last.offset) == (0, 1)
         assert all(name.startswith("read") for name in searched)

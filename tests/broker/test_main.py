@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -20,8 +19,8 @@ import pytest
 
 from bench.processes import ROOT, OdradekProcess
 from broker import addresses
+from broker.images import DATABASE_NAME
 from broker.main import StartError, run
-from broker.metadata import DATABASE_NAME
 from protocol.batches import decode_records
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -30,8 +29,9 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from storage.directory import CLEAN_MARKER, META, LogDirectory
+from storage.directory import CLEAN_MARKER, LogDirectory
 from storage.files import RealFileSystem
+from storage.meta_properties import META
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop, until
 from tests.broker.test_connection import LONG_MS, fetch, produce
 from tests.conftest import StartBroker
@@ -60,16 +60,6 @@ def data_in_use(data: Path) -> Iterator[dict[str, str]]:
     holder = LogDirectory(RealFileSystem(), data, cluster_id="a-cluster", node_id=1)
     yield {}
     holder.close()
-
-
-@contextmanager
-def database_in_use(data: Path) -> Iterator[dict[str, str]]:
-    data.mkdir()
-    database = sqlite3.connect(data / DATABASE_NAME)
-    database.execute("PRAGMA locking_mode = EXCLUSIVE")
-    database.execute("CREATE TABLE a (b)")
-    yield {}
-    database.close()
 
 
 @contextmanager
@@ -111,8 +101,7 @@ Trouble = Callable[[Path], AbstractContextManager[dict[str, str]]]
         (port_in_use, r"cannot listen on 127\.0\.0\.1:\d+: Address already in use; choose other"),
         (metrics_port_in_use, r"cannot listen on 127\.0\.0\.1:\d+: Address already in use"),
         (data_in_use, "is in use by another process .* choose another log.dirs"),
-        (database_in_use, f"{DATABASE_NAME}.* in use"),
-        (damaged_database, f"{DATABASE_NAME}: it is damaged"),
+        (damaged_database, f"{DATABASE_NAME} is damaged: .* Restore .* or move them away"),
         (data_of_another_node, "has node.id=7, this broker has 1: choose another log.dirs"),
         (data_below_a_file, "below: Not a directory"),
         (setting_that_is_none, "many for configuration num.partitions"),
@@ -375,6 +364,7 @@ from broker import composition
 from broker.clock import SystemClock
 from config.option import Layer, Source
 from storage.files import RealFileSystem
+from storage.meta_properties import META
 
 async def main():
     values = dict(one.split("=", 1) for one in sys.argv[1:])

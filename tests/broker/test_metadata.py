@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.images import COPY_NAME, DATABASE_NAME, Images
 from broker.metadata import (
-    DATABASE_NAME,
     Metadata,
     MetadataError,
     Resource,
@@ -20,21 +20,26 @@ from broker.metadata import (
     SqliteMetadata,
     TopicRecord,
 )
+from storage.files import RealFileSystem
 
 TOPIC = Resource(ResourceType.TOPIC, "orders")
-ANY_BROKER = Resource(ResourceType.BROKER, "")
 
 
 def topic(name: str = "orders", number: int = 1, partitions: int = 1) -> TopicRecord:
     return TopicRecord(name, bytes([number]) * 16, partitions, 1, 1_700_000_000_000)
 
 
+def open_store(path: Path, cluster_id: str = "a-cluster") -> SqliteMetadata:
+    return SqliteMetadata(RealFileSystem(), [path.parent], lambda: cluster_id)
+
+
 def with_store(path: Path, use: Callable[[SqliteMetadata], Awaitable[object]]) -> Metadata:
     """Open a store, use it, close it; return what a store opened afterwards holds."""
 
     async def once(use: Callable[[SqliteMetadata], Awaitable[object]]) -> object:
-        store = SqliteMetadata(path, lambda: "a-cluster")
+        store = open_store(path)
         try:
+            await store.settle()
             return await use(store)
         finally:
             await store.close()
@@ -55,7 +60,7 @@ def test_a_new_database_is_empty_and_keeps_its_cluster_id(path: Path) -> None:
         pass
 
     assert with_store(path, nothing) == Metadata("a-cluster", (), {})
-    other = SqliteMetadata(path, lambda: "another-cluster")
+    other = open_store(path, "another-cluster")
     assert asyncio.run(other.load()).cluster_id == "a-cluster"
     asyncio.run(other.close())
 
@@ -137,9 +142,10 @@ def test_what_a_killed_process_had_committed_is_there(path: Path) -> None:
 import asyncio, os, signal
 from pathlib import Path
 from broker.metadata import SqliteMetadata, TopicRecord
+from storage.files import RealFileSystem
 
 async def main():
-    store = SqliteMetadata(Path({str(path)!r}), lambda: "a-cluster")
+    store = SqliteMetadata(RealFileSystem(), [Path({str(path.parent)!r})], lambda: "a-cluster")
     await store.create_topics([(TopicRecord("orders", bytes(16), 3, 1, 0), {{"k": "v"}})])
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -147,7 +153,7 @@ asyncio.run(main())
 """
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", script], cwd=root, check=False, timeout=30)
-    store = SqliteMetadata(path, lambda: "another")
+    store = open_store(path, "another")
     loaded = asyncio.run(store.load())
     asyncio.run(store.close())
     assert loaded.cluster_id == "a-cluster"
@@ -158,44 +164,23 @@ asyncio.run(main())
 def test_a_file_that_is_no_database_is_named(path: Path) -> None:
     path.write_bytes(b"this was a database once" * 100)
     with pytest.raises(MetadataError, match=f"{DATABASE_NAME}.*damaged"):
-        SqliteMetadata(path, lambda: "a-cluster")
-
-
-def test_a_damaged_page_is_found_when_the_database_is_opened(path: Path) -> None:
-    async def fill(store: SqliteMetadata) -> None:
-        many = {f"key-{number}": "x" * 100 for number in range(500)}
-        await store.replace_configs({ANY_BROKER: many})
-
-    with_store(path, fill)
-    data = bytearray(path.read_bytes())
-    for at in range(8192, len(data), 4096):
-        data[at : at + 64] = b"\xff" * 64
-    path.write_bytes(data)
-    with pytest.raises(MetadataError, match=DATABASE_NAME):
-        SqliteMetadata(path, lambda: "a-cluster")
+        open_store(path)
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(MetadataError, match="nowhere"):
-        SqliteMetadata(tmp_path / "nowhere" / DATABASE_NAME, lambda: "a-cluster")
+        with_store(tmp_path / "nowhere" / DATABASE_NAME, SqliteMetadata.load)
 
 
-def test_a_database_of_a_newer_release_is_refused(path: Path) -> None:
-    with_store(path, SqliteMetadata.load)
-    database = sqlite3.connect(path)
+def test_a_database_of_a_newer_release_is_refused(tmp_path: Path) -> None:
+    database = sqlite3.connect(":memory:")
     database.execute("PRAGMA user_version = 99")
+    Images(RealFileSystem(), [tmp_path]).write(database.serialize())
     database.close()
     with pytest.raises(MetadataError, match="newer release"):
-        SqliteMetadata(path, lambda: "a-cluster")
+        open_store(tmp_path / DATABASE_NAME)
 
 
-def test_a_database_in_use_is_refused(path: Path) -> None:
-    store = SqliteMetadata(path, lambda: "a-cluster")
-    with pytest.raises(MetadataError, match="in use by another process"):
-        SqliteMetadata(path, lambda: "a-cluster")
-    asyncio.run(store.close())
-
-
-def test_closing_leaves_one_file(path: Path) -> None:
+def test_closing_leaves_the_database_and_its_copy(path: Path) -> None:
     with_store(path, SqliteMetadata.load)
-    assert [one.name for one in path.parent.iterdir()] == [DATABASE_NAME]
+    assert {one.name for one in path.parent.iterdir()} == {DATABASE_NAME, COPY_NAME}

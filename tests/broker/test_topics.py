@@ -17,6 +17,7 @@ from broker.topic import Topic
 from broker.topic_plans import Enlargement, NewTopic, TopicPlan
 from config.errors import ConfigError
 from protocol.errors import ErrorCode
+from protocol.wire import encode_uuid
 from storage.errors import DiskFailure, StorageError, UnknownDirectory
 from storage.files import FileSystem, RealFileSystem
 from tests.broker.admin import Admin, admin, append
@@ -67,6 +68,10 @@ def directories_of(broker: Admin) -> list[str]:
     return sorted(
         path.name for home in broker.directories for path in home.path.iterdir() if path.is_dir()
     )
+
+
+def partitions_in(path: Path) -> list[Path]:
+    return sorted(one for one in path.glob("data-*/*") if one.is_dir())
 
 
 def described(topic: Topic | None) -> tuple[object, ...]:
@@ -187,6 +192,67 @@ async def test_a_directory_of_another_topic_of_the_same_name_is_not_served(
         assert found is not None
         with pytest.raises(UnknownDirectory, match="orders-0 belongs to a topic of id"):
             found.log(0)
+
+
+@pytest.mark.parametrize("bits", [[0], [7], [1, 60, 100]])
+async def test_a_directory_with_a_damaged_topic_id_stays_the_topics(
+    tmp_path: Path, bits: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with admin(tmp_path, directories=2) as broker:
+        topics = await create(broker, NewTopic("orders", 2), NewTopic("other", 3))
+        append(topics[0].partitions[0], "a", "b")
+        home = topics[0].partitions[0].directory
+    path = home / "partition.metadata"
+    damaged = bytearray(topics[0].topic_id)
+    for bit in bits:
+        damaged[bit // 8] ^= 1 << bit % 8
+    path.write_text(f"version: 0\ntopic_id: {encode_uuid(bytes(damaged))}\n")
+    async with admin(tmp_path, directories=2) as broker:
+        found = broker.topics.get("orders")
+        assert found is not None
+        assert [log.log_end_offset for log in found.partitions] == [2, 0]
+        assert found.partitions[0].directory == home
+        assert broker.partitions.strays == []
+        assert f"{path} is damaged at position " in caplog.text
+        assert encode_uuid(found.topic_id) in path.read_text()
+
+
+async def test_an_empty_partition_is_not_made_beside_a_foreign_directory_of_its_name(
+    tmp_path: Path,
+) -> None:
+    async with admin(tmp_path, directories=2) as broker:
+        (topic,) = await create(broker, NewTopic("orders"))
+        append(topic.partitions[0], "a")
+        home = topic.partitions[0].directory
+        await create(broker, NewTopic("other"))
+        store = store_of(broker)
+        await store.finish_deletion([topic.topic_id])
+        await store.create_topics([(TopicRecord("orders", b"x" * 16, 1, 1, 0), {})])
+    before = partitions_in(tmp_path)
+    async with admin(tmp_path, directories=2) as broker:
+        found = broker.topics.get("orders")
+        assert found is not None
+        with pytest.raises(UnknownDirectory, match=f"{home} belongs to a topic of id"):
+            found.log(0)
+    assert partitions_in(tmp_path) == before
+
+
+async def test_a_topic_is_not_enlarged_over_a_directory_that_belongs_to_no_topic(
+    tmp_path: Path,
+) -> None:
+    async with admin(tmp_path) as broker:
+        await create(broker, NewTopic("orders"))
+        stray = tmp_path / "data-0" / "orders-1"
+        stray.mkdir()
+        (stray / "partition.metadata").write_text("version: 0\ntopic_id: " + "x" * 21 + "A\n")
+    async with admin(tmp_path) as broker:
+        (refused,) = await broker.topics.enlarge([Enlargement("orders", 2)])
+        assert isinstance(refused, Refusal)
+        assert f"{stray} belongs to no topic" in str(refused)
+    async with admin(tmp_path) as broker:
+        found = broker.topics.get("orders")
+        assert found is not None
+        assert len(found.partitions) == 1
 
 
 async def test_new_partitions_go_to_the_emptiest_directory(tmp_path: Path) -> None:

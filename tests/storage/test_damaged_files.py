@@ -11,10 +11,12 @@ import pytest
 from hypothesis import settings
 
 from storage import checkpoints
+from storage.directory import LogDirectory
 from storage.errors import CorruptFile, UnknownDirectory
 from storage.files import FileSystem
+from storage.meta_properties import META
 from tests.simulation.crashfs import CrashFileSystem
-from tests.storage.partition import TOPIC, Partition, StoredBatch, read_all
+from tests.storage.partition import TOPIC, Partition, StoredBatch, make_batch, read_all
 
 DATA = Path("/data")
 LOG_FILES = DATA / f"{TOPIC}-0"
@@ -209,6 +211,113 @@ def test_a_flipped_bit_in_the_log_after_a_clean_stop_spares_the_rest(
         assert set(damaged) <= set(range(at, at + 6)), (path, position)
 
 
+@pytest.mark.parametrize(("byte", "bit"), [(8, 1), (10, 0), (11, 0), (11, 6), (16, 3)])
+def test_batches_behind_a_damaged_length_or_magic_are_read(
+    stopped: tuple[Partition, list[StoredBatch]],
+    caplog: pytest.LogCaptureFixture,
+    byte: int,
+    bit: int,
+) -> None:
+    partition, batches = stopped
+    for segment in partition.log.segments:
+        path = segment.path(".log")
+        places = [n for n, b in enumerate(batches) if b.data in partition.fs.read_bytes(path)]
+        for number in places[:-1]:
+            fs = copy_of(partition)
+            start = fs.read_bytes(path).index(batches[number].data)
+            flip(fs, path, start + byte, bit)
+            caplog.clear()
+            log = partition.next_life(fs).log
+            for batch in (*batches[:number], *batches[number + 1 :]):
+                found = log.read(batch.base_offset, 1, at_least_one=True)
+                assert found is not None
+                assert found.read() == batch.data
+            if byte in (8, 16):  # a length that is near the right one may not be noticed
+                with pytest.raises(CorruptFile) as raised:
+                    log.read(batches[number].base_offset, 1, at_least_one=True)
+                assert (raised.value.path, raised.value.position) == (path, start)
+                assert f"{path} is damaged at position {start}: " in caplog.text
+            told = caplog.text.count(f"{path} is damaged at position ")
+            assert told < 5, "each of many reads was logged"
+            assert log.log_end_offset == partition.log.log_end_offset
+
+
+def test_a_replay_leaves_out_what_is_damaged_and_nothing_else(
+    stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    partition, batches = stopped
+    for fs, path, position in flips(partition, r"\.log$", 8):
+        at, within = place_of(batches, path, position)
+        if is_outside_the_crc(within) or at == len(batches) - 1:
+            continue
+        log = partition.next_life(fs).log
+        caplog.clear()
+        replayed = [bytes(data) for _, data in log.batches(0)]
+        assert replayed == [b.data for n, b in enumerate(batches) if n != at], (path, position)
+        assert f"{path} is damaged at position {position - within}: " in caplog.text
+
+
+def test_the_bytes_of_a_batch_in_a_record_are_not_taken_for_one() -> None:
+    partition = Partition(CrashFileSystem())
+    nested = make_batch([(b"k", b"nested")], 5, base_offset=1)
+    partition.append([(b"k", b"first")])
+    partition.append([(b"k", nested)])
+    partition.append([(b"k", b"last")])
+    batches = partition.batches()
+    partition.directory.close()
+    path = LOG_FILES / f"{0:020d}.log"
+    start = len(batches[0].data)
+    flip(partition.fs, path, start + 40, 0)  # its CRC is wrong now, its length is right
+    log = partition.next_life().log
+    assert [bytes(data) for _, data in log.batches(0)] == [batches[0].data, batches[2].data]
+
+
+def test_a_cut_tail_after_a_clean_stop_is_noticed(
+    stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    partition, batches = stopped
+    fs = copy_of(partition)
+    path = partition.log.active.path(".log")
+    size = fs.size(path) - len(batches[-1].data)
+    fs.open(path, write=True).truncate(size)  # just between two batches
+    index = path.with_suffix(".index")
+    fs.write_bytes(index, b"")
+    survived = partition.next_life(fs)
+    assert survived.batches() == batches[:-1]
+    assert survived.log.leader_epoch == partition.log.leader_epoch + 1
+    assert "its recovery point is past its end" in caplog.text
+
+
+def test_a_start_offset_that_the_epochs_do_not_bear_out_hides_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    partition = Partition(CrashFileSystem())
+    for _ in range(10):
+        partition.append([(b"k", b"v")])
+    partition.log.advance_start_offset(4)
+    partition = partition.reopen()
+    assert partition.log.log_start_offset == 4
+    assert "start offset" not in caplog.text
+    partition.directory.close()
+    checkpoints.write_offsets(partition.fs, DATA / checkpoints.LOG_START_OFFSETS, {(TOPIC, 0): 6})
+    survived = partition.next_life()
+    assert survived.log.log_start_offset == 4
+    assert "left out a log start offset that the leader epochs do not know" in caplog.text
+
+
+def test_lost_epochs_do_not_bring_deleted_records_back() -> None:
+    partition = Partition(CrashFileSystem())
+    for _ in range(10):
+        partition.append([(b"k", b"v")])
+    partition.log.advance_start_offset(4)
+    partition.directory.close()
+    partition.fs.remove(LOG_FILES / "leader-epoch-checkpoint")
+    for _ in range(2):
+        partition = partition.next_life()
+        assert partition.log.log_start_offset == 4
+        partition.directory.close()
+
+
 def test_a_damaged_tail_after_a_clean_stop_is_recovered_as_after_a_crash(
     stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -224,39 +333,82 @@ def test_a_damaged_tail_after_a_clean_stop_is_recovered_as_after_a_crash(
     assert survived.log.leader_epoch == 1
 
 
-def test_a_damaged_topic_id_is_named(
+def test_a_damaged_topic_id_is_named_and_put_right(
     stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
 ) -> None:
     partition, batches = stopped
-    for fs, _, _ in flips(partition, "partition.metadata", 6):
+    path = LOG_FILES / "partition.metadata"
+    whole = partition.fs.read_bytes(path)
+    for fs, _, position in flips(partition, "partition.metadata", 6):
+        caplog.clear()
         survived = partition.next_life(fs)
         assert survived.batches() == batches
+        if position < len(whole) - 1:  # Kafka's file ends without a newline
+            assert f"repaired a damaged file: {path} is damaged at position {position}: " in (
+                caplog.text
+            )
+            assert fs.read_bytes(path) == whole
     fs = copy_of(partition)
-    path = LOG_FILES / "partition.metadata"
-    flip(fs, path, fs.read_bytes(path).index(b"topic_id") + 12, 7)
-    assert partition.next_life(fs).directory.partitions() == {(TOPIC, 0): None}
+    flip(fs, path, whole.index(b"topic_id") + 12, 7)
+    partition.next_life(fs)
     assert f"{path} is damaged at position 0: it has no topic id" in caplog.text
 
 
-def test_damaged_properties_are_repaired_or_refused_by_name(
+def damaged_properties(stopped: Partition) -> list[tuple[CrashFileSystem, int | None]]:
+    """Every single flip, every truncation, several flips, zeros and rubbish."""
+    path = DATA / META
+    whole = stopped.fs.read_bytes(path)
+    assert isinstance(stopped.fs, CrashFileSystem)
+    source = random.Random(7)
+    texts: list[tuple[bytes, int | None]] = [(whole[:size], size) for size in range(len(whole))]
+    for position in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1 << source.randrange(8)
+        texts.append((bytes(flipped), position))
+        flipped[source.randrange(len(whole))] ^= 1 << source.randrange(8)
+        texts.append((bytes(flipped), None))
+    texts += [(bytes(len(whole)), 0), (source.randbytes(4096), 0)]
+    made = []
+    for text, position in texts:
+        fs = stopped.fs.clone_after_kill()
+        fs.write_bytes(path, text)
+        made.append((fs, position))
+    return made
+
+
+def test_damaged_properties_are_repaired_and_named(
     stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
 ) -> None:
     partition, batches = stopped
-    path = DATA / "meta.properties"
-    outcomes = set()
-    for fs, _, _ in flips(partition, "meta.properties", 7):
-        try:
-            survived = partition.next_life(fs)
-        except UnknownDirectory as error:
-            assert str(path) in str(error)
-            outcomes.add("refused")
-        else:
-            assert survived.batches() == batches
-            outcomes.add("repaired" if "repaired a damaged file" in caplog.text else "read")
-            lines = fs.read_bytes(path).splitlines()
-            assert {b"cluster.id=c", b"node.id=1"} <= {line.strip() for line in lines}
+    path = DATA / META
+    whole = partition.fs.read_bytes(path)
+    seal = whole.index(b"#crc32c")
+    directory_id = whole.index(b"directory.id")
+    for fs, position in damaged_properties(partition):
         caplog.clear()
-    assert outcomes == {"refused", "repaired", "read"}
+        survived = partition.next_life(fs)
+        assert survived.batches() == batches
+        assert {b"version=1", b"cluster.id=c", b"node.id=1"} <= set(
+            fs.read_bytes(path).splitlines()
+        )
+        if position is not None and position < directory_id:
+            assert f"repaired a damaged file: {path} is damaged at position {position}: " in (
+                caplog.text
+            )
+            assert fs.read_bytes(path)[:directory_id] == whole[:directory_id]
+        if position is not None and position >= seal:
+            assert fs.read_bytes(path) == whole
+
+
+def test_damage_does_not_open_the_directory_of_somebody_else(
+    stopped: tuple[Partition, list[StoredBatch]],
+) -> None:
+    fs = copy_of(stopped[0])
+    before = fs.read_bytes(DATA / META)
+    for cluster_id, node_id in (("d", 1), ("c", 2)):
+        with pytest.raises(UnknownDirectory, match=META):
+            LogDirectory(fs, DATA, cluster_id=cluster_id, node_id=node_id)
+    assert fs.read_bytes(DATA / META) == before
 
 
 def test_a_log_whose_every_batch_is_damaged_is_loaded_and_refuses_reads(

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from storage import checkpoints
-from storage.directory import LogDirectory, read_cluster_id
+from storage.directory import LogDirectory
 from storage.errors import DirectoryInUse, DiskFailure, UnknownDirectory
 from storage.files import RealFileSystem
+from storage.meta_properties import META, read_cluster_id
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, TOPIC, TOPIC_ID, Partition
 
@@ -58,7 +59,9 @@ def test_files_of_a_stopped_directory_to_the_byte() -> None:
     )
     meta = files["meta.properties"].decode()
     assert re.fullmatch(
-        r"version=1\ncluster.id=c\nnode.id=1\ndirectory.id=[A-Za-z0-9_-]{22}\n", meta
+        r"version=1\ncluster.id=c\nnode.id=1\ndirectory.id=[A-Za-z0-9_-]{22}\n"
+        r"#crc32c=[0-9a-f]{8}\n",
+        meta,
     )
 
 
@@ -93,14 +96,34 @@ def test_a_refused_directory_may_be_opened_by_its_owner() -> None:
     assert Partition(fs).directory.was_clean
 
 
-def test_properties_that_kafka_wrote_are_read() -> None:
+KAFKAS = (
+    "#\n#Tue Mar 03 10:00:00 UTC 2026\ncluster.id = abc\nversion=1\n"
+    "directory.id=Lg0cAwyzSRq8kQwLFIHb3w\nnode.id=5\n"
+)
+
+
+def test_properties_that_kafka_wrote_are_read_and_get_a_checksum() -> None:
     fs = CrashFileSystem()
     fs.make_directory(DATA)
-    text = "#\n#Tue Mar 03 10:00:00 UTC 2026\ncluster.id = abc\nversion=1\nnode.id=5\n"
-    fs.write_bytes(DATA / "meta.properties", text.encode())
+    fs.write_bytes(DATA / META, KAFKAS.encode())
     assert read_cluster_id(fs, DATA) == "abc"
     LogDirectory(fs, DATA, cluster_id="abc", node_id=5)
-    assert fs.read_bytes(DATA / "meta.properties") == text.encode()
+    assert set(fs.read_bytes(DATA / META).decode().splitlines()[:-1]) == {
+        "version=1",
+        "cluster.id=abc",
+        "node.id=5",
+        "directory.id=Lg0cAwyzSRq8kQwLFIHb3w",
+    }
+    assert read_cluster_id(fs, DATA) == "abc"
+
+
+def test_properties_that_kafka_wrote_for_somebody_else_are_refused() -> None:
+    fs = CrashFileSystem()
+    fs.make_directory(DATA)
+    fs.write_bytes(DATA / META, KAFKAS.encode())
+    with pytest.raises(UnknownDirectory, match=r"cluster\.id=abc"):
+        LogDirectory(fs, DATA, cluster_id="abd", node_id=5)
+    assert fs.read_bytes(DATA / META) == KAFKAS.encode()
 
 
 def test_a_new_directory_belongs_to_nobody() -> None:
@@ -268,3 +291,17 @@ def test_an_id_that_is_not_known_yet_is_written_at_the_next_load() -> None:
     fs.remove(DATA / "orders-0" / "partition.metadata")
     reopened = partition.next_life()
     assert reopened.directory.partitions() == {(TOPIC, 0): TOPIC_ID}
+
+
+def test_a_damaged_checksum_does_not_make_damaged_properties_somebody_elses() -> None:
+    fs = CrashFileSystem()
+    Partition(fs).directory.close()
+    whole = fs.read_bytes(DATA / META)
+    for at in range(whole.index(b"#crc"), len(whole)):
+        for bit in range(8):
+            damaged = bytearray(whole)
+            damaged[at] ^= 1 << bit
+            damaged[whole.index(b"cluster.id=c") + len("cluster.id=")] ^= 1
+            fs.write_bytes(DATA / META, bytes(damaged))
+            LogDirectory(fs, DATA, cluster_id="c", node_id=1)
+            assert fs.read_bytes(DATA / META) == whole

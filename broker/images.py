@@ -1,0 +1,196 @@
+"""The metadata database on the disk: whole images, sealed with a checksum, at several places.
+
+    odradek.db         in each log directory    | SQLite database | generation i64 | crc u32 |
+    odradek.db.copy    in the first one         the same bytes
+
+The CRC-32C covers all before it; the generation grows with every write. The first directory has
+two files, so that damage to any one of them, or the loss of any other directory, loses nothing.
+
+SQLite does not notice a flipped bit in a row, and checks page headers only. A checksum for each
+row would leave page headers, free pages and indexes unguarded, and tell of damage without
+mending it. A live database with a copy beside it is two things that change one after the other:
+a difference can be a crash or damage. So the database lives in memory and only whole images are
+written, each by an atomic replacement. A file then holds an intact image, old or new, or it is
+damaged: there is no third case, no journal, and no step at which a crash needs thought. The
+price is that a change writes the whole database, 80 bytes a topic and twice: for 10,000 topics
+that is under two megabytes, and the wait for the disk is most of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import struct
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from crc32c import crc32c
+
+from storage.errors import CorruptFile, DiskFailure
+from storage.files import FileSystem
+
+logger = logging.getLogger(__name__)
+
+# No partition directory can be called so: those end in "-<number>".
+DATABASE_NAME = "odradek.db"
+COPY_NAME = DATABASE_NAME + ".copy"
+_DAMAGED_SUFFIX = ".damaged"
+
+_GENERATION = struct.Struct(">q")
+_CRC = struct.Struct(">I")
+_SEAL_SIZE = _GENERATION.size + _CRC.size
+
+
+class NoIntactImage(Exception):
+    """No image can be relied on; the message says what an operator can do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is at one place: `generation` is None unless the image is intact."""
+
+    path: Path
+    data: bytes | None  # None when there is no file, or none that can be read
+    generation: int | None
+    cause: str = ""
+
+
+class Images:
+    """The places of the image; one thread uses it at a time."""
+
+    def __init__(self, fs: FileSystem, directories: Sequence[Path]) -> None:
+        self._fs = fs
+        self._places = [path / DATABASE_NAME for path in directories]
+        self._places.insert(1, directories[0] / COPY_NAME)
+        self._found: list[_Found] = []
+        self._newest: _Found | None = None
+        self._generation = 0
+        self._failing: set[Path] = set()
+
+    @property
+    def path(self) -> Path:
+        """The first place, which stands for all in messages."""
+        return self._places[0]
+
+    def read(self) -> bytes | None:
+        """Return the newest intact image, None when there is no file at all.
+
+        Changes nothing. Raises NoIntactImage.
+        """
+        self._found = [self._look(path) for path in self._places]
+        intact = [one for one in self._found if one.generation is not None]
+        if not intact:
+            damaged = [one for one in self._found if one.cause]
+            if damaged:
+                raise NoIntactImage(_advice(damaged))
+            return None
+        newest = max(intact, key=lambda one: one.generation or 0)
+        assert newest.data is not None and newest.generation is not None
+        for one in intact:
+            _check_same_cluster(newest, one)
+        self._newest, self._generation = newest, newest.generation
+        return newest.data[:-_SEAL_SIZE]
+
+    def mend(self) -> None:
+        """Put the image that was read wherever it is not; keep a damaged file aside, by name.
+
+        For the one process that holds the directories.
+        """
+        if self._newest is None:
+            return
+        for found in self._found:
+            if found.data == self._newest.data:
+                continue
+            self._tell(found, self._newest)
+            if found.cause and found.data is not None:
+                with suppress(DiskFailure):  # is no reason not to start
+                    self._fs.rename(found.path, Path(f"{found.path}{_DAMAGED_SUFFIX}"))
+            assert self._newest.data is not None
+            self._put(found.path, self._newest.data)
+        self._found = []
+
+    def write(self, image: bytes) -> None:
+        """Replace the image at every place.
+
+        It is written when one place has it, for the newest is read. Raises DiskFailure when none
+        takes it; a later write must follow before the next read then.
+        """
+        # Even a failed write may be found later: no two images are of one generation.
+        self._generation += 1
+        body = image + _GENERATION.pack(self._generation)
+        data = body + _CRC.pack(crc32c(body))
+        failures = [failure for path in self._places if (failure := self._put(path, data))]
+        if len(failures) == len(self._places):
+            raise failures[0]
+
+    def _look(self, path: Path) -> _Found:
+        try:
+            if not self._fs.exists(path):
+                return _Found(path, None, None)
+            data = self._fs.read_bytes(path)
+        except DiskFailure as error:
+            return _Found(path, None, None, str(error))
+        if len(data) <= _SEAL_SIZE:
+            return _Found(path, data, None, f"{len(data)} bytes are no database")
+        (crc,) = _CRC.unpack_from(data, len(data) - _CRC.size)
+        if crc32c(data[: -_CRC.size]) != crc:
+            return _Found(path, data, None, "the checksum does not match")
+        (generation,) = _GENERATION.unpack_from(data, len(data) - _SEAL_SIZE)
+        return _Found(path, data, generation)
+
+    def _tell(self, found: _Found, newest: _Found) -> None:
+        if found.cause:
+            damage = found.cause
+            if found.data is not None:
+                assert newest.data is not None
+                damage = str(
+                    CorruptFile.differing(found.path, found.data, newest.data, found.cause)
+                )
+            logger.error(
+                "repaired damaged metadata: %s; took %s, and kept what was damaged as *%s",
+                damage, newest.path, _DAMAGED_SUFFIX,
+            )  # fmt: skip
+        else:
+            logger.info("brought up to date path=%s from=%s", found.path, newest.path)
+
+    def _put(self, path: Path, data: bytes) -> DiskFailure | None:
+        try:
+            self._fs.write_atomically(path, data)
+        except DiskFailure as failure:
+            if path not in self._failing:  # said once, and it is said when it is over
+                logger.error("could not write a copy of the metadata: %s", failure)
+            self._failing.add(path)
+            return failure
+        if path in self._failing:
+            self._failing.discard(path)
+            logger.info("writes the copy of the metadata again path=%s", path)
+        return None
+
+
+def _advice(damaged: Sequence[_Found]) -> str:
+    causes = "; ".join(
+        one.cause if one.data is None else f"{one.path} is damaged: {one.cause}" for one in damaged
+    )
+    return (
+        f"{causes}. Restore one of them from a backup; or move them away: topics are then made "
+        "anew from the directories of their partitions, without their settings"
+    )
+
+
+def _check_same_cluster(newest: _Found, other: _Found) -> None:
+    if newest.data != other.data:
+        ids = {str(one.path): _cluster_id(one) for one in (newest, other)}
+        if len(set(ids.values())) > 1:
+            told = " and ".join(f"{path} ({cluster_id})" for path, cluster_id in ids.items())
+            raise NoIntactImage(f"{told} are of different clusters: choose other log.dirs")
+
+
+def _cluster_id(found: _Found) -> str:
+    assert found.data is not None
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.deserialize(found.data[:-_SEAL_SIZE])
+        ((cluster_id,),) = database.execute("SELECT id FROM cluster")
+        return str(cluster_id)
+
