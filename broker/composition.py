@@ -275,6 +275,7 @@ class Broker:
     def _adopt_log(self, log: Log) -> None:
         """Connect a log, loaded or new, with those who want to hear of it."""
         log.on_append = self._appended
+        log.on_stable = self.purgatory.stable
         log.on_roll = self.group_commit.flush_in_background
 
     def _appended(self, log: Log, size_bytes: int) -> None:

@@ -39,6 +39,7 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (storage.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     (storage.InvalidProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),
     (storage.InvalidTransactionState, ErrorCode.INVALID_TXN_STATE),
+    (storage.TransactionCoordinatorFenced, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
     # As Kafka's CorruptRecordException: a consumer is told instead of trying again for good.
     (storage.CorruptFile, ErrorCode.CORRUPT_MESSAGE),
     (storage.DiskFailure, ErrorCode.KAFKA_STORAGE_ERROR),

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from storage.errors import StorageError
-from storage.log import Log, Unflushed
+from storage.flushing import Unflushed
+from storage.log import Log
 
 logger = logging.getLogger(__name__)
 

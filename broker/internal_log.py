@@ -10,19 +10,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
+from broker.decided import KeyValue, decided
 from broker.errors import EXPLAINED
 from broker.group_commit import GroupCommit
 from broker.topic import Topic
 from broker.topics import Topics
 from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
-from protocol.errors import ProtocolError
-from protocol.legacy import decode_stored
 from storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
-
-KeyValue = tuple[bytes, bytes | None]
 
 
 class InternalLog:
@@ -73,27 +70,19 @@ class InternalLog:
         return held
 
     def replay(self, partition: int) -> Iterator[KeyValue]:
-        """Read every record of a partition, oldest first, waiting for the disk."""
+        """Read every record of a partition, oldest first, waiting for the disk.
+
+        Records of a transaction come when it is committed, others not.
+        """
         topic = self._topics.get(self._name)
         try:
             log = topic.log(partition) if topic else None
         except StorageError as error:
             logger.error("could not read %s-%d: %s", self._name, partition, error)
-            return
+            return iter(())
         if log is None:
-            return
-        for header, data in log.batches(log.log_start_offset):
-            if header.is_control:
-                continue
-            try:
-                records = decode_stored(data)
-            except ProtocolError as error:
-                base = header.base_offset
-                logger.error("left out a batch log=%s base=%d error=%s", log.name, base, error)
-                continue
-            for record in records:
-                if record.key is not None:
-                    yield record.key, record.value
+            return iter(())
+        return decided(log.batches(log.log_start_offset), log.name)
 
     def _append(
         self, topic: Topic, partition: int, records: Sequence[KeyValue]

@@ -2,6 +2,8 @@
 
 A waiter is told how many bytes it still misses. Appends to its logs count towards that, so that
 an append costs nothing but a subtraction for each waiter of that log, and no log is read twice.
+While a transaction is open appends do not count for read_committed waiters; they count anew once
+it has ended.
 """
 
 from __future__ import annotations
@@ -15,13 +17,21 @@ from storage.log import Log
 class Waiter:
     """One parked fetch; the purgatory owns it."""
 
-    __slots__ = ("deadline", "finish", "logs", "missing_bytes")
+    __slots__ = ("deadline", "finish", "logs", "missing_bytes", "recount")
 
-    def __init__(self, logs: Iterable[Log], missing_bytes: int, finish: Callable[[], None]):
+    def __init__(
+        self,
+        logs: Iterable[Log],
+        missing_bytes: int,
+        finish: Callable[[], None],
+        recount: Callable[[], int] | None,
+    ):
         # Each once, though a request may name a partition twice.
         self.logs = frozenset(logs)
         self.missing_bytes = missing_bytes
         self.finish = finish
+        # Of a read_committed waiter: counts the bytes that are missing now.
+        self.recount = recount
         # None once it is woken or cancelled.
         self.deadline: asyncio.TimerHandle | None = None
 
@@ -38,10 +48,18 @@ class Purgatory:
         return len(self._all())
 
     def park(
-        self, logs: Iterable[Log], missing_bytes: int, wait_ms: int, finish: Callable[[], None]
+        self,
+        logs: Iterable[Log],
+        missing_bytes: int,
+        wait_ms: int,
+        finish: Callable[[], None],
+        recount: Callable[[], int] | None = None,
     ) -> Waiter:
-        """Call `finish` once the logs have grown by that many bytes, or the time has passed."""
-        waiter = Waiter(logs, missing_bytes, finish)
+        """Call `finish` once the logs have grown by that many bytes, or the time has passed.
+
+        With `recount` only what is stable counts, which it counts anew.
+        """
+        waiter = Waiter(logs, missing_bytes, finish, recount)
         for log in waiter.logs:
             self._waiters.setdefault(log, set()).add(waiter)
         waiter.deadline = self._loop.call_later(wait_ms / 1000, self._wake, waiter)
@@ -53,9 +71,19 @@ class Purgatory:
         if not waiters:
             return
         for waiter in waiters:
+            if waiter.recount is not None and log.last_stable_offset < log.log_end_offset:
+                continue
             waiter.missing_bytes -= size_bytes
             if waiter.missing_bytes <= 0:
                 self._schedule(waiter)
+
+    def stable(self, log: Log) -> None:
+        """Count anew for the read_committed fetches of a log in which a transaction has ended."""
+        for waiter in self._waiters.get(log, ()):
+            if waiter.recount is not None:
+                waiter.missing_bytes = waiter.recount()
+                if waiter.missing_bytes <= 0:
+                    self._schedule(waiter)
 
     def deleted(self, log: Log) -> None:
         """Wake every fetch of a log that is gone."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from cleaner.indexing import MapBuilder, aborted_transactions_of
+from cleaner.indexing import MapBuilder
 from cleaner.job import CleaningJob
 from cleaner.offset_map import HashKey, OffsetMap
 from cleaner.policy import SegmentSizes, group_segments
@@ -21,6 +22,7 @@ from cleaner.rewrite import Rewriter
 from cleaner.stats import CleanResult, Counters
 from storage.errors import StaleSegments
 from storage.files import FileSystem
+from storage.reading import aborted_between
 from storage.rolling import segment_bytes_max
 from storage.segment import INDEX, TIME_INDEX, Segment
 
@@ -45,7 +47,7 @@ def clean(
     """
     started_ms = clock_ms()
     counters = Counters()
-    aborted = aborted_transactions_of(fs, job.segments + job.later_segments)
+    aborted = partial(aborted_between, job.segments + job.later_segments)
     offset_map = MapBuilder(
         job,
         fs=fs,

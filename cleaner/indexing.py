@@ -22,7 +22,7 @@ from cleaner.kernels import (
 )
 from cleaner.offset_map import SLOT_BYTES, HashKey, OffsetMap
 from cleaner.stats import Counters
-from cleaner.transactions import AbortedTransaction, CleanedTransactions, parse_aborted
+from cleaner.transactions import CleanedTransactions
 from protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
 from protocol.control import ControlType, decode_control
 from protocol.errors import ProtocolError
@@ -31,7 +31,8 @@ from storage.errors import CorruptFile
 from storage.files import FileSystem
 from storage.index import OffsetIndex
 from storage.scan import walk
-from storage.segment import INDEX, LOG, TXN_INDEX, Segment
+from storage.segment import INDEX, LOG, Segment
+from storage.transactions import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -40,34 +41,6 @@ _RECORD_BYTES = 16
 _ANY_VERDICT = 0xFF
 
 AbortedSource = Callable[[int, int], list[AbortedTransaction]]
-
-
-def aborted_transactions_of(fs: FileSystem, segments: tuple[Segment, ...]) -> AbortedSource:
-    """Return a function that finds the aborted transactions between two offsets.
-
-    They stand in the index of the segment where their marker lies, which may be any later one
-    (LocalLog.collectAbortedTransactions).
-    """
-
-    def between(start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        found: list[AbortedTransaction] = []
-        for at, segment in enumerate(segments):
-            if at + 1 < len(segments) and segments[at + 1].base_offset <= start_offset:
-                continue
-            path = segment.path(TXN_INDEX)
-            if not fs.exists(path):
-                continue
-            for transaction in parse_aborted(fs.read_bytes(path), path):
-                if (
-                    transaction.last_offset >= start_offset
-                    and transaction.first_offset < end_offset
-                ):
-                    found.append(transaction)
-                if transaction.last_stable_offset >= end_offset:
-                    return found
-        return found
-
-    return between
 
 
 def control_type(chunk: Chunk, row: int) -> ControlType | None:

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from cleaner import emission
-from cleaner.transactions import AbortedTransaction, pack_aborted
 from protocol.records import Table
 from storage.files import Buffer, FileSystem
 from storage.index import OffsetIndex, TimeIndex
@@ -29,6 +28,7 @@ from storage.segment import (
     Segment,
     file_name,
 )
+from storage.transactions import AbortedTransaction, pack_aborted
 
 
 class CleanedSegment:

@@ -1,60 +1,15 @@
 """Which transactions were aborted, and when the markers that end transactions may go.
 
-A segment's `.txnindex` names the aborted transactions whose markers lie in the segment:
-
-    | version i16 = 0 | producer id i64 | first offset i64 | last offset i64 | stable offset i64 |
-
-First and last offset are those of the transaction, its marker included; the stable offset is
-the last stable offset when it was aborted. Source: AbortedTxn, TransactionIndex and
-CleanedTransactionMetadata of Kafka 4.3.
+Source: CleanedTransactionMetadata of Kafka 4.3.
 """
 
 from __future__ import annotations
 
 import heapq
-import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
 
 from protocol.control import ControlType
-from storage.errors import CorruptFile
-
-_ENTRY = struct.Struct(">hqqqq")
-_VERSION = 0
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class AbortedTransaction:
-    """An entry of a transaction index. The order is that of the first offsets."""
-
-    first_offset: int
-    last_offset: int
-    producer_id: int
-    last_stable_offset: int
-
-
-def pack_aborted(transactions: Iterable[AbortedTransaction]) -> bytes:
-    """Return the bytes of a transaction index."""
-    return b"".join(
-        _ENTRY.pack(_VERSION, t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset)
-        for t in transactions
-    )
-
-
-def parse_aborted(data: bytes, path: Path) -> list[AbortedTransaction]:
-    """Parse a transaction index, but for an entry that is being written at its end.
-
-    Raises CorruptFile, with the index's path.
-    """
-    found: list[AbortedTransaction] = []
-    whole = len(data) - len(data) % _ENTRY.size
-    for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data[:whole]):
-        if version != _VERSION:
-            position = len(found) * _ENTRY.size
-            raise CorruptFile(path, position, f"version {version}, expected {_VERSION}")
-        found.append(AbortedTransaction(first, last, producer_id, stable))
-    return found
+from storage.transactions import AbortedTransaction
 
 
 class CleanedTransactions:

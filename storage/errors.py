@@ -51,7 +51,11 @@ class InvalidProducerEpoch(StorageError):
 
 
 class InvalidTransactionState(StorageError):
-    """A transactional batch without a transaction that this broker coordinates."""
+    """A batch outside of the transaction that its producer has open."""
+
+
+class TransactionCoordinatorFenced(StorageError):
+    """A marker of a transaction coordinator that was replaced by another."""
 
 
 class NotCached(Exception):

@@ -58,6 +58,12 @@ class OffsetIndex:
         found = self.at_or_before(offset)
         return found[1] if found else 0
 
+    def offset_at_or_after(self, position: int) -> int | None:
+        """Return the offset of the first entry at or after a position."""
+        offsets, positions = self.entries.load()
+        at = bisect_left(positions, position)
+        return offsets[at] + self._base_offset if at < len(offsets) else None
+
     def last(self) -> tuple[int, int] | None:
         """Return the last entry as (offset, position), None when there is none."""
         offsets, positions = self.entries.load()

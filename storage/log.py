@@ -16,12 +16,14 @@ from config.topic import TopicConfig
 from protocol.batches import BatchHeader, patch_base_offset_and_epoch
 from storage import exchange
 from storage.epochs import LeaderEpochs
-from storage.errors import DiskFailure, OffsetOutOfRange, StaleSegments, StorageError
+from storage.errors import InvalidRecord, OffsetOutOfRange, StaleSegments, StorageError
 from storage.files import Buffer, FileSystem
+from storage.flushing import Unflushed
 from storage.producers import ProducerStates, RememberedBatch
-from storage.reading import first_at_or_after, replay, segment_index
+from storage.reading import TimestampedOffset, first_at_or_after, replay, segment_index
 from storage.rolling import begin_segment, draw_roll_jitter_ms, must_roll
 from storage.segment import DELETED, SUFFIXES, Segment, Slice
+from storage.transactions import Marker, read_marker
 from storage.validation import check_batch
 
 logger = logging.getLogger(__name__)
@@ -35,39 +37,6 @@ class Appended:
     last_offset: int
     log_append_time_ms: int
     is_duplicate: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TimestampedOffset:
-    """A record found by its timestamp."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unflushed:
-    """The part of a log that is not known to be on the disk; a thread may carry it there."""
-
-    fs: FileSystem
-    segments: tuple[Segment, ...]
-    directory: Path | None
-    end_offset: int
-
-    def sync(self) -> None:
-        """Make it durable: sealed segments with their indexes, the active one's batches, and
-        the directory's entries when files were created. Raises DiskFailure."""
-        for segment in self.segments[:-1]:
-            segment.flush()
-            segment.is_durable = True
-        self.segments[-1].log.sync()
-        if self.directory is not None:
-            try:
-                self.fs.sync_directory(self.directory)
-            except DiskFailure:
-                if self.fs.exists(self.directory):  # else the log was deleted meanwhile
-                    raise
 
 
 class Log:
@@ -111,6 +80,8 @@ class Log:
         # Called after an append with its size (to wake readers), and after a roll (to flush
         # what was sealed).
         self.on_append: Callable[[Log, int], None] | None = None
+        # Called when the end of a transaction has moved the last stable offset on.
+        self.on_stable: Callable[[Log], None] | None = None
         self.on_roll: Callable[[Log], None] | None = None
         # Called with the paths of files that may go once file.delete.delay.ms has passed.
         self.on_files_deleted: Callable[[Sequence[Path], int], None] | None = None
@@ -141,8 +112,9 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what read_committed consumers may read."""
-        return self.log_end_offset
+        """The end of what read_committed consumers may read: where a transaction is open."""
+        offset = self.producers.first_open_offset
+        return self.log_end_offset if offset is None else max(offset, self.log_start_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -159,10 +131,17 @@ class Log:
         """
         checked = check_batch(records, self.config, now_ms, self.name, from_client=from_client)
         batch = checked.header
-        if batch.producer_id >= 0 and not batch.is_control:
-            repeated = self.producers.check(batch)
-            if repeated is not None:
-                return self._repeat(repeated)
+        marker = None
+        if batch.producer_id >= 0:
+            if batch.is_control:
+                marker = read_marker(batch, checked.data)
+                if marker is None:
+                    raise InvalidRecord(f"{self.name}: the control batch ends no transaction")
+                self.producers.check_marker(marker)
+            else:
+                repeated = self.producers.check(batch, from_client=from_client)
+                if repeated is not None:
+                    return self._repeat(repeated)
         config = self.config
         size = len(checked.data)
         base_offset = self.log_end_offset
@@ -174,15 +153,29 @@ class Log:
             self.roll(now_ms, reason)
             active = self.segments[-1]
         patch_base_offset_and_epoch(checked.data, 0, base_offset, self.leader_epoch)
+        aborted = self.producers.aborted_by(marker, base_offset) if marker is not None else None
         active.append(
-            (checked.data,), size, last_offset, max_timestamp, config.index_interval_bytes
+            (checked.data,), size, last_offset, max_timestamp, config.index_interval_bytes, aborted
         )
         self.log_end_offset = last_offset + 1
-        if batch.producer_id >= 0:
+        if batch.producer_id >= 0 and marker is None:
             self.producers.update(batch, last_offset)
         if self.on_append is not None:
             self.on_append(self, size)
+        if marker is not None:
+            self._directory_dirty |= aborted is not None  # its index may be a new file
+            if self.producers.end_transaction(marker) and self.on_stable is not None:
+                self.on_stable(self)
         return Appended(base_offset, last_offset, checked.log_append_time_ms)
+
+    def append_marker(self, marker: Marker) -> Appended:
+        """Append the control batch that ends a producer's transaction.
+
+        Raises InvalidProducerEpoch, TransactionCoordinatorFenced or DiskFailure; then nothing of
+        it is in the log.
+        """
+        self.producers.check_marker(marker)  # its version is not in the batch
+        return self.append(marker.encode(), now_ms=marker.timestamp, from_client=False)
 
     def roll(self, now_ms: int, reason: str = "asked to") -> None:
         """Seal the active segment and begin a new one at the log's end."""
@@ -221,20 +214,28 @@ class Log:
     # --- reading --------------------------------------------------------------------------
 
     def read(
-        self, offset: int, size_max: int, *, at_least_one: bool, may_wait: bool = True
+        self,
+        offset: int,
+        size_max: int,
+        *,
+        at_least_one: bool,
+        is_committed: bool = False,
+        may_wait: bool = True,
     ) -> Slice | None:
         """Find the batches from the one that holds an offset on, up to size_max bytes.
 
-        None when there is nothing to read yet, or when the first batch alone is larger than
-        size_max and at_least_one is False. Raises OffsetOutOfRange; CorruptFile for damage on
-        the way; NotCached when it may not wait for the disk and would have to.
+        With `is_committed` only those before the last stable offset. None when there is nothing
+        to read yet, or when the first batch alone is larger than size_max and at_least_one is
+        False. Raises OffsetOutOfRange; CorruptFile for damage on the way; NotCached when it may
+        not wait for the disk and would have to.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
                 f"{self.name}: offset {offset} is outside "
                 f"[{self.log_start_offset}, {self.log_end_offset}]"
             )
-        if offset == self.log_end_offset:
+        end = self.last_stable_offset if is_committed else self.log_end_offset
+        if offset >= end:
             return None
         segments = self.segments
         for at in range(segment_index(segments, offset), len(segments)):
@@ -243,12 +244,18 @@ class Log:
             if found is None:  # compaction left nothing at or after the offset here
                 continue
             position, first_size = found
-            size = min(segment.size_bytes - position, size_max)
+            size = segment.size_bytes - position
+            if end < self.log_end_offset:
+                size = segment.position_of(end, may_wait=may_wait) - position
+                if size <= 0:
+                    return None
+            if size_max < size:
+                size = size_max
             if size < first_size:
                 if not at_least_one:
                     return None
                 size = first_size
-            return Slice(segment.log.hold(), position, size, segment is segments[-1])
+            return Slice(segment.log.hold(), position, size, segment.base_offset)
         return None
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
@@ -256,12 +263,8 @@ class Log:
 
         Raises CorruptFile when damage lies on the way.
         """
-        found = first_at_or_after(
-            self.segments,
-            timestamp,
-            self.log_start_offset,
-            self.config.max_decompressed_message_bytes,
-        )
+        size_max = self.config.max_decompressed_message_bytes
+        found = first_at_or_after(self.segments, timestamp, self.log_start_offset, size_max)
         if found is None:
             return None
         record, leader_epoch = found

@@ -1,8 +1,8 @@
-"""What a log knows of its idempotent producers: epochs, sequences, last batches.
+"""What a log knows of its producers: epochs, sequences, last batches, open transactions.
 
 Duplicates are recognised among each producer's last five batches (Kafka's limit, since a client
-has at most five requests in flight). The state is rebuilt from the log, and snapshots spare
-reading all of it:
+has at most five requests in flight). A transaction is open from its first batch to the marker
+that ends it. The state is rebuilt from the log, and snapshots spare reading all of it:
 
     00000000000000000042.snapshot     the state before offset 42
 
@@ -10,7 +10,8 @@ reading all of it:
     an entry: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32,
     timestamp i64, coordinator epoch i32, first offset of the open transaction i64 (-1: none)
 
-Behaviour follows Kafka's ProducerStateManager and ProducerAppendInfo.
+Behaviour follows Kafka's ProducerStateManager and ProducerAppendInfo. On one node what is in the
+log is replicated, so a transaction is stable as soon as it has ended.
 """
 
 from __future__ import annotations
@@ -22,10 +23,17 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from protocol.batches import BatchHeader
-from storage.errors import CorruptFile, InvalidProducerEpoch, OutOfOrderSequence
-from storage.files import FileSystem
+from protocol.batches import TRANSACTIONAL_BIT, BatchHeader
+from storage.errors import (
+    CorruptFile,
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
+from storage.files import Buffer, FileSystem
 from storage.segment import SNAPSHOT, file_name
+from storage.transactions import AbortedTransaction, Marker, read_marker
 
 BATCHES_REMEMBERED = 5
 NO_SEQUENCE = -1
@@ -36,6 +44,9 @@ _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION = 1
 _CRC_START = 6
 _SEQUENCE_MODULUS = 1 << 31
+_EPOCH_MAX = 2**15 - 1
+# Since then (KIP-890) the end of a transaction raises the producer's epoch.
+_EPOCH_RAISED_SINCE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,10 @@ class ProducerStates:
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs, self._directory = fs, directory
         self._producers: dict[int, ProducerState] = {}
+        # The producer of each open transaction by its first offset, in their order.
+        self._open: dict[int, int] = {}
+        # The first offset of the oldest open transaction: read with each fetch.
+        self.first_open_offset: int | None = None
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -97,59 +112,130 @@ class ProducerStates:
         """Return what is known of a producer."""
         return self._producers.get(producer_id)
 
-    def check(self, batch: BatchHeader) -> RememberedBatch | None:
-        """Check that a client's batch may be appended; return the batch that it repeats, if any.
+    def check(self, batch: BatchHeader, *, from_client: bool) -> RememberedBatch | None:
+        """Check that a batch may be appended; return the batch that a client repeats, if any.
 
-        Raises InvalidProducerEpoch or OutOfOrderSequence.
+        Only clients number their batches. Raises InvalidProducerEpoch, OutOfOrderSequence or
+        InvalidTransactionState.
         """
         known = self._producers.get(batch.producer_id)
         if known is None:
             return None
         if batch.producer_epoch < known.epoch:
-            raise InvalidProducerEpoch(
-                f"producer {batch.producer_id} wrote with epoch {batch.producer_epoch}, "
-                f"its current epoch is {known.epoch}: another instance took over"
-            )
-        if batch.producer_epoch > known.epoch:
+            raise _fenced(batch, known)
+        if from_client and batch.producer_epoch > known.epoch:
             if batch.base_sequence != 0:
                 raise OutOfOrderSequence(
                     f"producer {batch.producer_id} began epoch {batch.producer_epoch} "
                     f"with sequence {batch.base_sequence}, expected 0"
                 )
-            return None
-        last_sequence = batch.last_sequence
-        for remembered in known.batches:
-            if (
-                remembered.first_sequence == batch.base_sequence
-                and remembered.last_sequence == last_sequence
-            ):
-                return remembered
-        expected = (known.last_sequence + 1) % _SEQUENCE_MODULUS
-        if batch.base_sequence != expected:
-            raise OutOfOrderSequence(
-                f"producer {batch.producer_id} wrote sequence {batch.base_sequence}, "
-                f"expected {expected}"
+        elif from_client:
+            last_sequence = batch.last_sequence
+            for remembered in known.batches:
+                if (
+                    remembered.first_sequence == batch.base_sequence
+                    and remembered.last_sequence == last_sequence
+                ):
+                    return remembered
+            expected = (known.last_sequence + 1) % _SEQUENCE_MODULUS
+            if batch.base_sequence != expected:
+                raise OutOfOrderSequence(
+                    f"producer {batch.producer_id} wrote sequence {batch.base_sequence}, "
+                    f"expected {expected}"
+                )
+        if known.transaction_first_offset >= 0 and not batch.is_transactional:
+            raise InvalidTransactionState(
+                f"producer {batch.producer_id} wrote outside of the transaction that it began "
+                f"at offset {known.transaction_first_offset}"
             )
         return None
 
-    def update(self, batch: BatchHeader, last_offset: int) -> None:
-        """Note a batch that was appended, or that was read back from the log."""
-        if batch.is_control:
-            return
-        known = self._producers.get(batch.producer_id)
+    def check_marker(self, marker: Marker) -> None:
+        """Check that a marker may be appended.
+
+        Raises InvalidProducerEpoch or TransactionCoordinatorFenced.
+        """
+        known = self._producers.get(marker.producer_id)
         if known is None:
-            known = ProducerState(batch.producer_id, batch.producer_epoch)
-            self._producers[batch.producer_id] = known
-        elif batch.producer_epoch != known.epoch:
-            known.epoch = batch.producer_epoch
-            known.batches.clear()
+            return
+        # The end of a transaction that has ended may be told again.
+        is_raised = (
+            marker.transaction_version >= _EPOCH_RAISED_SINCE
+            and known.transaction_first_offset >= 0
+            and known.epoch < _EPOCH_MAX
+        )
+        if marker.producer_epoch < known.epoch + is_raised:
+            raise _fenced(marker, known)
+        if marker.coordinator_epoch < known.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"coordinator epoch {marker.coordinator_epoch} ended a transaction of producer "
+                f"{marker.producer_id}, epoch {known.coordinator_epoch} has taken over"
+            )
+
+    def update(self, batch: BatchHeader, last_offset: int) -> None:
+        """Note a batch that was appended, or that was read back from the log; no marker."""
+        known = self._producers.get(batch.producer_id)
+        if known is None or batch.producer_epoch != known.epoch:
+            known = self._in_epoch(batch.producer_id, batch.producer_epoch)
         delta = batch.last_offset_delta
+        if batch.attributes & TRANSACTIONAL_BIT and known.transaction_first_offset < 0:
+            self._begin(known, last_offset - delta)
         known.batches.append(
             RememberedBatch(batch.last_sequence, last_offset, delta, batch.max_timestamp)
         )
         if len(known.batches) > BATCHES_REMEMBERED:
             del known.batches[0]
         known.last_timestamp = batch.max_timestamp
+
+    def aborted_by(self, marker: Marker, offset: int) -> AbortedTransaction | None:
+        """Return the transaction that a marker at an offset aborts, if any."""
+        known = self._producers.get(marker.producer_id)
+        if marker.is_commit or known is None or known.transaction_first_offset < 0:
+            return None
+        others = (first for first, one in self._open.items() if one != marker.producer_id)
+        return AbortedTransaction(
+            known.transaction_first_offset, offset, marker.producer_id, next(others, offset + 1)
+        )
+
+    def end_transaction(self, marker: Marker) -> bool:
+        """Note a marker that was appended; return whether the first open offset has moved."""
+        first_open = self.first_open_offset
+        known = self._in_epoch(marker.producer_id, marker.producer_epoch)
+        known.coordinator_epoch = marker.coordinator_epoch
+        known.last_timestamp = marker.timestamp
+        if known.transaction_first_offset >= 0:
+            self._open.pop(known.transaction_first_offset, None)
+            self.first_open_offset = next(iter(self._open), None)
+            known.transaction_first_offset = -1
+        return self.first_open_offset != first_open
+
+    def replay(self, header: BatchHeader, batch: Buffer) -> AbortedTransaction | None:
+        """Note a batch that was read back from the log; return the transaction that it aborts."""
+        if not header.is_control:
+            self.update(header, header.last_offset)
+            return None
+        marker = read_marker(header, batch)
+        if marker is None:
+            return None
+        aborted = self.aborted_by(marker, header.base_offset)
+        self.end_transaction(marker)
+        return aborted
+
+    def _in_epoch(self, producer_id: int, epoch: int) -> ProducerState:
+        """Return a producer's state; batches of another epoch are forgotten."""
+        known = self._producers.get(producer_id)
+        if known is None:
+            known = self._producers[producer_id] = ProducerState(producer_id, epoch)
+        elif epoch != known.epoch:
+            known.epoch = epoch
+            known.batches.clear()
+        return known
+
+    def _begin(self, state: ProducerState, offset: int) -> None:
+        state.transaction_first_offset = offset
+        self._open[offset] = state.producer_id
+        if self.first_open_offset is None:
+            self.first_open_offset = offset
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget the producers that have been silent for too long; return how many."""
@@ -166,6 +252,8 @@ class ProducerStates:
     def clear(self) -> None:
         """Forget all producers."""
         self._producers.clear()
+        self._open.clear()
+        self.first_open_offset = None
 
     def write_snapshot(self, offset: int) -> None:
         """Write the state before an offset to its snapshot file.
@@ -173,7 +261,8 @@ class ProducerStates:
         Not made durable: a damaged snapshot is recognised by its CRC, and the log read instead.
         """
         entries = bytearray()
-        for state in self._producers.values():
+        # In the order of Kafka's hash map, as long as the ids are small.
+        for _, state in sorted(self._producers.items()):
             last = state.batches[-1] if state.batches else RememberedBatch(-1, -1, 0, -1)
             entries += _SNAPSHOT_ENTRY.pack(
                 state.producer_id,
@@ -206,7 +295,8 @@ class ProducerStates:
             raise CorruptFile(path, 2, "the CRC does not match")
         if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
             raise CorruptFile(path, _CRC_START, f"{count} entries do not fill the file")
-        self._producers.clear()
+        self.clear()
+        begun: list[tuple[int, ProducerState]] = []
         for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
             producer_id, epoch, sequence, last_offset, delta, timestamp, coordinator, txn = entry
             batches = (
@@ -215,8 +305,12 @@ class ProducerStates:
                 else []
             )
             self._producers[producer_id] = ProducerState(
-                producer_id, epoch, coordinator, timestamp, txn, batches
+                producer_id, epoch, coordinator, timestamp, -1, batches
             )
+            if txn >= 0:
+                begun.append((txn, self._producers[producer_id]))
+        for first_offset, state in sorted(begun, key=lambda one: one[0]):
+            self._begin(state, first_offset)
 
     def snapshot_offsets(self) -> list[int]:
         """Return the offsets that have a snapshot, growing."""
@@ -233,3 +327,10 @@ class ProducerStates:
     def snapshot_path(self, offset: int) -> Path:
         """Return the path of the snapshot before an offset."""
         return self._directory / (file_name(offset) + SNAPSHOT)
+
+
+def _fenced(written: BatchHeader | Marker, known: ProducerState) -> InvalidProducerEpoch:
+    return InvalidProducerEpoch(
+        f"producer {written.producer_id} wrote with epoch {written.producer_epoch}, "
+        f"its current epoch is {known.epoch}: another instance took over"
+    )

@@ -1,17 +1,28 @@
-"""Reads records out of a log's segments: the first at a timestamp, or all batches for replay."""
+"""Finds things in a log's segments: records by timestamp, all batches, aborted transactions."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from protocol.batches import BatchHeader, Record
 from protocol.errors import ProtocolError
 from protocol.legacy import decode_stored, read_stored_header, stored_crc
 from storage.errors import CorruptFile
-from storage.segment import LOG, Segment
+from storage.segment import LOG, Segment, Slice
+from storage.transactions import AbortedTransaction
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampedOffset:
+    """A record found by its timestamp."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
 
 
 def segment_index(segments: Sequence[Segment], offset: int) -> int:
@@ -43,6 +54,38 @@ def first_at_or_after(
                 if record.timestamp >= timestamp and record.offset >= start_offset:
                     return record, read_stored_header(data).leader_epoch
     return None
+
+
+def aborted_between(
+    segments: Sequence[Segment], start_offset: int, end_offset: int
+) -> list[AbortedTransaction]:
+    """Find the aborted transactions that overlap with a range of offsets.
+
+    They stand in the index of the segment where their marker lies, which may be any later one
+    (LocalLog.collectAbortedTransactions). Raises CorruptFile.
+    """
+    found: list[AbortedTransaction] = []
+    for segment in segments[segment_index(segments, start_offset) :]:
+        here, is_complete = segment.transactions.between(start_offset, end_offset)
+        found += here
+        if is_complete:
+            break
+    return found
+
+
+def aborted_within(
+    segments: Sequence[Segment], offset: int, found: Slice, log_end_offset: int
+) -> list[AbortedTransaction]:
+    """Find the aborted transactions of which batches may lie in what was read from an offset on.
+
+    As in Kafka the end of what was read is taken from the offset index, and so there may be some
+    too many. Raises CorruptFile.
+    """
+    at = segment_index(segments, found.base_offset)
+    end_offset = segments[at].offset_index.offset_at_or_after(found.position + found.size)
+    if end_offset is None:
+        end_offset = segments[at + 1].base_offset if at + 1 < len(segments) else log_end_offset
+    return aborted_between(segments[at:], offset, end_offset)
 
 
 def replay(

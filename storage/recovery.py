@@ -8,6 +8,7 @@ What a crash can leave, and what is done with it (Kafka's LogLoader):
                         unless a .cleaned of its group was still there, then it is undone
     a torn last batch   cut off, with all that follows
     index files         rebuilt from the log past the recovery point, and where they are missing
+    transaction indexes rebuilt with the producers, where those are read back from the log
     producer snapshots  past the recovery point they may tell of batches that were lost: rebuilt
     leader epochs       the next one begins, for what consumers have read may be gone (KIP-320)
 """
@@ -121,7 +122,7 @@ def load_log(
         log_start_offset=start,
         recovery_point=end,
         epochs=epochs,
-        producers=_load_producers(fs, directory, segments, flushed_end),
+        producers=_load_producers(fs, directory, segments, start, flushed_end),
         random_source=random_source,
     )
 
@@ -146,7 +147,8 @@ def _rebuild_missing(fs: FileSystem, segment: Segment) -> None:
     """Rebuild a segment's indexes when one is missing; what is in them shows when it is used."""
     for kind in (INDEX, TIME_INDEX):
         if not fs.exists(segment.path(kind)):
-            segment.rebuild_indexes(CorruptFile(segment.path(kind), 0, "missing"))
+            segment.transactions.damage = CorruptFile(segment.path(kind), 0, "missing")
+            segment.rebuild_indexes(segment.transactions.damage)
             segment.flush()
             return
 
@@ -250,30 +252,56 @@ def _load_epochs(
 
 
 def _load_producers(
-    fs: FileSystem, directory: Path, segments: Sequence[Segment], flushed_end: int
+    fs: FileSystem,
+    directory: Path,
+    segments: Sequence[Segment],
+    log_start_offset: int,
+    flushed_end: int,
 ) -> ProducerStates:
-    """Read the newest snapshot to be relied on, then what the log has after it."""
+    """Read the newest snapshot to be relied on, then what the log has after it.
+
+    What is read back tells of the aborted transactions, too.
+    """
     producers = ProducerStates(fs, directory)
-    start = _load_snapshot(producers, segments[0].base_offset, flushed_end)
-    end = segments[-1].next_offset
     bases = [segment.base_offset for segment in segments]
-    for segment, following in zip(segments, [*bases[1:], end], strict=True):
-        if segment.base_offset > flushed_end:
+    end = segments[-1].next_offset
+    ends = [*bases[1:], end]
+    trusted_end = min(flushed_end, _first_damaged(segments, ends))
+    start = _load_snapshot(producers, bases[0], trusted_end)
+    if start is None:
+        start = log_start_offset
+    for segment, following in zip(segments, ends, strict=True):
+        if segment.base_offset > trusted_end:
             producers.write_snapshot(segment.base_offset)
-        if following > start:
-            for header, _ in replay((segment,), start):
-                if header.producer_id >= 0 and header.base_offset >= start:
-                    producers.update(header, header.last_offset)
+        if following >= start:
+            # Where the log ends, too: a crash may have left the entry of a lost marker.
+            aborted = [
+                producers.replay(header, data)
+                for header, data in (replay((segment,), start) if following > start else ())
+                if header.producer_id >= 0
+            ]
+            segment.transactions.restore(start, [one for one in aborted if one is not None])
     for offset in producers.snapshot_offsets():
         if offset not in bases and offset != end:
             producers.remove_snapshot(offset)
     return producers
 
 
-def _load_snapshot(producers: ProducerStates, log_base: int, flushed_end: int) -> int:
-    """Read the newest usable snapshot; return the offset that it stands before."""
+def _first_damaged(segments: Sequence[Segment], ends: Sequence[int]) -> int:
+    """Return where the first segment begins whose transaction index is damaged, else the end."""
+    for segment, end in zip(segments, ends, strict=True):
+        try:
+            segment.transactions.check(segment.base_offset, end)
+        except CorruptFile as error:
+            logger.warning("read aborted transactions from the log: %s", error)
+            return segment.base_offset
+    return ends[-1]
+
+
+def _load_snapshot(producers: ProducerStates, log_base: int, trusted_end: int) -> int | None:
+    """Read the newest usable snapshot; return the offset that it stands before, if any."""
     for offset in reversed(producers.snapshot_offsets()):
-        if not log_base <= offset <= flushed_end:
+        if not log_base <= offset <= trusted_end:
             producers.remove_snapshot(offset)
             continue
         try:
@@ -284,7 +312,7 @@ def _load_snapshot(producers: ProducerStates, log_base: int, flushed_end: int) -
             producers.remove_snapshot(offset)
             continue
         return offset
-    return log_base
+    return None
 
 
 def _is_log(name: str) -> bool:

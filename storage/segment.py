@@ -20,6 +20,7 @@ from storage.files import Buffer, File, FileSystem
 from storage.index import OffsetIndex, TimeIndex
 from storage.lookup import Lookup
 from storage.scan import Batches, Place
+from storage.transactions import AbortedTransaction, TransactionIndex
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Slice:
     file: File
     position: int
     size: int
-    is_active: bool = False  # whether it lies in the segment that is appended to
+    base_offset: int  # of the segment
 
     def read(self) -> bytes:
         """Read it, waiting for the disk if need be."""
@@ -69,6 +70,7 @@ def create_segment(
     made = Segment(fs, directory, base_offset)
     for entries in (made.offset_index.entries, made.time_index.entries):
         entries.preallocate(index_bytes)
+    made.transactions.load()  # before there are threads that could do so during an append
     if log_bytes:
         made.log.truncate(log_bytes)
     return made
@@ -91,6 +93,7 @@ class Segment:
         self.is_durable = False
         self.offset_index = OffsetIndex(fs, self.path(INDEX), base_offset)
         self.time_index = TimeIndex(fs, self.path(TIME_INDEX), base_offset)
+        self.transactions = TransactionIndex(fs, self.path(TXN_INDEX))
         self._lookup = Lookup(self._batches, base_offset, self.offset_index, self.time_index)
         # Facts about the batches, found when first asked for a segment loaded from disk.
         self._next_offset = base_offset if self.size_bytes == 0 else None
@@ -153,16 +156,20 @@ class Segment:
         last_offset: int,
         max_timestamp: int,
         index_interval_bytes: int,
+        aborted: AbortedTransaction | None = None,
     ) -> None:
         """Write one batch at the end, and index it when enough was written since the last entry.
 
-        A failed write leaves the segment as it was: what got into the files is cut off again.
+        `aborted` is what the batch aborts, when it is a marker. A failed write leaves the
+        segment as it was: what got into the files is cut off again.
         """
         batches = self._batches
         position = batches.size_bytes
         try:
             self.log.append(position, buffers)
             self._lookup.append((position, size, last_offset, max_timestamp), index_interval_bytes)
+            if aborted is not None:
+                self.transactions.append(aborted)
         except BaseException:
             # What cannot be undone is written over by the next append, or cut off by seal().
             self._lookup.undo(last_offset)
@@ -180,9 +187,14 @@ class Segment:
             self.log.truncate(self.size_bytes)
         self._lookup.seal()
 
+    def sync_batches(self) -> None:
+        """Make the batches durable, and what cannot be read without all of the log."""
+        self.log.sync()
+        self.transactions.sync()
+
     def flush(self) -> None:
         """Make the log and its indexes durable."""
-        self.log.sync()
+        self.sync_batches()
         self.offset_index.entries.sync()
         self.time_index.entries.sync()
 
@@ -194,6 +206,7 @@ class Segment:
         # Before the files: what has the old names next is another segment's.
         self.offset_index.entries.move(self.path(INDEX))
         self.time_index.entries.move(self.path(TIME_INDEX))
+        self.transactions.move(self.path(TXN_INDEX))
         for source, kind in moves:
             self._fs.rename(source, self.path(kind))
         self._batches.path = self.path(LOG)
@@ -205,6 +218,7 @@ class Segment:
         self._batches.path = self.path(LOG)
         self.offset_index.entries.move(self.path(INDEX))
         self.time_index.entries.move(self.path(TIME_INDEX))
+        self.transactions.move(self.path(TXN_INDEX))
         self.log.follow(self._batches.path)
 
     def remove(self) -> None:
@@ -249,6 +263,11 @@ class Segment:
             raise damage
         return self._batches.walk(position)
 
+    def position_of(self, offset: int, *, may_wait: bool = True) -> int:
+        """Return where the batches end that lie wholly before an offset, as locate() finds it."""
+        found = self.locate(offset, may_wait=may_wait)
+        return self.size_bytes if found is None else found[0]
+
     def locate_timestamp(self, timestamp: int, start_offset: int) -> Iterator[Slice]:
         """Yield the batches that may hold a record at or after a timestamp and an offset.
 
@@ -257,7 +276,7 @@ class Segment:
         places = self._lookup.from_timestamp(timestamp, start_offset)
         for position, size, last_offset, largest in places:
             if largest >= timestamp and last_offset >= start_offset:
-                yield Slice(self.log, position, size)
+                yield Slice(self.log, position, size, self.base_offset)
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Read every batch from a position on: (position, header, bytes).

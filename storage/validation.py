@@ -22,14 +22,12 @@ from storage.errors import (
     CorruptBatch,
     InvalidRecord,
     InvalidTimestamp,
-    InvalidTransactionState,
     UnsupportedFormat,
 )
 from storage.files import Buffer
 from storage.rolling import segment_bytes_max
 
 _INT64_MAX = 2**63 - 1
-_BROKERS_OWN = batches.CONTROL_BIT | batches.TRANSACTIONAL_BIT
 _PRODUCER_CHOOSES = "producer"
 _CODECS = {codec.label: codec for codec in Codec} | {"uncompressed": Codec.NONE}
 
@@ -59,11 +57,11 @@ def check_batch(
 ) -> CheckedBatch:
     """Check one batch for a topic; `name` is the partition's, for messages.
 
-    Raises CorruptBatch, UnsupportedFormat, BatchTooLarge, BatchLargerThanSegment, InvalidRecord,
-    InvalidTimestamp or InvalidTransactionState.
+    Raises CorruptBatch, UnsupportedFormat, BatchTooLarge, BatchLargerThanSegment, InvalidRecord
+    or InvalidTimestamp.
     """
-    header = _check_envelope(records, config, name)
-    if from_client and (header.base_offset or header.attributes & _BROKERS_OWN):
+    header = _check_envelope(records, config, name, from_client=from_client)
+    if from_client and (header.base_offset or header.attributes & batches.CONTROL_BIT):
         raise _usurpation(header, name)
     data = memoryview(records)
     if data.readonly:
@@ -73,21 +71,22 @@ def check_batch(
     found = _validate(section, 0, len(section), header.count, needs_keys)
     if found.status != RecordStatus.VALID:
         raise _refusal(found, name)
-    if header.is_control:
+    is_stamped = config.message_timestamp_type == "LogAppendTime"
+    if header.is_control and not is_stamped:
         return CheckedBatch(header, data, -1)
     # Negative timestamps count as none, as in Kafka.
     max_timestamp = header.base_timestamp + found.timestamp_delta_max
     if max_timestamp < 0:
         max_timestamp = NO_TIMESTAMP
     stamped_ms = -1
-    if config.message_timestamp_type == "LogAppendTime":
+    if is_stamped:
         stamped_ms = now_ms
     elif header.is_log_append_time:
         raise InvalidTimestamp(f"{name}: producers must not set the log append time")
     else:
         oldest = header.base_timestamp + found.timestamp_delta_min
         _check_timestamps(records, oldest, max_timestamp, config, now_ms, name)
-    if config.compression_type != _PRODUCER_CHOOSES:
+    if config.compression_type != _PRODUCER_CHOOSES and not header.is_control:
         data = _recompress(header, data, section, config, name)
     if stamped_ms >= 0:
         batches.patch_log_append_time(data, 0, stamped_ms)
@@ -99,7 +98,9 @@ def check_batch(
     return CheckedBatch(batches.read_header(data), data, stamped_ms)
 
 
-def _check_envelope(records: Buffer, config: TopicConfig, name: str) -> BatchHeader:
+def _check_envelope(
+    records: Buffer, config: TopicConfig, name: str, *, from_client: bool
+) -> BatchHeader:
     size = len(records)
     if size == 0:
         raise InvalidRecord(f"{name}: a produce request carries one batch for each partition")
@@ -121,7 +122,8 @@ def _check_envelope(records: Buffer, config: TopicConfig, name: str) -> BatchHea
             f"{name}: the batch counts {header.count} records but its last offset delta "
             f"is {header.last_offset_delta}"
         )
-    is_idempotent = header.producer_id >= 0 and not header.is_control
+    # The group coordinator's own batches of a transaction have no sequence.
+    is_idempotent = from_client and header.producer_id >= 0 and not header.is_control
     if is_idempotent and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise InvalidRecord(
             f"{name}: producer {header.producer_id} wrote without an epoch or a sequence"
@@ -129,16 +131,12 @@ def _check_envelope(records: Buffer, config: TopicConfig, name: str) -> BatchHea
     return header
 
 
-def _usurpation(header: BatchHeader, name: str) -> InvalidRecord | InvalidTransactionState:
+def _usurpation(header: BatchHeader, name: str) -> InvalidRecord:
     """Return the error for a client's batch that only the broker itself may write."""
     if header.is_control:
         return InvalidRecord(f"{name}: clients must not write control batches")
-    if header.base_offset != 0:
-        return InvalidRecord(
-            f"{name}: the base offset of a batch to append must be 0, not {header.base_offset}"
-        )
-    return InvalidTransactionState(
-        f"{name}: the batch belongs to no transaction that this broker knows of"
+    return InvalidRecord(
+        f"{name}: the base offset of a batch to append must be 0, not {header.base_offset}"
     )
 
 

@@ -3,7 +3,9 @@
 Behaviour: answered at once when min_bytes are there, when a partition cannot be read, when
 older segments have more to give, or when max_wait_ms is 0; else parked until enough was
 appended, a topic was deleted or the time has passed. The first batch of the first partition
-with data is returned whole even when it exceeds the limits (KIP-74). Fetch sessions (KIP-227)
+with data is returned whole even when it exceeds the limits (KIP-74). To read_committed readers
+only what lies before the last stable offset is there, and they are told which transactions in
+it were aborted (KIP-98). Fetch sessions (KIP-227)
 are never begun: a full request is answered with session id 0, after which clients name every
 partition each time, and a request within a session is told that there is no such session.
 """
@@ -32,6 +34,7 @@ from protocol.messages.fetch import (
 )
 from storage.errors import StorageError
 from storage.log import Log
+from storage.reading import aborted_within, segment_index
 from storage.segment import Slice
 
 _TOPIC_IDS_SINCE = 13
@@ -70,9 +73,9 @@ def handle(
     if request.session_epoch not in _FULL_REQUEST_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     plan = _plan(context, request)
-    missing = min(request.min_bytes, _size_max(context, request)) - plan.size_bytes
+    missing = _missing_bytes(context, request, plan)
     logs = plan.logs()
-    if missing <= 0 or plan.is_due or request.max_wait_ms <= 0 or not logs:
+    if missing <= 0 or request.max_wait_ms <= 0 or not logs:
         return _answer(context, plan)
     return _wait(context, request, logs, missing)
 
@@ -87,13 +90,29 @@ async def _wait(
         if not woken.done():
             woken.set_result(None)
 
-    waiter = purgatory.park(logs, missing, request.max_wait_ms, wake)
+    def recount() -> int:
+        return _missing_bytes(context, request, _plan(context, request))
+
+    waiter = purgatory.park(
+        logs, missing, request.max_wait_ms, wake, recount if _is_committed(request) else None
+    )
     try:
         await woken
     finally:
         purgatory.cancel(waiter)
     answer = _answer(context, _plan(context, request))
     return answer if isinstance(answer, FetchResponse) else await answer
+
+
+def _is_committed(request: FetchRequest) -> bool:
+    return request.isolation_level == _READ_COMMITTED
+
+
+def _missing_bytes(context: RequestContext, request: FetchRequest, plan: _Plan) -> int:
+    """Return for how many more bytes to wait."""
+    if plan.is_due:
+        return 0
+    return min(request.min_bytes, _size_max(context, request)) - plan.size_bytes
 
 
 def _size_max(context: RequestContext, request: FetchRequest) -> int:
@@ -103,24 +122,24 @@ def _size_max(context: RequestContext, request: FetchRequest) -> int:
 def _plan(context: RequestContext, request: FetchRequest) -> _Plan:
     """Decide which bytes of which files the response will hold."""
     left = _size_max(context, request)
+    is_committed = _is_committed(request)
     plan = _Plan([], 0, False)
     for wanted in request.topics:
         topic = _find(context, wanted)
         parts = []
         for partition in wanted.partitions:
-            planned = _plan_partition(context, topic, partition, left, plan.size_bytes == 0)
-            plan.is_due |= _is_due(planned)
+            is_first = plan.size_bytes == 0
+            planned = _plan_partition(context, topic, partition, left, is_first, is_committed)
+            plan.is_due |= _is_due(planned, is_committed)
             if planned.slice is not None:
                 plan.size_bytes += planned.slice.size
                 left -= planned.slice.size
-            if request.isolation_level == _READ_COMMITTED and not planned.data.error_code:
-                planned.data.aborted_transactions = _no_aborted()
             parts.append(planned)
         plan.topics.append((wanted, parts))
     return plan
 
 
-def _is_due(planned: _Planned) -> bool:
+def _is_due(planned: _Planned, is_committed: bool) -> bool:
     """Tell that waiting is of no use: an error, or a segment that is not appended to.
 
     DelayedFetch calls these cases B, D, E and F. One that asks for an unknown partition beside
@@ -129,7 +148,13 @@ def _is_due(planned: _Planned) -> bool:
     if planned.data.error_code:
         is_offline = planned.data.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         return planned.log is not None or is_offline
-    return planned.slice is not None and not planned.slice.is_active
+    log, found = planned.log, planned.slice
+    if log is None or found is None or found.base_offset == log.active.base_offset:
+        return False
+    if is_committed:  # it may be where the readable part ends
+        end = segment_index(log.segments, log.last_stable_offset)
+        return found.base_offset != log.segments[end].base_offset
+    return True
 
 
 def _find(context: RequestContext, wanted: FetchTopic) -> Topic | None:
@@ -144,6 +169,7 @@ def _plan_partition(
     wanted: FetchPartition,
     left: int,
     is_first: bool,
+    is_committed: bool,
 ) -> _Planned:
     index = wanted.partition
     if topic is None:
@@ -159,8 +185,12 @@ def _plan_partition(
     if epoch_error is not None:
         return epoch_error
     size_max = min(wanted.partition_max_bytes, left)
+    offset = wanted.fetch_offset
+    aborted = None
     try:
-        found = log.read(wanted.fetch_offset, size_max, at_least_one=is_first)
+        found = log.read(offset, size_max, at_least_one=is_first, is_committed=is_committed)
+        if is_committed:
+            aborted = _aborted(log, offset, found)
     except StorageError as error:
         context.broker.disks.note(log, error)
         return _refused(index, code_of(error), log)
@@ -170,10 +200,19 @@ def _plan_partition(
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
-        aborted_transactions=None,
+        aborted_transactions=aborted,
         records=b"",
     )
     return _Planned(data, log, found)
+
+
+def _aborted(log: Log, offset: int, found: Slice | None) -> list[AbortedTransaction]:
+    if found is None:
+        return []
+    return [
+        AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in aborted_within(log.segments, offset, found, log.log_end_offset)
+    ]
 
 
 def _check_epoch(context: RequestContext, log: Log, epoch: int, index: int) -> _Planned | None:
@@ -200,11 +239,6 @@ def _refused(index: int, code: ErrorCode, log: Log | None = None) -> _Planned:
         records=b"",
     )
     return _Planned(data, log, None)
-
-
-def _no_aborted() -> list[AbortedTransaction]:
-    # No transaction can be open or aborted: this broker does not coordinate any yet.
-    return []
 
 
 def _answer(context: RequestContext, plan: _Plan) -> FetchResponse | Awaitable[FetchResponse]:

@@ -6,7 +6,8 @@ KIP-734), -4 earliest on local disk (v8, KIP-405), -5 latest in remote storage (
 offset, -5 and -6 find nothing, as in a Kafka broker without it.
 
 What a log knows by heart is answered at once. A search by time reads batches, and does so in a
-thread, where it may wait for the disk.
+thread, where it may wait for the disk. It finds nothing past what the client may read, which ends
+at the last stable offset for read_committed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from storage.errors import StorageError
-from storage.log import Log, TimestampedOffset
+from storage.log import Log
+from storage.reading import TimestampedOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
@@ -52,6 +54,7 @@ class _Search:
 
     log: Log
     timestamp: int
+    end_offset: int  # of what the client may read
     response: ListOffsetsPartitionResponse
 
 
@@ -97,21 +100,21 @@ def _list(
         is_old = wanted.current_leader_epoch < log.leader_epoch
         fenced, unknown = ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH
         return _refused(index, fenced if is_old else unknown)
+    is_committed = request.isolation_level == _READ_COMMITTED
+    end_offset = log.last_stable_offset if is_committed else log.high_watermark
     if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
         # The segment that is appended to learns of its timestamps when first asked: not in a
         # thread, where that could undo what an append has noted meanwhile.
         _ = log.active.max_timestamp
         response = _refused(index, ErrorCode.NONE)
-        searches.append(_Search(log, timestamp, response))
+        searches.append(_Search(log, timestamp, end_offset, response))
         return response
-    is_committed = request.isolation_level == _READ_COMMITTED
-    return _found(index, _known(log, timestamp, is_committed))
+    return _found(index, _known(log, timestamp, end_offset))
 
 
-def _known(log: Log, timestamp: int, is_committed: bool) -> TimestampedOffset | None:
+def _known(log: Log, timestamp: int, end_offset: int) -> TimestampedOffset | None:
     if timestamp == LATEST:
-        end = log.last_stable_offset if is_committed else log.high_watermark
-        return TimestampedOffset(end, -1, log.leader_epoch)
+        return TimestampedOffset(end_offset, -1, log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return TimestampedOffset(start, -1, log.epoch_of(start))
@@ -127,7 +130,7 @@ async def _search(
         if isinstance(result, StorageError):
             context.broker.disks.note(one.log, result)
             one.response.error_code = code_of(result)
-        elif result is not None:
+        elif result is not None and result.offset < one.end_offset:
             one.response.timestamp = result.timestamp
             one.response.offset = result.offset
             one.response.leader_epoch = result.leader_epoch

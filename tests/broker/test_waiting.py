@@ -46,6 +46,39 @@ async def test_appends_to_all_its_logs_count_until_they_are_enough() -> None:
     assert (finished.count, len(purgatory)) == (1, 0)
 
 
+class StableUpTo:
+    """A log as a purgatory sees it: where it ends, and up to where it is stable."""
+
+    def __init__(self, stable: int, end: int) -> None:
+        self.last_stable_offset, self.log_end_offset = stable, end
+
+
+async def test_what_is_not_stable_does_not_count_for_read_committed() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    facts = StableUpTo(5, 7)
+    log = cast("Log", facts)
+    missing = [4, 0]
+    committed, uncommitted = Finished(), Finished()
+    purgatory.park([log], 10, NEVER_MS, committed, lambda: missing.pop(0))
+    purgatory.park([log], 10, NEVER_MS, uncommitted)
+    purgatory.appended(log, 10)
+    await turn()
+    assert (committed.count, uncommitted.count) == (0, 1)
+    facts.last_stable_offset = 7
+    purgatory.stable(log)  # four bytes are missing from now on
+    purgatory.appended(log, 3)
+    await turn()
+    assert committed.count == 0
+    purgatory.appended(log, 1)
+    await turn()
+    assert committed.count == 1
+    purgatory.park([log], 10, NEVER_MS, committed, lambda: missing.pop(0))
+    purgatory.stable(log)
+    await turn()
+    assert committed.count == 2
+    assert len(purgatory) == 0
+
+
 async def test_time_finishes_it_with_what_there_is() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     woken = asyncio.Event()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from cleaner.transactions import AbortedTransaction
 from protocol.compression import Codec
+from storage.transactions import AbortedTransaction
 from tests.cleaner.worlds import World
 
 Pair = tuple[bytes | None, bytes | None]

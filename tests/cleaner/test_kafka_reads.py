@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bench.processes import kafka_tool
-from cleaner.transactions import AbortedTransaction
 from protocol.batches import Record
 from protocol.compression import Codec
 from storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
+from storage.transactions import AbortedTransaction
 from tests.cleaner.worlds import EAGER, World
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"

@@ -4,41 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from cleaner.transactions import (
-    AbortedTransaction,
-    CleanedTransactions,
-    pack_aborted,
-    parse_aborted,
-)
+from cleaner.transactions import CleanedTransactions
 from protocol.control import ControlType
-from storage.errors import CorruptFile
 from storage.segment import TXN_INDEX
+from storage.transactions import AbortedTransaction, parse_aborted
 from tests.cleaner.worlds import EAGER, FS, World, pairs
 
 PRODUCER = 7
 ABORTED = AbortedTransaction(
     first_offset=10, last_offset=20, producer_id=PRODUCER, last_stable_offset=21
 )
-
-
-def test_an_index_is_kafkas_bytes() -> None:
-    data = pack_aborted([ABORTED])
-    assert data.hex() == (
-        "0000" "0000000000000007" "000000000000000a" "0000000000000014" "0000000000000015"
-    )  # fmt: skip
-    assert parse_aborted(data * 2, Path("x")) == [ABORTED, ABORTED]
-
-
-def test_an_entry_that_is_being_written_is_left_out() -> None:
-    assert parse_aborted(pack_aborted([ABORTED]) + b"\0" * 33, Path("x")) == [ABORTED]
-
-
-def test_an_unknown_version_is_damage() -> None:
-    with pytest.raises(CorruptFile) as caught:
-        parse_aborted(pack_aborted([ABORTED]) + b"\0\1" + bytes(32), Path("x"))
-    assert caught.value.position == 34
 
 
 def test_a_batch_of_an_aborted_transaction_is_known_until_its_marker() -> None:
@@ -133,3 +108,20 @@ def test_a_transaction_aborted_after_the_cleaned_range_is_known_within_it(tmp_pa
     world.log.producers.clear()
     world.clean()
     assert world.values() == ["a:old"]
+
+
+def test_nothing_is_cleaned_from_an_open_transaction_on(tmp_path: Path) -> None:
+    world = World(tmp_path, EAGER)
+    world.append(pairs("a:1 b:1"))
+    world.append(pairs("a:2"))
+    world.roll()
+    world.append(pairs("a:3"), producer=(PRODUCER, 0, 0), transactional=True)
+    world.append(pairs("b:2"))
+    world.append(pairs("b:3"))
+    world.roll()
+    world.clean()
+    assert world.values() == ["b:1", "a:2", "a:3", "b:2", "b:3"]
+    world.append_marker(PRODUCER, 0, commit=True)
+    world.roll()
+    world.clean()
+    assert world.values() == ["a:3", "b:3"]

@@ -13,7 +13,6 @@ from pathlib import Path
 from cleaner.job import CleanerSettings
 from cleaner.once import SETTINGS, clean_once
 from cleaner.stats import CleanResult
-from cleaner.transactions import AbortedTransaction, pack_aborted
 from config.topic import TopicConfig
 from protocol.batches import BatchHeader, Record, decode_records, encode_batch, read_header
 from protocol.compression import Codec
@@ -21,7 +20,7 @@ from protocol.control import encode_end_txn_marker
 from storage.directory import LogDirectory
 from storage.files import RealFileSystem
 from storage.log import Log
-from storage.segment import TXN_INDEX
+from storage.transactions import AbortedTransaction
 
 FS = RealFileSystem()
 COMPACT = frozenset({"compact"})
@@ -112,13 +111,12 @@ class World:
         )
         log.log_end_offset = header.next_offset
         if header.producer_id >= 0:
-            log.producers.update(header, header.last_offset)
+            log.producers.replay(header, batch)
         return StoredBatch(header, tuple(decode_records(batch)))
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:
         """Add to the transaction index of the active segment, where the marker is."""
-        index = FS.open(self.log.active.path(TXN_INDEX), write=True)
-        index.append(index.size(), [pack_aborted([transaction])])
+        self.log.active.transactions.append(transaction)
 
     def roll(self) -> None:
         """Seal the active segment."""

@@ -24,6 +24,7 @@ from tests.storage.partition import (
     make_batch,
     read_all,
 )
+from tests.storage.transactional import Entry, committed_offsets, end, expect, indexed, write
 
 DATA = Path("/data")
 TINY = replace(SMALL, internal_segment_bytes=700)
@@ -134,6 +135,41 @@ def test_append_and_roll_and_flush() -> None:
                 expected.flush()
     assert len(expected.partition.log.segments) > 1
     assert any("snapshot" in operation for operation in operations)
+
+
+def test_transactions() -> None:
+    """Markers and the indexes of the aborted: readers see what is committed, and no more."""
+    expected = filled(4)
+    partition = expected.partition
+    entries = [Entry(b.base_offset, b.last_offset, -1) for b in partition.batches()]
+    sequences = {3: 0, 4: 0}
+
+    def check(fs: CrashFileSystem) -> None:
+        log = partition.next_life(fs).log
+        assert log.log_end_offset >= expected.flushed_end, "offsets went back"
+        found = {batch.base_offset for batch in read_all(log)}
+        there = [one for one in entries if one.base_offset in found]
+        meant = expect(there, log.log_end_offset)
+        assert log.last_stable_offset == meant.last_stable_offset
+        assert list(committed_offsets(log)) == meant.committed
+        assert indexed(log) == meant.aborted
+
+    with crash_everywhere(fs_of(expected), check) as operations:
+        for at in range(24):
+            producer_id = 3 + at % 2
+            # Already while it is under way it may be found.
+            offset = partition.log.log_end_offset
+            if at % 5 < 3:
+                entries.append(Entry(offset, offset + 1, producer_id))
+                write(partition, producer_id, 0, sequences[producer_id], b"v" * at, b"w")
+                sequences[producer_id] += 2
+            else:
+                entries.append(Entry(offset, offset, producer_id, at % 3 == 0))
+                end(partition, producer_id, 0, commit=at % 3 == 0)
+            if at % 7 == 6:
+                expected.flush()
+    assert len(partition.log.segments) > 2
+    assert sum("txnindex" in operation for operation in operations) > 3
 
 
 def test_checkpoints() -> None:

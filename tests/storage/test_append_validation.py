@@ -18,7 +18,6 @@ from protocol.batches import (
     Record,
     batch_crc,
     decode_records,
-    encode_batch,
     patch_max_timestamp,
     read_header,
 )
@@ -31,7 +30,6 @@ from storage.errors import (
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTimestamp,
-    InvalidTransactionState,
     OutOfOrderSequence,
     StorageError,
     UnsupportedFormat,
@@ -134,17 +132,6 @@ REFUSALS: dict[str, tuple[Callable[[], bytes | bytearray], TopicConfig, type[Sto
         ),
         DEFAULT,
         InvalidRecord,
-    ),
-    "a transaction that nobody began": (
-        lambda: encode_batch(
-            [Record(0, NOW, b"k", b"v")],
-            producer_id=1,
-            producer_epoch=0,
-            base_sequence=0,
-            transactional=True,
-        ),
-        DEFAULT,
-        InvalidTransactionState,
     ),
     "a producer without a sequence": (
         lambda: batch(producer=(1, 0, -1)), DEFAULT, InvalidRecord,

@@ -13,8 +13,9 @@ from bench.processes import kafka_tool
 from config.topic import TopicConfig
 from protocol.compression import Codec
 from storage.files import RealFileSystem
-from storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX
+from storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
 from tests.storage.partition import COMPACT, TOPIC, Partition, clean
+from tests.storage.transactional import end, indexed, write
 
 pytestmark = pytest.mark.kafka
 
@@ -94,6 +95,21 @@ def one_record_a_segment(path: Path) -> Partition:
     return partition
 
 
+def with_transactions(path: Path) -> Partition:
+    partition = Partition(RealFileSystem(), path, CONFIG)
+    source = random.Random(3)
+    sequences = dict.fromkeys((3, 4, 5), 0)
+    for _ in range(120):
+        producer = source.choice(list(sequences))
+        if source.random() < 0.7:
+            write(partition, producer, 0, sequences[producer], source.randbytes(2_000))
+            sequences[producer] += 1
+        else:
+            end(partition, producer, 0, commit=source.random() < 0.5)
+    partition.directory.close()
+    return partition
+
+
 def stamped_by_the_log(path: Path) -> Partition:
     config = replace(CONFIG, message_timestamp_type="LogAppendTime", compression_type="zstd")
     partition = Partition(RealFileSystem(), path, config)
@@ -117,6 +133,7 @@ STATES = [
     one_record_a_segment,
     stamped_by_the_log,
     without_timestamps,
+    with_transactions,
 ]
 
 
@@ -193,3 +210,29 @@ def test_snapshots_are_decoded(partitions: dict[str, Partition]) -> None:
             f"lastOffset: {last.last_offset} offsetDelta: {last.offset_delta} "
             f"timestamp: {last.timestamp}" in text
         )
+
+
+def test_transaction_indexes_are_decoded(partitions: dict[str, Partition]) -> None:
+    partition = partitions["with_transactions"]
+    text, wrong = dump(files({"": partition}, TXN_INDEX))
+    assert wrong == []
+    names = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
+    found = re.findall(" ".join(rf"{name}: (\d+)" for name in names), text)
+    assert [tuple(map(int, numbers)) for numbers in found] == [
+        (one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset)
+        for one in indexed(partition.log)
+    ]
+    assert len(found) > 5
+
+
+def test_markers_and_open_transactions_are_decoded(partitions: dict[str, Partition]) -> None:
+    partition = partitions["with_transactions"]
+    text, _ = dump(files({"": partition}, LOG), "--deep-iteration")
+    markers = [batch for batch in partition.batches() if len(batch.data) == 78]
+    assert len(markers) == text.count("endTxnMarker: ") > 10
+    text, wrong = dump(files({"": partition}, SNAPSHOT)[-1:])
+    assert wrong == []
+    begun = [state.transaction_first_offset for state in partition.log.producers]
+    begun = [offset for offset in begun if offset >= 0]
+    found = re.findall(r"currentTxnFirstOffset: OptionalLong\[(\d+)\]", text)
+    assert sorted(map(int, found)) == sorted(begun) != []

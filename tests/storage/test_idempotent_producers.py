@@ -254,7 +254,9 @@ def test_a_snapshot_gives_back_each_producers_last_batch(
         ]
         for state in read
     } == last
-    assert [s.batches[-1] for s in read] == [s.batches[-1] for s in written]
+    assert {s.producer_id: s.batches[-1] for s in read} == {
+        s.producer_id: s.batches[-1] for s in written
+    }
 
 
 @given(st.binary(max_size=120), st.booleans())

@@ -1,0 +1,34 @@
+"""Brings the part of a log that may not be on the disk yet there; a thread may do that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.errors import DiskFailure
+from storage.files import FileSystem
+from storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Unflushed:
+    """The part of a log that is not known to be on the disk; a thread may carry it there."""
+
+    fs: FileSystem
+    segments: tuple[Segment, ...]
+    directory: Path | None
+    end_offset: int
+
+    def sync(self) -> None:
+        """Make it durable: sealed segments with their indexes, the active one's batches, and
+        the directory's entries when files were created. Raises DiskFailure."""
+        for segment in self.segments[:-1]:
+            segment.flush()
+            segment.is_durable = True
+        self.segments[-1].sync_batches()
+        if self.directory is not None:
+            try:
+                self.fs.sync_directory(self.directory)
+            except DiskFailure:
+                if self.fs.exists(self.directory):  # else the log was deleted meanwhile
+                    raise

@@ -1,0 +1,210 @@
+"""Transactions as a log keeps them: the markers that end them, the index of the aborted ones.
+
+A segment's `.txnindex` names the aborted transactions whose markers lie in the segment:
+
+    | version i16 = 0 | producer id i64 | first offset i64 | last offset i64 | stable offset i64 |
+
+First and last offset are those of the transaction, its marker included; the stable offset is
+the last stable offset when it was aborted. Last offsets grow from entry to entry. There is no
+file while there are no entries. Source: AbortedTxn and TransactionIndex of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.batches import BatchHeader, decode_records
+from protocol.control import ControlType, decode_control, encode_end_txn_marker
+from protocol.errors import ProtocolError
+from storage.errors import CorruptFile, DiskFailure
+from storage.files import Buffer, File, FileSystem
+
+_ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AbortedTransaction:
+    """An entry of a transaction index. The order is that of the first offsets."""
+
+    first_offset: int
+    last_offset: int
+    producer_id: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What ends a producer's transaction; `timestamp` is in ms.
+
+    From transaction version 2 on (KIP-890) each transaction's end raises the producer's epoch,
+    and the marker has the new one.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    timestamp: int
+    transaction_version: int = 0  # not in the log
+
+    def encode(self) -> bytes:
+        """Return the control batch."""
+        return encode_end_txn_marker(
+            commit=self.is_commit,
+            timestamp=self.timestamp,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            coordinator_epoch=self.coordinator_epoch,
+        )
+
+
+def read_marker(header: BatchHeader, batch: Buffer) -> Marker | None:
+    """Return the marker that a control batch is, None when it is another or its record is gone."""
+    if header.count == 0:
+        return None
+    try:
+        record = decode_records(batch)[0]
+        control = decode_control(record)
+    except ProtocolError:
+        return None
+    if control.coordinator_epoch is None:
+        return None
+    return Marker(
+        header.producer_id,
+        header.producer_epoch,
+        control.coordinator_epoch,
+        control.type == ControlType.COMMIT,
+        record.timestamp,
+    )
+
+
+def pack_aborted(transactions: Iterable[AbortedTransaction]) -> bytes:
+    """Return the bytes of a transaction index."""
+    return b"".join(
+        _ENTRY.pack(_VERSION, t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset)
+        for t in transactions
+    )
+
+
+def parse_aborted(data: Buffer, path: Path) -> list[AbortedTransaction]:
+    """Parse a transaction index. Raises CorruptFile, with the index's path."""
+    found: list[AbortedTransaction] = []
+    whole = len(data) - len(data) % _ENTRY.size
+    for position in range(0, whole, _ENTRY.size):
+        version, producer_id, first, last, stable = _ENTRY.unpack_from(data, position)
+        if version != _VERSION:
+            raise CorruptFile(path, position, f"version {version}, expected {_VERSION}")
+        if not first <= last or (found and last <= found[-1].last_offset):
+            raise CorruptFile(path, position, f"no transaction ends at offset {last} here")
+        found.append(AbortedTransaction(first, last, producer_id, stable))
+    if whole < len(data):
+        raise CorruptFile(path, whole, f"{len(data) - whole} bytes are no entry")
+    return found
+
+
+class TransactionIndex:
+    """The aborted transactions whose markers lie in one segment, which owns it.
+
+    The log's owner appends; others may look up meanwhile.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        self._fs, self.path = fs, path
+        self._file: File | None = None
+        self._data: bytearray | None = None  # what the file holds, once it was read
+        self._is_dirty = False
+        # Why nothing in the file is to be relied on, when that is known.
+        self.damage: CorruptFile | None = None
+
+    def load(self) -> bytearray:
+        """Return the entries as they lie in the file. Raises CorruptFile."""
+        data = self._data
+        if data is None:
+            data = bytearray()
+            if self._fs.exists(self.path):
+                data += self._fs.read_bytes(self.path)
+                if not parse_aborted(data, self.path):
+                    raise CorruptFile(self.path, 0, "its entries are lost")
+            self._data = data
+        return data
+
+    def check(self, base_offset: int, end_offset: int) -> None:
+        """Raise CorruptFile unless every entry is whole, its marker between the offsets."""
+        if self.damage is not None:
+            raise self.damage
+        for at, transaction in enumerate(parse_aborted(self.load(), self.path)):
+            if not base_offset <= transaction.last_offset < end_offset:
+                cause = f"no marker at offset {transaction.last_offset} can lie in the segment"
+                raise CorruptFile(self.path, at * _ENTRY.size, cause)
+
+    def between(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """Return what overlaps with the offsets, and whether no later segment has any such."""
+        data = self.load()
+        entries = range(len(data) // _ENTRY.size)
+        first = bisect_left(
+            entries, start_offset, key=lambda at: _ENTRY.unpack_from(data, at * _ENTRY.size)[3]
+        )
+        found: list[AbortedTransaction] = []
+        for at in entries[first:]:
+            _, producer_id, begin, last, stable = _ENTRY.unpack_from(data, at * _ENTRY.size)
+            if begin < end_offset:
+                found.append(AbortedTransaction(begin, last, producer_id, stable))
+            if stable >= end_offset:
+                return found, True
+        return found, False
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        """Add a transaction; one that cannot be written has changed nothing."""
+        data = self.load()
+        if self._file is None:
+            self._file = self._fs.open(self.path, write=True)
+        entry = pack_aborted([transaction])
+        try:
+            self._file.append(len(data), [entry])
+        except BaseException:
+            with contextlib.suppress(DiskFailure):
+                self._file.truncate(len(data))
+            raise
+        data += entry
+        self._is_dirty = True
+
+    def restore(self, start_offset: int, transactions: Iterable[AbortedTransaction]) -> None:
+        """Put what a replay of the log from an offset on has found in the place of what is there.
+
+        Durable, whole or not at all. What ended before the offset stays.
+        """
+        kept: list[AbortedTransaction] = []
+        if self.damage is None:
+            with contextlib.suppress(CorruptFile):
+                kept = [
+                    one
+                    for one in parse_aborted(self.load(), self.path)
+                    if one.last_offset < start_offset
+                ]
+        data = pack_aborted([*kept, *transactions])
+        if self._data is None or data != self._data:
+            if data:
+                self._fs.write_atomically(self.path, data)
+            else:
+                self._fs.remove(self.path)
+        self._file, self._data, self.damage = None, bytearray(data), None
+
+    def sync(self) -> None:
+        """Make what was appended durable."""
+        if self._is_dirty and self._file is not None:
+            self._is_dirty = False
+            try:
+                self._file.sync()
+            except BaseException:
+                self._is_dirty = True
+                raise
+
+    def move(self, path: Path) -> None:
+        """Note that the file has another name."""
+        self.path = path
