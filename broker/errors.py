@@ -30,8 +30,7 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (MetadataError, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.OffsetOutOfRange, ErrorCode.OFFSET_OUT_OF_RANGE),
     (storage.CorruptBatch, ErrorCode.CORRUPT_MESSAGE),
-    # As ProduceRequest.validateRecords: a batch of another magic is an invalid record.
-    (storage.UnsupportedFormat, ErrorCode.INVALID_RECORD),
+    (storage.NotOneBatch, ErrorCode.INVALID_RECORD),
     (storage.BatchTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
     (storage.BatchLargerThanSegment, ErrorCode.RECORD_LIST_TOO_LARGE),
     (storage.InvalidRecord, ErrorCode.INVALID_RECORD),

@@ -76,6 +76,7 @@ LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
+_KNOWN_ATTRIBUTES = 0x7F
 
 _LENGTH_POSITION = 8
 _LEADER_EPOCH_POSITION = 12
@@ -266,13 +267,13 @@ def patch_max_timestamp(
 ) -> None:
     """Set a batch's maximum timestamp (ms), and its CRC anew.
 
-    With `log_append_time` it becomes the timestamp of each of its records
-    (DefaultRecordBatch.setMaxTimestamp).
+    With `log_append_time` it becomes the timestamp of each of its records. Attributes without
+    a meaning are cleared (DefaultRecordBatch.setMaxTimestamp).
     """
+    attributes = _I16.unpack_from(buffer, position + _ATTRIBUTES_POSITION)[0] & _KNOWN_ATTRIBUTES
     if log_append_time:
-        attributes = _I16.unpack_from(buffer, position + _ATTRIBUTES_POSITION)[0]
         attributes |= LOG_APPEND_TIME_BIT
-        _I16.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes)
+    _I16.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes)
     _I64.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp)
     size = _I32.unpack_from(buffer, position + _LENGTH_POSITION)[0] + LOG_OVERHEAD
     _U32.pack_into(buffer, position + _CRC_POSITION, batch_crc(buffer, position, size))

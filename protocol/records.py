@@ -27,7 +27,6 @@ from protocol.compression import Buffer
 from protocol.records_plain import (
     MALFORMED,
     NOT_FOUND,
-    NULL_KEYS_MAX,
     InvalidRecord,
     RecordStatus,
     Validation,
@@ -77,7 +76,6 @@ OFFSET_GAP = int(RecordStatus.OFFSET_GAP)
 
 _RECORD_BYTES_MIN = 7  # one each for size, attributes, two deltas, two lengths, header count
 _STATUSES = tuple(RecordStatus)
-_NO_INDEXES = np.empty(0, np.int64)
 
 
 def int64_tuple(size: int) -> Any:
@@ -246,50 +244,42 @@ def read_record(
     )
 
 
-@kernel(int64_tuple(6), BYTES, INT64, INT64, INT64, BOOLEAN, INT64S)
+@kernel(int64_tuple(4), BYTES, INT64, INT64, INT64, BOOLEAN)
 def validate_kernel(
-    buffer: Bytes, start: int, end: int, count: int, require_keys: bool, null_keys: Table
-) -> tuple[int, int, int, int, int, int]:
-    """Validate a section of `count` records; the indexes of null keys go to `null_keys`.
-
-    Returns the fields of a Validation, but for the indexes, of which it fills in the first.
-    """
+    buffer: Bytes, start: int, end: int, count: int, require_keys: bool
+) -> tuple[int, int, int, int]:
+    """Validate a section of `count` records; return the fields of a Validation."""
     if start < 0 or end < start or end > buffer.size or count < 0:
-        return BAD_RANGE, 0, 0, 0, -1, 0
+        return BAD_RANGE, 0, 0, 0
     position = start
-    delta_min = delta_max = null_key_count = int64(0)
-    delta_max_index = first_gap = first_null = int64(-1)
+    delta_min = delta_max = int64(0)
+    first_gap = first_null = int64(-1)
     for index in range(count):
         if position == end:
-            return MISSING_RECORDS, index, delta_min, delta_max, delta_max_index, null_key_count
+            return MISSING_RECORDS, index, delta_min, delta_max
         status, after, delta, offset_delta, _, key_length, _, _, _ = read_record(
             buffer, position, end
         )
         if status != VALID:
-            return status, index, delta_min, delta_max, delta_max_index, null_key_count
+            return status, index, delta_min, delta_max
         position = after
         if index == 0 or delta > delta_max:
             delta_max = delta
-            delta_max_index = index
         if index == 0 or delta < delta_min:
             delta_min = delta
-        if require_keys and key_length < 0:
-            if null_key_count < null_keys.size:
-                null_keys[null_key_count] = index
-            if null_key_count == 0:
-                first_null = index
-            null_key_count += 1
+        if require_keys and key_length < 0 and first_null < 0:
+            first_null = index
         if offset_delta != index and first_gap < 0:
             first_gap = index
     if position != end:
         status, index = TRAILING_BYTES, count
-    elif null_key_count > 0:
+    elif first_null >= 0:
         status, index = NULL_KEY, first_null
     elif first_gap >= 0:
         status, index = OFFSET_GAP, first_gap
     else:
         status, index = VALID, -1
-    return status, index, delta_min, delta_max, delta_max_index, null_key_count
+    return status, index, delta_min, delta_max
 
 
 @kernel(int64_tuple(2), BYTES, INT64, INT64, INT64, TABLE)
@@ -357,19 +347,10 @@ def validate_records(
 
     The same as records_plain.validate_records_plain.
     """
-    null_keys = np.empty(NULL_KEYS_MAX, np.int64) if require_keys else _NO_INDEXES
-    status, index, delta_min, delta_max, delta_max_index, null_key_count = validate_kernel(
-        as_bytes(buffer), start, end, count, require_keys, null_keys
+    status, index, delta_min, delta_max = validate_kernel(
+        as_bytes(buffer), start, end, count, require_keys
     )
-    return Validation(
-        _STATUSES[status],
-        index,
-        delta_min,
-        delta_max,
-        delta_max_index,
-        null_key_count,
-        tuple(null_keys[:null_key_count].tolist()) if null_key_count else (),
-    )
+    return Validation(_STATUSES[status], index, delta_min, delta_max)
 
 
 def scan(buffer: Buffer, start: int, end: int, count: int) -> Table:

@@ -33,8 +33,6 @@ from typing import TypeAlias
 from protocol.compression import Buffer
 from protocol.errors import ProtocolError
 
-NULL_KEYS_MAX = 64  # null-key records that a validation names; it counts the rest
-
 # Of a record: its end, timestamp delta, offset delta, key position and length, value position
 # and length, and the position of its headers' count. A length is -1 for null.
 RecordParts: TypeAlias = tuple[int, int, int, int, int, int, int, int]
@@ -78,9 +76,6 @@ class Validation:
     index: int  # -1 when valid
     timestamp_delta_min: int  # 0 when there are no records
     timestamp_delta_max: int
-    timestamp_delta_max_index: int  # the first record that has it; -1 when there are none
-    null_key_count: int  # only counted when keys are required
-    null_key_indexes: tuple[int, ...]  # the first NULL_KEYS_MAX of them
 
 
 class InvalidRecord(ProtocolError):
@@ -216,11 +211,10 @@ def validate_records_plain(
     outweighs a null key, which outweighs an offset gap.
     """
     if not 0 <= start <= end <= len(buffer) or count < 0:
-        return Validation(RecordStatus.BAD_RANGE, 0, 0, 0, -1, 0, ())
+        return Validation(RecordStatus.BAD_RANGE, 0, 0, 0)
     status, position, index = RecordStatus.VALID, start, 0
     deltas: list[int] = []
-    null_keys: list[int] = []
-    first_gap = -1
+    first_null = first_gap = -1
     while index < count:
         if position == end:
             status = RecordStatus.MISSING_RECORDS
@@ -232,30 +226,21 @@ def validate_records_plain(
             break
         position, timestamp_delta, offset_delta, _, key_length, _, _, _ = record
         deltas.append(timestamp_delta)
-        if require_keys and key_length < 0:
-            null_keys.append(index)
+        if require_keys and key_length < 0 and first_null < 0:
+            first_null = index
         if first_gap < 0 and offset_delta != index:
             first_gap = index
         index += 1
     else:
         if position != end:
             status = RecordStatus.TRAILING_BYTES
-        elif null_keys:
-            status, index = RecordStatus.NULL_KEY, null_keys[0]
+        elif first_null >= 0:
+            status, index = RecordStatus.NULL_KEY, first_null
         elif first_gap >= 0:
             status, index = RecordStatus.OFFSET_GAP, first_gap
         else:
             index = -1
-    delta_max = max(deltas, default=0)
-    return Validation(
-        status,
-        index,
-        min(deltas, default=0),
-        delta_max,
-        deltas.index(delta_max) if deltas else -1,
-        len(null_keys),
-        tuple(null_keys[:NULL_KEYS_MAX]),
-    )
+    return Validation(status, index, min(deltas, default=0), max(deltas, default=0))
 
 
 def first_at_or_after_plain(

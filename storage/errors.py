@@ -15,11 +15,11 @@ class OffsetOutOfRange(StorageError):
 
 
 class CorruptBatch(StorageError):
-    """The bytes are no batch: truncated, of a wrong size, or with a wrong CRC."""
+    """The bytes are not those that the producer sent: an impossible size, or a wrong CRC."""
 
 
-class UnsupportedFormat(StorageError):
-    """The batch's magic is not one that the log takes."""
+class NotOneBatch(StorageError):
+    """The bytes are something else than one whole batch of magic 2."""
 
 
 class BatchTooLarge(StorageError):

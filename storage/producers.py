@@ -120,6 +120,8 @@ class ProducerStates:
         """
         known = self._producers.get(batch.producer_id)
         if known is None:
+            if batch.producer_epoch < 0:
+                raise InvalidProducerEpoch(f"producer {batch.producer_id} wrote without an epoch")
             return None
         if batch.producer_epoch < known.epoch:
             raise _fenced(batch, known)

@@ -3,33 +3,42 @@
 A batch is refused whole. What is accepted is the batch as it came, but for base offset and
 leader epoch (outside the CRC), and, where the topic asks for it, the log append time or another
 codec.
+
+A producer tries again what it is told to be corrupt. So that is said only of bytes that may
+have been damaged on their way; what is wrong under a CRC that is right is an invalid record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from config.topic import TopicConfig
 from protocol import batches
 from protocol.batches import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, UnsupportedMagic
-from protocol.compression import Codec, compress
+from protocol.compression import Codec, DecompressedTooLarge, compress
 from protocol.errors import ProtocolError
-from protocol.records_plain import RecordStatus, Validation, validate_records_plain
+from protocol.records_plain import RecordStatus, Validation, read_record, validate_records_plain
 from storage.errors import (
     BatchLargerThanSegment,
     BatchTooLarge,
     CorruptBatch,
     InvalidRecord,
     InvalidTimestamp,
-    UnsupportedFormat,
+    NotOneBatch,
+    StorageError,
 )
 from storage.files import Buffer
 from storage.rolling import segment_bytes_max
 
 _INT64_MAX = 2**63 - 1
+# What a batch keeps of its attributes when its records are packed anew.
+_KEPT = batches.LOG_APPEND_TIME_BIT | batches.CONTROL_BIT | batches.TRANSACTIONAL_BIT
 _PRODUCER_CHOOSES = "producer"
 _CODECS = {codec.label: codec for codec in Codec} | {"uncompressed": Codec.NONE}
+# The records at fault that a producer is told of. Kafka tells of all, but as many as this take
+# some 50 ms, in which the broker does nothing else.
+_RECORD_ERRORS_MAX = 10_000
 
 # The plain twin serves until the kernels are loaded: the broker listens before numba is there.
 _validate: Callable[[Buffer, int, int, int, bool], Validation] = validate_records_plain
@@ -57,20 +66,18 @@ def check_batch(
 ) -> CheckedBatch:
     """Check one batch for a topic; `name` is the partition's, for messages.
 
-    Raises CorruptBatch, UnsupportedFormat, BatchTooLarge, BatchLargerThanSegment, InvalidRecord
-    or InvalidTimestamp.
+    Raises NotOneBatch, CorruptBatch, BatchTooLarge, BatchLargerThanSegment, InvalidRecord or
+    InvalidTimestamp.
     """
     header = _check_envelope(records, config, name, from_client=from_client)
-    if from_client and (header.base_offset or header.attributes & batches.CONTROL_BIT):
-        raise _usurpation(header, name)
     data = memoryview(records)
     if data.readonly:
         data = memoryview(bytearray(data))
     section = _section(data, header, config, name)
     needs_keys = config.compact and not header.is_control
     found = _validate(section, 0, len(section), header.count, needs_keys)
-    if found.status != RecordStatus.VALID:
-        raise _refusal(found, name)
+    if found.status != RecordStatus.VALID or header.is_log_append_time:
+        raise _refusal(found, header, section, config, now_ms, name)
     is_stamped = config.message_timestamp_type == "LogAppendTime"
     if header.is_control and not is_stamped:
         return CheckedBatch(header, data, -1)
@@ -81,13 +88,22 @@ def check_batch(
     stamped_ms = -1
     if is_stamped:
         stamped_ms = now_ms
-    elif header.is_log_append_time:
-        raise InvalidTimestamp(f"{name}: producers must not set the log append time")
     else:
         oldest = header.base_timestamp + found.timestamp_delta_min
-        _check_timestamps(records, oldest, max_timestamp, config, now_ms, name)
+        if (
+            max_timestamp - now_ms > config.message_timestamp_after_max_ms
+            or now_ms - oldest > config.message_timestamp_before_max_ms
+            or max_timestamp > _INT64_MAX
+            or oldest < -_INT64_MAX
+        ):
+            _refuse_records(header, section, config, now_ms, name)
     if config.compression_type != _PRODUCER_CHOOSES and not header.is_control:
         data = _recompress(header, data, section, config, name)
+    if len(data) > segment_bytes_max(config):
+        raise BatchLargerThanSegment(
+            f"{name}: the batch of {len(data)} bytes exceeds "
+            f"segment.bytes={segment_bytes_max(config)}"
+        )
     if stamped_ms >= 0:
         batches.patch_log_append_time(data, 0, stamped_ms)
     elif header.max_timestamp != max_timestamp:
@@ -102,19 +118,19 @@ def _check_envelope(
     records: Buffer, config: TopicConfig, name: str, *, from_client: bool
 ) -> BatchHeader:
     size = len(records)
-    if size == 0:
-        raise InvalidRecord(f"{name}: a produce request carries one batch for each partition")
     try:
         header = batches.read_header(records)
-        if header.size_bytes != size:
-            raise InvalidRecord(
-                f"{name}: a produce request carries exactly one batch for each partition, "
-                f"but a batch of {header.size_bytes} bytes came in {size} bytes"
-            )
-        _check_size(size, config, name)
+    except ProtocolError as error:
+        raise _impossible(records, error, name) from error
+    if header.size_bytes != size:
+        raise _not_one(size, header.size_bytes, name)
+    if from_client and header.base_offset != 0:
+        raise InvalidRecord(
+            f"{name}: the base offset of a batch to append must be 0, not {header.base_offset}"
+        )
+    _check_size(size, config, name)
+    try:
         batches.check_crc(records, 0, size)
-    except UnsupportedMagic as error:
-        raise UnsupportedFormat(f"{name}: {error}") from error
     except ProtocolError as error:
         raise CorruptBatch(f"{name}: {error}") from error
     if header.count == 0 or header.last_offset_delta != header.count - 1:
@@ -122,21 +138,39 @@ def _check_envelope(
             f"{name}: the batch counts {header.count} records but its last offset delta "
             f"is {header.last_offset_delta}"
         )
+    if from_client and header.is_control:
+        raise InvalidRecord(f"{name}: clients must not write control batches")
     # The group coordinator's own batches of a transaction have no sequence.
     is_idempotent = from_client and header.producer_id >= 0 and not header.is_control
-    if is_idempotent and (header.producer_epoch < 0 or header.base_sequence < 0):
-        raise InvalidRecord(
-            f"{name}: producer {header.producer_id} wrote without an epoch or a sequence"
-        )
+    if is_idempotent and header.base_sequence < 0:
+        raise InvalidRecord(f"{name}: producer {header.producer_id} wrote without a sequence")
     return header
 
 
-def _usurpation(header: BatchHeader, name: str) -> InvalidRecord:
-    """Return the error for a client's batch that only the broker itself may write."""
-    if header.is_control:
-        return InvalidRecord(f"{name}: clients must not write control batches")
-    return InvalidRecord(
-        f"{name}: the base offset of a batch to append must be 0, not {header.base_offset}"
+def _impossible(records: Buffer, error: ProtocolError, name: str) -> StorageError:
+    """Return the error for bytes that do not begin with a header that a batch can have."""
+    size = len(records)
+    if isinstance(error, UnsupportedMagic) or size < HEADER_SIZE:
+        return NotOneBatch(
+            f"{name}: a produce request carries exactly one batch for each partition, but {error}"
+        )
+    fields = batches.HEADER.unpack_from(records)
+    claimed = fields[batches.LENGTH] + batches.LOG_OVERHEAD
+    if fields[batches.MAGIC_BYTE] != batches.MAGIC:
+        return CorruptBatch(f"{name}: {error}")
+    if HEADER_SIZE <= claimed != size:
+        return _not_one(size, claimed, name)
+    # The CRC leaves the base offset out, and so Kafka judges that without it.
+    is_as_sent = fields[batches.CRC] == batches.batch_crc(records, 0, size)
+    if claimed == size and (is_as_sent or fields[batches.BASE_OFFSET] != 0):
+        return InvalidRecord(f"{name}: {error}")
+    return CorruptBatch(f"{name}: {error}")
+
+
+def _not_one(size: int, claimed: int, name: str) -> NotOneBatch:
+    return NotOneBatch(
+        f"{name}: a produce request carries exactly one batch for each partition, "
+        f"but a batch of {claimed} bytes came in {size} bytes"
     )
 
 
@@ -146,10 +180,6 @@ def _check_size(size: int, config: TopicConfig, name: str) -> None:
             f"{name}: the batch of {size} bytes exceeds max.message.bytes="
             f"{config.max_message_bytes}"
         )
-    if size > segment_bytes_max(config):
-        raise BatchLargerThanSegment(
-            f"{name}: the batch of {size} bytes exceeds segment.bytes={segment_bytes_max(config)}"
-        )
 
 
 def _section(data: memoryview, header: BatchHeader, config: TopicConfig, name: str) -> Buffer:
@@ -158,47 +188,70 @@ def _section(data: memoryview, header: BatchHeader, config: TopicConfig, name: s
         return data[HEADER_SIZE:]
     try:
         return batches.record_section(data, 0, header, config.max_decompressed_message_bytes)
+    except DecompressedTooLarge as error:
+        # A producer that hears of this splits the batch.
+        raise BatchTooLarge(f"{name}: {error} (max.decompressed.message.bytes)") from error
     except ProtocolError as error:
-        raise CorruptBatch(f"{name}: the records do not decompress: {error}") from error
+        raise InvalidRecord(f"{name}: the records do not decompress: {error}") from error
 
 
-def _refusal(found: Validation, name: str) -> InvalidRecord:
-    if found.status == RecordStatus.NULL_KEY:
-        message = (
-            f"Compacted topic cannot accept message without key in topic partition {name}."
-        )
-        errors = [(index, message) for index in found.null_key_indexes]
-        return InvalidRecord("One or more records have been rejected", errors)
+def _refusal(
+    found: Validation,
+    header: BatchHeader,
+    section: Buffer,
+    config: TopicConfig,
+    now_ms: int,
+    name: str,
+) -> InvalidRecord:
+    """Return the error for records that are malformed, lack a key, or are stamped already."""
+    if found.status in (RecordStatus.VALID, RecordStatus.NULL_KEY, RecordStatus.OFFSET_GAP):
+        _refuse_records(header, section, config, now_ms, name)
     cause = found.status.name.lower().replace("_", " ")
-    message = f"{name}: record {found.index} of the batch is malformed ({cause})"
-    return InvalidRecord(message, [(found.index, message)])
+    return InvalidRecord(f"{name}: record {found.index} of the batch is malformed ({cause})")
 
 
-def _check_timestamps(
-    records: Buffer, oldest: int, newest: int, config: TopicConfig, now_ms: int, name: str
+def _refuse_records(
+    header: BatchHeader, section: Buffer, config: TopicConfig, now_ms: int, name: str
 ) -> None:
-    before, after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-    if newest > _INT64_MAX or oldest < -_INT64_MAX:
-        raise InvalidTimestamp(f"{name}: the timestamps do not fit into 64 bits")
-    if newest - now_ms <= after and now_ms - oldest <= before:
-        return
-    # Rarely: one is out of range, or a record has none at all, which is always accepted.
-    message = (
-        f"{name}: the timestamp is outside [{now_ms - before}, {now_ms + after}], the range of "
-        "message.timestamp.before.max.ms and message.timestamp.after.max.ms"
-    )
-    errors = [
-        (index, message)
-        for index, record in enumerate(
-            batches.decode_records(records, 0, config.max_decompressed_message_bytes)
-        )
-        if record.timestamp != NO_TIMESTAMP
-        and not now_ms - before <= record.timestamp <= now_ms + after
-    ]
+    """Raise an error that names each record without a needed key or with a wrong timestamp.
+
+    A record without any timestamp is always accepted, and so there may be nothing to raise.
+    """
+    no_key = f"Compacted topic cannot accept message without key in topic partition {name}."
+    oldest = now_ms - config.message_timestamp_before_max_ms
+    newest = now_ms + config.message_timestamp_after_max_ms
+    stamps = config.message_timestamp_type == "LogAppendTime"
+    errors: list[tuple[int, str]] = []
+    is_time_wrong = False
+    position, end = 0, len(section)
+    for index in range(header.count):
+        position, timestamp_delta, _, _, key_length, *_ = read_record(section, position, end)
+        timestamp = header.base_timestamp + timestamp_delta
+        if config.compact and key_length < 0:
+            errors.append((index, no_key))
+        elif header.is_log_append_time:
+            is_time_wrong = True
+            errors.append((index, f"{name}: producers must not set the log append time"))
+        elif (
+            not stamps
+            and timestamp != NO_TIMESTAMP
+            and not max(oldest, -_INT64_MAX) <= timestamp <= min(newest, _INT64_MAX)
+        ):
+            is_time_wrong = True
+            errors.append(
+                (
+                    index,
+                    f"{name}: timestamp {timestamp} is outside [{oldest}, {newest}], the range "
+                    "of message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+                )
+            )
+        if len(errors) == _RECORD_ERRORS_MAX:
+            break
+    if is_time_wrong:
+        message = "One or more records have been rejected due to invalid timestamp"
+        raise InvalidTimestamp(message, errors)
     if errors:
-        raise InvalidTimestamp(
-            "One or more records have been rejected due to invalid timestamp", errors
-        )
+        raise InvalidRecord("One or more records have been rejected", errors)
 
 
 def _recompress(
@@ -214,6 +267,8 @@ def _recompress(
         Codec.ZSTD: config.compression_zstd_level,
     }.get(codec)
     packed = bytes(section) if codec == Codec.NONE else compress(codec, section, level)
+    if header.attributes & ~(_KEPT | batches.CODEC_MASK):
+        header = replace(header, attributes=header.attributes & _KEPT)
     recompressed = batches.replace_section(header, packed, codec)
     _check_size(len(recompressed), config, name)
     return memoryview(recompressed)

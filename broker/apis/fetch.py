@@ -5,9 +5,9 @@ older segments have more to give, or when max_wait_ms is 0; else parked until en
 appended, a topic was deleted or the time has passed. The first batch of the first partition
 with data is returned whole even when it exceeds the limits (KIP-74). To read_committed readers
 only what lies before the last stable offset is there, and they are told which transactions in
-it were aborted (KIP-98). Fetch sessions (KIP-227)
-are never begun: a full request is answered with session id 0, after which clients name every
-partition each time, and a request within a session is told that there is no such session.
+it were aborted (KIP-98). Fetch sessions (KIP-227) are never begun: a full request is answered
+with session id 0, after which clients name every partition each time, and a request within a
+session is told that there is no such session.
 """
 
 from __future__ import annotations

@@ -27,13 +27,14 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from storage.errors import InvalidRecord, StorageError
+from storage.errors import InvalidRecord, NotOneBatch, StorageError
 from storage.log import Log
 
 _TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
 _ACKS = (-1, 0, 1)
-# Errors that Kafka tells without the log start offset (ReplicaManager.appendToLocalLog).
+# Errors that Kafka tells without the log start offset (ReplicaManager.appendToLocalLog). It also
+# leaves it out for what is not one batch (ProduceRequest.validateRecords).
 _WITHOUT_START_OFFSET = frozenset(
     (
         ErrorCode.CORRUPT_MESSAGE,
@@ -116,7 +117,7 @@ def _append(
         context.broker.metrics.refused_batches += 1
         context.broker.disks.note(log, error)
         refused = _refused(index, code_of(error), message_of(error))
-        if refused.error_code not in _WITHOUT_START_OFFSET:
+        if refused.error_code not in _WITHOUT_START_OFFSET and not isinstance(error, NotOneBatch):
             refused.log_start_offset = log.log_start_offset
         if isinstance(error, InvalidRecord):
             refused.record_errors = [

@@ -61,8 +61,6 @@ LEFT_OUT = (
 KNOWN = (
     # Kafka tells the largest timestamp of the batch, which clients take for the broker's time.
     r"again.*\.log_append_time_ms",
-    # We look at a batch before we count the batches.
-    r"two batches.*\.log_start_offset",
     # Only the broker's clock may stamp a batch as stamped by the broker.
     r"stamped by the producer.*",
 )

@@ -169,7 +169,7 @@ ONE = batch(b"a")
 REFUSED: Mapping[str, tuple[bytes | None, ErrorCode, str]] = {
     "null": (None, ErrorCode.INVALID_RECORD, "at least one record batch"),
     "empty": (b"", ErrorCode.INVALID_RECORD, "at least one record batch"),
-    "cut": (ONE[:40], ErrorCode.CORRUPT_MESSAGE, "orders-0"),
+    "cut": (ONE[:40], ErrorCode.INVALID_RECORD, "orders-0"),
     "damaged": (damaged(ONE), ErrorCode.CORRUPT_MESSAGE, "CRC"),
     "two batches": (ONE + ONE, ErrorCode.INVALID_RECORD, "exactly one batch"),
     "old format": (ONE[:16] + b"\1" + ONE[17:], ErrorCode.INVALID_RECORD, "magic"),

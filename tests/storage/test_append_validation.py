@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from config.topic import TopicConfig
 from protocol.batches import (
+    DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     Record,
@@ -30,11 +31,12 @@ from storage.errors import (
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTimestamp,
+    NotOneBatch,
     OutOfOrderSequence,
     StorageError,
-    UnsupportedFormat,
 )
-from storage.validation import check_batch
+from storage.validation import _RECORD_ERRORS_MAX, check_batch
+from tests.broker.raw_batches import RawBatch, RawRecord
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import COMPACT, Partition, make_batch
 
@@ -77,6 +79,11 @@ def with_record_count(count: int) -> bytearray:
     return made
 
 
+def batch_of(*records: RawRecord) -> bytes:
+    """A batch of records that may be wrong."""
+    return RawBatch(records, base_timestamp=NOW).encode()
+
+
 def overflowing(by_ms: int) -> bytearray:
     """A batch whose second record's timestamp lies past what 64 bits hold."""
     made = bytearray(make_batch([(b"a", b""), (b"b", b"")], [0, by_ms]))
@@ -86,19 +93,30 @@ def overflowing(by_ms: int) -> bytearray:
 
 
 COMPACTED = replace(DEFAULT, cleanup_policy=COMPACT)
+STAMPED = replace(DEFAULT, message_timestamp_type="LogAppendTime")
 
 REFUSALS: dict[str, tuple[Callable[[], bytes | bytearray], TopicConfig, type[StorageError]]] = {
-    "nothing": (lambda: b"", DEFAULT, InvalidRecord),
-    "half a header": (lambda: batch()[:40], DEFAULT, CorruptBatch),
-    "a byte too few": (lambda: batch()[:-1], DEFAULT, InvalidRecord),
-    "a byte too many": (lambda: batch() + b"\0", DEFAULT, InvalidRecord),
-    "two batches": (lambda: batch() + batch(), DEFAULT, InvalidRecord),
+    "nothing": (lambda: b"", DEFAULT, NotOneBatch),
+    "half a header": (lambda: batch()[:40], DEFAULT, NotOneBatch),
+    "a byte too few": (lambda: batch()[:-1], DEFAULT, NotOneBatch),
+    "a byte too many": (lambda: batch() + b"\0", DEFAULT, NotOneBatch),
+    "two batches": (lambda: batch() + batch(), DEFAULT, NotOneBatch),
     "a wrong CRC": (lambda: patched(">I", 17, 1, crc=False), DEFAULT, CorruptBatch),
     "a changed record": (lambda: batch()[:-1] + b"x", DEFAULT, CorruptBatch),
-    "magic 1": (lambda: patched("b", 16, 1), DEFAULT, UnsupportedFormat),
+    "magic 1": (lambda: patched("b", 16, 1), DEFAULT, NotOneBatch),
     "magic 3": (lambda: patched("b", 16, 3), DEFAULT, CorruptBatch),
-    "codec 5": (lambda: patched(">h", 21, 5), DEFAULT, CorruptBatch),
-    "a codec that it has not": (lambda: patched(">h", 21, Codec.GZIP), DEFAULT, CorruptBatch),
+    "codec 5": (lambda: patched(">h", 21, 5), DEFAULT, InvalidRecord),
+    "codec 5 and a wrong CRC": (
+        lambda: patched(">h", 21, 5, crc=False), DEFAULT, CorruptBatch,
+    ),
+    "a codec that it has not": (lambda: patched(">h", 21, Codec.GZIP), DEFAULT, InvalidRecord),
+    "a length past its end": (lambda: patched(">i", 8, 1000), DEFAULT, NotOneBatch),
+    "a length that no batch has": (lambda: patched(">i", 8, 40), DEFAULT, CorruptBatch),
+    "a negative count": (lambda: patched(">i", 57, -1), DEFAULT, InvalidRecord),
+    "a negative last offset": (lambda: patched(">i", 23, -1), DEFAULT, InvalidRecord),
+    "a gap in its offsets": (
+        lambda: batch_of(RawRecord(), RawRecord(offset_delta=3)), DEFAULT, InvalidRecord,
+    ),
     "a base offset": (lambda: patched(">q", 0, 5), DEFAULT, InvalidRecord),
     "no records": (lambda: patched(">i", 57, 0), DEFAULT, InvalidRecord),
     "a count that its offsets belie": (lambda: patched(">i", 57, 3), DEFAULT, InvalidRecord),
@@ -119,7 +137,7 @@ REFUSALS: dict[str, tuple[Callable[[], bytes | bytearray], TopicConfig, type[Sto
     "more than may be unpacked": (
         lambda: batch((b"a" * 2000,), codec=Codec.GZIP),
         replace(DEFAULT, max_decompressed_message_bytes=1_000),
-        CorruptBatch,
+        BatchTooLarge,
     ),
     "a control batch": (
         lambda: encode_end_txn_marker(
@@ -137,7 +155,7 @@ REFUSALS: dict[str, tuple[Callable[[], bytes | bytearray], TopicConfig, type[Sto
         lambda: batch(producer=(1, 0, -1)), DEFAULT, InvalidRecord,
     ),
     "a producer without an epoch": (
-        lambda: batch(producer=(1, -1, 0)), DEFAULT, InvalidRecord,
+        lambda: batch(producer=(7, -1, 0)), DEFAULT, InvalidProducerEpoch,
     ),
     "no key where keys are needed": (lambda: batch((b"a", None)), COMPACTED, InvalidRecord),
     "no key, compressed": (
@@ -145,6 +163,9 @@ REFUSALS: dict[str, tuple[Callable[[], bytes | bytearray], TopicConfig, type[Sto
     ),
     "a log append time of its own": (
         lambda: patched(">h", 21, LOG_APPEND_TIME_BIT), DEFAULT, InvalidTimestamp,
+    ),
+    "a log append time of its own where the broker stamps": (
+        lambda: patched(">h", 21, LOG_APPEND_TIME_BIT), STAMPED, InvalidTimestamp,
     ),
     "a timestamp of the far future": (
         lambda: batch(timestamp=NOW + HOUR_MS + 1), DEFAULT, InvalidTimestamp,
@@ -224,6 +245,42 @@ def test_records_at_fault_are_named() -> None:
     assert [index for index, _ in too_late.value.record_errors] == [1, 3]
 
 
+def test_all_records_at_fault_are_named_whatever_their_fault() -> None:
+    log = Partition(CrashFileSystem(), config=COMPACTED).log
+    with pytest.raises(InvalidRecord) as keyless:
+        log.append(batch((None,) * 200), now_ms=NOW)
+    assert [index for index, _ in keyless.value.record_errors] == list(range(200))
+    early = RawRecord(timestamp_delta=-2000)
+    log.config = replace(COMPACTED, message_timestamp_before_max_ms=1000)
+    mixed = batch_of(RawRecord(key=None), early, RawRecord(), replace(early, key=None))
+    with pytest.raises(InvalidTimestamp) as both:
+        log.append(mixed, now_ms=NOW)
+    assert [index for index, _ in both.value.record_errors] == [0, 1, 3]
+    assert ["key" in message for _, message in both.value.record_errors] == [True, False, True]
+    log.config = STAMPED
+    with pytest.raises(InvalidTimestamp) as stamped:
+        log.append(patched(">h", 21, LOG_APPEND_TIME_BIT), now_ms=NOW)
+    assert [index for index, _ in stamped.value.record_errors] == [0, 1]
+
+
+def test_so_many_records_at_fault_are_named_that_the_broker_is_not_held_up() -> None:
+    log = Partition(CrashFileSystem(), config=replace(COMPACTED, max_message_bytes=2**20)).log
+    with pytest.raises(InvalidRecord) as refused:
+        log.append(batch((None,) * (_RECORD_ERRORS_MAX + 5)), now_ms=NOW)
+    assert len(refused.value.record_errors) == _RECORD_ERRORS_MAX
+
+
+def test_of_malformed_records_none_is_named_as_if_the_others_were_right() -> None:
+    log = Partition(CrashFileSystem(), config=COMPACTED).log
+    for records in (
+        (RawRecord(key=None), RawRecord(tail=b"x")),
+        (RawRecord(), RawRecord(offset_delta=3)),
+    ):
+        with pytest.raises(InvalidRecord, match="record 1 of the batch") as refused:
+            log.append(batch_of(*records), now_ms=NOW)
+        assert refused.value.record_errors == ()
+
+
 @pytest.mark.parametrize("timestamp", [NOW - 1000, NOW, NOW + HOUR_MS, -1])
 def test_timestamps_at_the_limits_are_taken(timestamp: int) -> None:
     log = Partition(CrashFileSystem()).log
@@ -286,6 +343,34 @@ def test_a_lying_maximum_timestamp_is_put_right() -> None:
     header = read_header(partition.batches()[0].data)
     assert header.max_timestamp == partition.log.active.max_timestamp == NOW
     assert header.crc == batch_crc(partition.batches()[0].data, 0, header.size_bytes)
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "kept"),
+    [
+        (DEFAULT, {}, 0x7FC0),
+        (DEFAULT, {"max_timestamp": 5}, DELETE_HORIZON_BIT),
+        (STAMPED, {}, DELETE_HORIZON_BIT | LOG_APPEND_TIME_BIT),
+        (replace(DEFAULT, compression_type="zstd"), {}, Codec.ZSTD),
+        (replace(STAMPED, compression_type="zstd"), {}, LOG_APPEND_TIME_BIT | Codec.ZSTD),
+    ],
+)
+def test_attributes_without_a_meaning_last_until_the_batch_is_changed(
+    config: TopicConfig, more: dict[str, int], kept: int
+) -> None:
+    partition = Partition(CrashFileSystem(), config=config)
+    sent = RawBatch([RawRecord()], flags=0x7FC0, base_timestamp=NOW, **more)  # type: ignore[arg-type]
+    partition.log.append(sent.encode(), now_ms=NOW)
+    assert read_header(partition.batches()[0].data).attributes == kept
+
+
+def test_a_segment_has_to_hold_the_batch_as_it_is_stored() -> None:
+    made = batch((b"a" * 5000,))
+    small = replace(DEFAULT, internal_segment_bytes=1000)
+    with pytest.raises(BatchLargerThanSegment):
+        Partition(CrashFileSystem(), config=small).log.append(made, now_ms=NOW)
+    packing = replace(small, compression_type="zstd")
+    Partition(CrashFileSystem(), config=packing).log.append(made, now_ms=NOW)
 
 
 def test_negative_timestamps_count_as_none() -> None:
