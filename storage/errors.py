@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
@@ -59,7 +59,14 @@ class TransactionCoordinatorFenced(StorageError):
 
 
 class NotCached(Exception):
-    """Reading on would wait for the disk, which the caller did not want: try it in a thread."""
+    """Reading on would wait for the disk, which the caller did not want.
+
+    `warm` does the waiting, and may run in a thread: then it is worth another try.
+    """
+
+    def __init__(self, warm: Callable[[], object]) -> None:
+        super().__init__("not in memory")
+        self.warm = warm
 
 
 class StaleSegments(StorageError):

@@ -56,8 +56,9 @@ class Lookup:
 
         Raises NotCached when it may not wait for the disk and would have to.
         """
-        if not may_wait and not self._offsets.entries.is_loaded:
-            raise NotCached
+        entries = self._offsets.entries
+        if not may_wait and not entries.is_loaded:
+            raise NotCached(entries.load)
         entry = self._offsets.at_or_before(offset)
         damage = self._offsets.entries.damage
         if damage is None:
@@ -73,8 +74,6 @@ class Lookup:
             if first is not None and first[2] <= entry[0]:
                 return chain((first,), places)
             damage = self._offset_lie(entry[0])
-        if not may_wait:
-            raise NotCached
         self.rebuild(damage)
         return self._batches.walk(self._offsets.lookup(offset))
 

@@ -16,6 +16,7 @@ import logging
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -162,9 +163,10 @@ def walk(
     start, window_end = position, position
     while position < end:
         if position + HEADER_SIZE > window_end:
-            found = read(position, min(_WINDOW_BYTES, end - position))
+            wanted = min(_WINDOW_BYTES, end - position)
+            found = read(position, wanted)
             if found is None:
-                raise NotCached
+                raise NotCached(partial(file.read, position, wanted))
             window = found
             start, window_end = position, position + len(window)
             if len(window) < HEADER_SIZE:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.batches import BatchHeader
-from storage.errors import CorruptFile, DiskFailure, NotCached
+from storage.errors import CorruptFile, DiskFailure
 from storage.files import Buffer, File, FileSystem
 from storage.index import OffsetIndex, TimeIndex
 from storage.lookup import Lookup
@@ -243,8 +243,6 @@ class Segment:
                         return position, size
                 return None
             except CorruptFile as damage:
-                if not may_wait:
-                    raise NotCached from damage
                 places = self._walk_behind(damage, position, offset)
 
     def _walk_behind(self, damage: CorruptFile, before: int, offset: int) -> Iterator[Place]:

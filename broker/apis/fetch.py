@@ -13,8 +13,9 @@ session is told that there is no such session.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
 
 from broker.context import RequestContext
 from broker.errors import code_of
@@ -32,7 +33,7 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from storage.errors import StorageError
+from storage.errors import NotCached, StorageError
 from storage.log import Log
 from storage.reading import aborted_within, segment_index
 from storage.segment import Slice
@@ -40,6 +41,8 @@ from storage.segment import Slice
 _TOPIC_IDS_SINCE = 13
 _LEADER_ADDRESS_SINCE = 16
 _READ_COMMITTED = 1
+# How often a fetch looks again whether what threads have read is in memory.
+_WARMING_ROUNDS = 3
 # FetchMetadata: a request that names all partitions, to begin a session or to have none.
 _FULL_REQUEST_EPOCHS = (0, -1)
 
@@ -58,6 +61,8 @@ class _Plan:
     topics: list[tuple[FetchTopic, list[_Planned]]]
     size_bytes: int
     is_due: bool  # whatever min_bytes asks for
+    # What is to be read before the partitions left out can be planned.
+    cold: list[NotCached] = field(default_factory=list)
 
     def slices(self) -> list[_Planned]:
         return [planned for _, parts in self.topics for planned in parts if planned.slice]
@@ -73,11 +78,42 @@ def handle(
     if request.session_epoch not in _FULL_REQUEST_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     plan = _plan(context, request)
+    return _find_first(context, request, plan) if plan.cold else _serve(context, request, plan)
+
+
+def _serve(
+    context: RequestContext, request: FetchRequest, plan: _Plan
+) -> FetchResponse | Awaitable[FetchResponse]:
     missing = _missing_bytes(context, request, plan)
     logs = plan.logs()
     if missing <= 0 or request.max_wait_ms <= 0 or not logs:
         return _answer(context, plan)
     return _wait(context, request, logs, missing)
+
+
+async def _find_first(
+    context: RequestContext, request: FetchRequest, plan: _Plan
+) -> FetchResponse:
+    """Find in threads what would wait for the disk, then serve."""
+    answer = _serve(context, request, await _warmed(context, request, plan))
+    return answer if isinstance(answer, FetchResponse) else await answer
+
+
+async def _warmed(context: RequestContext, request: FetchRequest, plan: _Plan) -> _Plan:
+    """Return a plan for all partitions, once threads have read what it takes."""
+    for _ in range(_WARMING_ROUNDS):
+        if not plan.cold:
+            return plan
+        await asyncio.get_running_loop().run_in_executor(context.broker.readers, _warm, plan.cold)
+        plan = _plan(context, request)
+    # What was read is gone again from a small page cache.
+    return _plan(context, request, may_wait=True) if plan.cold else plan
+
+
+def _warm(cold: Sequence[NotCached]) -> None:
+    for one in cold:
+        with contextlib.suppress(StorageError):  # it is met again, and told, by who asked
+            one.warm()
 
 
 async def _wait(
@@ -100,7 +136,7 @@ async def _wait(
         await woken
     finally:
         purgatory.cancel(waiter)
-    answer = _answer(context, _plan(context, request))
+    answer = _answer(context, await _warmed(context, request, _plan(context, request)))
     return answer if isinstance(answer, FetchResponse) else await answer
 
 
@@ -110,7 +146,7 @@ def _is_committed(request: FetchRequest) -> bool:
 
 def _missing_bytes(context: RequestContext, request: FetchRequest, plan: _Plan) -> int:
     """Return for how many more bytes to wait."""
-    if plan.is_due:
+    if plan.is_due or plan.cold:
         return 0
     return min(request.min_bytes, _size_max(context, request)) - plan.size_bytes
 
@@ -119,7 +155,9 @@ def _size_max(context: RequestContext, request: FetchRequest) -> int:
     return min(request.max_bytes, context.broker.config.fetch_max_bytes)
 
 
-def _plan(context: RequestContext, request: FetchRequest) -> _Plan:
+def _plan(
+    context: RequestContext, request: FetchRequest, *, may_wait: bool = False
+) -> _Plan:
     """Decide which bytes of which files the response will hold."""
     left = _size_max(context, request)
     is_committed = _is_committed(request)
@@ -129,7 +167,13 @@ def _plan(context: RequestContext, request: FetchRequest) -> _Plan:
         parts = []
         for partition in wanted.partitions:
             is_first = plan.size_bytes == 0
-            planned = _plan_partition(context, topic, partition, left, is_first, is_committed)
+            try:
+                planned = _plan_partition(
+                    context, topic, partition, left, is_first, is_committed, may_wait
+                )
+            except NotCached as error:
+                plan.cold.append(error)
+                continue
             plan.is_due |= _is_due(planned, is_committed)
             if planned.slice is not None:
                 plan.size_bytes += planned.slice.size
@@ -170,6 +214,7 @@ def _plan_partition(
     left: int,
     is_first: bool,
     is_committed: bool,
+    may_wait: bool,
 ) -> _Planned:
     index = wanted.partition
     if topic is None:
@@ -188,7 +233,13 @@ def _plan_partition(
     offset = wanted.fetch_offset
     aborted = None
     try:
-        found = log.read(offset, size_max, at_least_one=is_first, is_committed=is_committed)
+        found = log.read(
+            offset,
+            size_max,
+            at_least_one=is_first,
+            is_committed=is_committed,
+            may_wait=may_wait,
+        )
         if is_committed:
             aborted = _aborted(log, offset, found)
     except StorageError as error:

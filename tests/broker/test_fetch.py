@@ -464,6 +464,32 @@ async def test_what_is_not_in_memory_is_read_in_a_thread(tmp_path: Path) -> None
         assert found == [[b"0"], [b"1"], [b"2"]]
 
 
+@on_uvloop
+async def test_what_leads_to_the_batches_is_read_in_a_thread_too(tmp_path: Path) -> None:
+    """Indexes and headers of a log that nobody has read since the start."""
+    async with live(tmp_path) as broker:
+        topic = await create(broker, "orders", 2)
+        for log in topic.logs:
+            for value in (b"a", b"b", b"c"):
+                append(log, batch(value * 5_000))
+                log.roll(1_000)
+    async with live(tmp_path) as broker:
+        topic = broker.topics.get("orders")
+        assert topic is not None
+        (first, second) = topic.logs
+        cold = ColdFile(first.segments[1].log)
+        first.segments[1].log = first.segments[1]._batches.file = cold
+        loads: list[str] = []
+        entries = first.segments[1].offset_index.entries
+        load = entries._read
+        entries._read = lambda: (loads.append(threading.current_thread().name), load())[1]
+        asked = request({("orders", bytes(16)): [part(0, 1), part(1, 0)]}, wait_ms=LONG_MS)
+        found = [values(data) for data in parts_of(await send(broker, asked))]
+        assert found == [[b"b" * 5_000], [b"a" * 5_000]]
+        assert loads and all(name.startswith("read") for name in loads)
+        assert cold.threads
+
+
 @pytest.mark.parametrize("is_cached", [False, True])
 def test_a_disk_that_fails_is_told_for_its_partition(tmp_path: Path, is_cached: bool) -> None:
     @on_uvloop
