@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -51,6 +51,7 @@ _MIGRATIONS = (
         PRIMARY KEY (resource_type, resource_name, name)
     );
     """,
+    "ALTER TABLE topic ADD COLUMN made_count INTEGER NOT NULL DEFAULT 0;",
 )
 
 
@@ -78,7 +79,10 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic as the store knows it; `is_deleting` once its deletion has begun."""
+    """A topic as the store knows it; `is_deleting` once its deletion has begun.
+
+    Of its partitions the first `made_count` are known to have had their directories.
+    """
 
     name: str
     topic_id: bytes
@@ -86,6 +90,7 @@ class TopicRecord:
     replication_factor: int
     created_ms: int
     is_deleting: bool = False
+    made_count: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,12 @@ class MetadataStore(Protocol):
 
     async def create_topics(self, topics: Sequence[tuple[TopicRecord, Mapping[str, str]]]) -> None:
         """Add topics, each with its configurations; all of them or none."""
+
+    def note_made(self, topic_id: bytes, count: int) -> None:
+        """Note that the first partitions of a topic have their directories.
+
+        Written with the next change, or when the store is closed.
+        """
 
     async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
         """Mark topics whose files are about to go, so that a restart finishes the work."""
@@ -145,6 +156,7 @@ class SqliteMetadata:
         Raises MetadataError when no intact image is there, or one newer than this program.
         """
         self._images = Images(fs, directories)
+        self._made: dict[bytes, int] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
         # Autocommit: every transaction below begins and ends where one can see it.
         self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -177,7 +189,7 @@ class SqliteMetadata:
         def change() -> None:
             for topic, configs in topics:
                 self._database.execute(
-                    "INSERT INTO topic VALUES (?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO topic VALUES (?, ?, ?, ?, ?, ?, ?)",
                     (
                         topic.topic_id,
                         topic.name,
@@ -185,11 +197,15 @@ class SqliteMetadata:
                         topic.replication_factor,
                         topic.created_ms,
                         topic.is_deleting,
+                        topic.made_count,
                     ),
                 )
                 self._replace_configs(Resource(ResourceType.TOPIC, topic.name), configs)
 
         await self._in_transaction(change)
+
+    def note_made(self, topic_id: bytes, count: int) -> None:
+        self._made[topic_id] = count
 
     async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
         def change() -> None:
@@ -236,8 +252,12 @@ class SqliteMetadata:
         return await self._in_transaction(change)
 
     async def close(self) -> None:
-        await self._in_thread(self._database.close)
-        self._thread.shutdown()
+        try:
+            if self._made:
+                await self._in_transaction(lambda: None)
+        finally:
+            await self._in_thread(self._database.close)
+            self._thread.shutdown()
 
     def _prepare(self, new_cluster_id: Callable[[], str]) -> None:
         ((version,),) = self._database.execute("PRAGMA user_version")
@@ -257,12 +277,12 @@ class SqliteMetadata:
     def _load(self) -> Metadata:
         ((cluster_id,),) = self._database.execute("SELECT id FROM cluster")
         rows = self._database.execute(
-            "SELECT name, id, partition_count, replication_factor, created_ms, is_deleting"
-            " FROM topic ORDER BY name"
+            "SELECT name, id, partition_count, replication_factor, created_ms, is_deleting,"
+            " made_count FROM topic ORDER BY name"
         )
         topics = tuple(
-            TopicRecord(name, topic_id, partitions, replicas, created_ms, bool(is_deleting))
-            for name, topic_id, partitions, replicas, created_ms, is_deleting in rows
+            TopicRecord(name, topic_id, partitions, replicas, created_ms, bool(doomed), made)
+            for name, topic_id, partitions, replicas, created_ms, doomed, made in rows
         )
         configs: dict[Resource, dict[str, str]] = {}
         for kind, name, key, value in self._database.execute(
@@ -270,6 +290,12 @@ class SqliteMetadata:
         ):
             configs.setdefault(Resource(ResourceType(kind), name), {})[key] = value
         return Metadata(cluster_id, topics, configs)
+
+    def _note_made(self, made: Mapping[bytes, int]) -> None:
+        self._database.executemany(
+            "UPDATE topic SET made_count = ? WHERE id = ?",
+            [(count, topic_id) for topic_id, count in made.items()],
+        )
 
     def _replace_configs(self, resource: Resource, configs: Mapping[str, str]) -> None:
         owner = (int(resource.type), resource.name)
@@ -283,9 +309,11 @@ class SqliteMetadata:
 
     async def _in_transaction(self, change: Callable[[], T]) -> T:
         def transact() -> T:
+            made = dict(self._made)
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 result = change()
+                self._note_made(made)
                 self._database.execute("COMMIT")
             finally:
                 # Still open only when something failed.
@@ -297,6 +325,9 @@ class SqliteMetadata:
             except StorageError:
                 self._database.deserialize(self._image)
                 raise
+            for topic_id, count in made.items():
+                if self._made.get(topic_id) == count:
+                    del self._made[topic_id]
             return result
 
         return await self._in_thread(transact)

@@ -44,6 +44,7 @@ class OfflinePartition:
     partition: int
     cause: StorageError
     log: Log | None = None  # what there was of it until its disk failed
+    is_made: bool = False  # whether it is known to have had a directory
 
     @property
     def leader_epoch(self) -> int:
@@ -58,13 +59,15 @@ Partition = Log | OfflinePartition
 class Wanted:
     """A partition to open: one of a topic's, with the topic's settings.
 
-    `failed` is the log that the disk has failed.
+    `failed` is the log that the disk has failed. One that `is_made` has had a directory: were it
+    made anew, its records would be gone without a word.
     """
 
     record: TopicRecord
     number: int
     config: TopicConfig
     failed: Log | None = None
+    is_made: bool = False
 
     @property
     def name(self) -> str:
@@ -133,8 +136,8 @@ class Partitions:
             opened[at] = found
         for home, (at, one), result in await self._open_all(to_open):
             opened[at] = result
-            self._idle.pop(home.path / one.name, None)
             if isinstance(result, Log):
+                self._idle.pop(home.path / one.name, None)
                 home.add(result)
                 for listener in self.on_log:
                     listener(result)
@@ -226,6 +229,11 @@ class Partitions:
             # It may be there: an empty one elsewhere would hide its records.
             path, cause = next(iter(self.offline_directories.items()))
             raise DirectoryOffline(f"{wanted.name} may be in {path}, which is offline: {cause}")
+        if wanted.is_made:
+            raise DirectoryOffline(
+                f"the directory of {wanted.name} is gone: bring it back and start again, or "
+                "start with odradek.create.missing.partitions=true, which makes it anew, empty"
+            )
         home = min(self._directories, key=lambda one: len(one.logs) + added[one])
         added[home] += 1
         return home
@@ -308,4 +316,5 @@ def _is_same_but_for_damage(one: bytes, other: bytes) -> bool:
 
 
 def _offline(wanted: Wanted, error: StorageError) -> OfflinePartition:
-    return OfflinePartition(wanted.record.name, wanted.number, error, wanted.failed)
+    name = wanted.record.name
+    return OfflinePartition(name, wanted.number, error, wanted.failed, wanted.is_made)

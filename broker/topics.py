@@ -103,6 +103,7 @@ class Topics:
         whose settings no longer fit the broker's.
         """
         plans = []
+        makes_missing = self._configs.broker.odradek_create_missing_partitions
         for record in metadata.topics:
             overrides = metadata.configs.get(Resource(ResourceType.TOPIC, record.name), {})
             if record.is_deleting:
@@ -112,14 +113,17 @@ class Topics:
                 continue
             with _naming(record.name):
                 plans.append(TopicPlan(record, overrides, self._configs.of_topic(overrides)))
-            missing = self._partitions.missing(record)
-            if missing:
-                logger.warning("made missing partitions topic=%s: %s", record.name, missing)
-        wanted = [one for plan in plans for one in _wanted(plan)]
+        wanted = [
+            replace(one, is_made=one.number < one.record.made_count and not makes_missing)
+            for plan in plans
+            for one in _wanted(plan)
+        ]
         opened = iter(await self._partitions.open(wanted))
         for plan in plans:
             partitions = tuple(islice(opened, plan.record.partition_count))
             self._publish(Topic(plan.record, partitions, plan.overrides, plan.resolved.config))
+            if all(isinstance(one, Log) for one in partitions):
+                self._store.note_made(plan.record.topic_id, len(partitions))
         for offline in self.offline():
             logger.error(
                 "failed to load partition=%s-%d: %s",
@@ -146,7 +150,7 @@ class Topics:
         offline = self.offline()
         topics = [self._by_name[one.topic] for one in offline]
         wanted = [
-            Wanted(topic.record, one.partition, topic.config, one.log)
+            Wanted(topic.record, one.partition, topic.config, one.log, one.is_made)
             for topic, one in zip(topics, offline, strict=True)
         ]
         opened = await self._partitions.open(wanted)
@@ -220,6 +224,7 @@ class Topics:
                 failed[name] = error
                 await self._undo_creation(plan, error)
                 continue
+            self._store.note_made(plan.record.topic_id, count)
             configs = dict(plan.overrides)
             logger.info("created topic topic=%s partitions=%d configs=%s", name, count, configs)
         return [
@@ -335,6 +340,7 @@ class Topics:
         # It may have lost partitions to a failing disk meanwhile.
         topic = self._by_id[topic.topic_id]
         self._publish(replace(topic, record=record, partitions=(*topic.partitions, *_online(new))))
+        self._store.note_made(topic.topic_id, count)
         logger.info("added partitions topic=%s partitions=%d", topic.name, count)
 
     async def _alter_configs(

@@ -212,6 +212,12 @@ class BrokerConfig:
         dynamic="cluster-wide",
         doc="How many threads do work that no client waits for, such as deleting files.",
     )
+    odradek_create_missing_partitions: bool = option(
+        "odradek.create.missing.partitions",
+        default=False,
+        doc="Whether a partition whose directory is gone is made anew, empty, at the start. "
+        "Without this it is offline, since a disk may just not be there.",
+    )
     odradek_open_files_max: int32 = option(
         "odradek.open.files.max",
         default=4096,

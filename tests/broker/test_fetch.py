@@ -476,7 +476,7 @@ async def test_what_leads_to_the_batches_is_read_in_a_thread_too(tmp_path: Path)
     async with live(tmp_path) as broker:
         topic = broker.topics.get("orders")
         assert topic is not None
-        (first, second) = topic.logs
+        first = topic.logs[0]
         cold = ColdFile(first.segments[1].log)
         first.segments[1].log = first.segments[1]._batches.file = cold
         loads: list[str] = []

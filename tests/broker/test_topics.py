@@ -18,7 +18,7 @@ from broker.topic_plans import Enlargement, NewTopic, TopicPlan
 from config.errors import ConfigError
 from protocol.errors import ErrorCode
 from protocol.wire import encode_uuid
-from storage.errors import DiskFailure, StorageError, UnknownDirectory
+from storage.errors import DirectoryOffline, DiskFailure, StorageError, UnknownDirectory
 from storage.files import FileSystem, RealFileSystem
 from tests.broker.admin import Admin, admin, append
 
@@ -115,21 +115,39 @@ async def test_topics_survive_a_restart_with_their_records(tmp_path: Path) -> No
         assert broker.partitions.strays == []
 
 
-async def test_a_creation_that_a_crash_cut_short_is_finished(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_creation_that_a_crash_cut_short_is_finished(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         (topic,) = await create(broker, NewTopic("orders", 3))
         append(topic.partitions[0], "a")
         homes = [log.directory for log in topic.partitions]
+        store_of(broker).note_made(topic.topic_id, 0)  # as if the crash came before this
     shutil.rmtree(homes[1])
     (homes[2] / "partition.metadata").unlink()  # cut short inside the last one
     async with admin(tmp_path) as broker:
         found = broker.topics.get("orders")
         assert found is not None
-        assert [log.log_end_offset for log in found.partitions] == [1, 0, 0]
-        assert "made missing partitions topic=orders: [1]" in caplog.text
+        assert [log.log_end_offset for log in found.logs] == [1, 0, 0]
         assert broker.partitions.strays == []
+
+
+async def test_a_partition_whose_directory_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        await create(broker, NewTopic("orders", 2))
+        await broker.topics.enlarge([Enlargement("orders", 3)])
+        homes = [log.directory for log in broker.topics.get("orders").logs]
+    shutil.move(homes[2], tmp_path / "away")
+    for _ in range(2):
+        async with admin(tmp_path) as broker:
+            found = broker.topics.get("orders")
+            with pytest.raises(DirectoryOffline, match="the directory of orders-2 is gone"):
+                found.log(2)
+            assert [log.partition for log in found.logs] == [0, 1]
+    shutil.move(tmp_path / "away", homes[2])
+    async with admin(tmp_path) as broker:
+        assert len(broker.topics.get("orders").logs) == 3
+    shutil.rmtree(homes[2])
+    async with admin(tmp_path, {"odradek.create.missing.partitions": "true"}) as broker:
+        assert len(broker.topics.get("orders").logs) == 3
 
 
 async def test_a_deletion_that_a_crash_cut_short_is_finished(tmp_path: Path) -> None:
