@@ -129,7 +129,10 @@ class Topics:
                 "failed to load partition=%s-%d: %s",
                 offline.topic, offline.partition, offline.cause,
             )  # fmt: skip
+        told = {f"{one.topic}-{one.partition}" for one in self.offline()}
         for path in self._partitions.strays:
+            if path.name in told:
+                continue
             logger.warning("left alone a directory that belongs to no topic path=%s", path)
 
     def offline(self) -> list[OfflinePartition]:
