@@ -8,9 +8,9 @@ READY_DEV := $(VENV)/.ready-dev
 READY_SPARK := $(VENV)/.ready-spark
 KAFKA := .kafka/.ready
 PACKAGES := protocol config storage cleaner broker cli pipeline
-FAST := -m "not slow and not kafka and not spark and not interop"
+FAST := -m "not slow and not kafka and not spark and not interop and not fuzz"
 
-.PHONY: run test check demo interop bench kafka clean docs lock
+.PHONY: run test check fuzz demo interop bench kafka clean docs lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -25,6 +25,10 @@ check: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/python -m pytest -n auto $(FAST)
+
+# Crashes at thousands of moments: FUZZ_SCRIPTS, FUZZ_SEED and FUZZ_KILLS in tests/fuzz/seeds.py.
+fuzz: $(READY_DEV) kafka
+	$(BIN)/python -m pytest -n auto -m fuzz
 
 interop: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/python -m pytest -m "interop or kafka or spark"

@@ -59,6 +59,10 @@ def clean(
     indexed_ms = clock_ms()
     end_offset = offset_map.latest_offset + 1
     segments = [s for s in job.segments if s.base_offset < end_offset]
+    for segment in segments:
+        # A crash must not take what makes records obsolete when those have gone for good.
+        if not segment.is_durable:
+            segment.log.sync()
     ends = [s.base_offset for s in job.segments[1:]] + [job.dirty.first_uncleanable_offset]
     rewriter = Rewriter(
         job, offset_map, fs=fs, aborted=aborted, counters=counters, before_io=before_io

@@ -114,10 +114,8 @@ class LogDirectory:
         self, topic: str, partition: int, topic_id: bytes, config: TopicConfig, *, now_ms: int
     ) -> Log:
         """Load a partition's log, creating its directory when it is not there."""
-        is_new = not self._fs.exists(self.path / f"{topic}-{partition}")
         log = self.open_log(LogIdentity(topic, partition, topic_id), config, now_ms=now_ms)
-        if is_new:
-            self.sync()
+        self.sync()
         self.add(log)
         return log
 

@@ -92,7 +92,8 @@ def _take_place(
     fs: FileSystem, directory: Path, names: Sequence[str], kept: Sequence[Segment]
 ) -> None:
     first = kept[0].base_offset
-    end = max(segment.next_offset for segment in kept)
+    # One of which nothing is left takes the place of the files of its name all the same.
+    end = max(max(segment.next_offset, segment.base_offset + 1) for segment in kept)
     for name in names:
         if name.endswith(SUFFIXES) and first <= base_offset_of(name) < end:
             fs.remove(directory / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,19 +17,32 @@ class Unflushed:
 
     fs: FileSystem
     segments: tuple[Segment, ...]
+    snapshots: tuple[Path, ...]
     directory: Path | None
     end_offset: int
 
     def sync(self) -> None:
-        """Make it durable: sealed segments with their indexes, the active one's batches, and
-        the directory's entries when files were created. Raises DiskFailure."""
+        """Make it durable: sealed segments with their indexes, the active one's batches, the
+        producers' snapshots, and the directory's entries when files were created. Raises
+        DiskFailure."""
         for segment in self.segments[:-1]:
             segment.flush()
             segment.is_durable = True
         self.segments[-1].sync_batches()
+        sync_files(self.fs, self.snapshots)
         if self.directory is not None:
             try:
                 self.fs.sync_directory(self.directory)
             except DiskFailure:
                 if self.fs.exists(self.directory):  # else the log was deleted meanwhile
                     raise
+
+
+def sync_files(fs: FileSystem, paths: Sequence[Path]) -> None:
+    """Make small files durable, but for those that are gone. Raises DiskFailure."""
+    for path in paths:
+        try:
+            fs.open(path).sync()
+        except DiskFailure:
+            if fs.exists(path):
+                raise

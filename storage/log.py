@@ -18,7 +18,7 @@ from storage import exchange
 from storage.epochs import LeaderEpochs
 from storage.errors import InvalidRecord, OffsetOutOfRange, StaleSegments, StorageError
 from storage.files import Buffer, FileSystem
-from storage.flushing import Unflushed
+from storage.flushing import Unflushed, sync_files
 from storage.producers import ProducerStates, RememberedBatch
 from storage.reading import TimestampedOffset, first_at_or_after, replay, segment_index
 from storage.rolling import begin_segment, draw_roll_jitter_ms, must_roll
@@ -74,6 +74,7 @@ class Log:
         self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
         self._directory_dirty = True
         self._half_exchanged: tuple[tuple[Segment, ...], tuple[Segment, ...]] | None = None
+        self._is_half_rolled = False
         self.is_deleted = False
         # Why the log cannot go on: what was appended last may not be on the disk.
         self.failure: StorageError | None = None
@@ -149,8 +150,8 @@ class Log:
         max_timestamp = batch.max_timestamp
         active = self.segments[-1]
         reason = must_roll(config, active, size, last_offset, max_timestamp, now_ms)
-        if reason is not None:
-            self.roll(now_ms, reason)
+        if reason is not None or self._is_half_rolled:
+            self.roll(now_ms, reason or "begun before")
             active = self.segments[-1]
         patch_base_offset_and_epoch(checked.data, 0, base_offset, self.leader_epoch)
         aborted = self.producers.aborted_by(marker, base_offset) if marker is not None else None
@@ -182,9 +183,12 @@ class Log:
         old = self.active
         if old.size_bytes == 0:
             return
+        # Files of the new segment that a refused attempt leaves say that the old one ends here.
+        self._is_half_rolled = True
         old.seal()
         self.producers.write_snapshot(self.log_end_offset)
         new = self._new_segment(self.log_end_offset, now_ms)
+        self._is_half_rolled = False
         self._size_before_active += old.size_bytes
         self.segments = (*self.segments, new)
         self._directory_dirty = True
@@ -297,7 +301,13 @@ class Log:
         first = self._first_unflushed()
         directory = self.directory if self._directory_dirty else None
         self._directory_dirty = False
-        return Unflushed(self._fs, self.segments[first:], directory, self.log_end_offset)
+        return Unflushed(
+            self._fs,
+            self.segments[first:],
+            self.producers.take_unsynced(),
+            directory,
+            self.log_end_offset,
+        )
 
     def _first_unflushed(self) -> int:
         # A segment that was sealed after all its batches were flushed has indexes that were not.
@@ -407,5 +417,6 @@ class Log:
         for segment in self.segments[self._first_unflushed() :]:
             segment.flush()
         self.producers.write_snapshot(self.log_end_offset)
+        sync_files(self._fs, self.producers.take_unsynced())
         self._fs.sync_directory(self.directory)
         self.recovery_point = self.log_end_offset

@@ -97,6 +97,7 @@ class ProducerStates:
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs, self._directory = fs, directory
         self._producers: dict[int, ProducerState] = {}
+        self._unsynced: list[Path] = []
         # The producer of each open transaction by its first offset, in their order.
         self._open: dict[int, int] = {}
         # The first offset of the oldest open transaction: read with each fetch.
@@ -258,9 +259,10 @@ class ProducerStates:
         self.first_open_offset = None
 
     def write_snapshot(self, offset: int) -> None:
-        """Write the state before an offset to its snapshot file.
+        """Write the state before an offset to its snapshot file; take_unsynced() has it then.
 
-        Not made durable: a damaged snapshot is recognised by its CRC, and the log read instead.
+        A producer whose batches were compacted away is in snapshots only: so they are synced
+        before the recovery point passes them. A damaged one is recognised by its CRC.
         """
         entries = bytearray()
         # In the order of Kafka's hash map, as long as the ids are small.
@@ -279,7 +281,14 @@ class ProducerStates:
         head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._producers))
         data = bytearray(head + entries)
         data[2:_CRC_START] = crc32c(data[_CRC_START:]).to_bytes(4, "big")
-        self._fs.write_bytes(self.snapshot_path(offset), bytes(data))
+        path = self.snapshot_path(offset)
+        self._fs.write_bytes(path, bytes(data))
+        self._unsynced.append(path)
+
+    def take_unsynced(self) -> tuple[Path, ...]:
+        """Return the snapshots written since this was last called; the caller syncs them."""
+        taken, self._unsynced = tuple(self._unsynced), []
+        return taken
 
     def read_snapshot(self, offset: int) -> None:
         """Replace the state by that of a snapshot file.
@@ -325,6 +334,10 @@ class ProducerStates:
     def remove_snapshot(self, offset: int) -> None:
         """Remove a snapshot file."""
         self._fs.remove(self.snapshot_path(offset))
+
+    def sync_directory(self) -> None:
+        """Make the removal of snapshots durable."""
+        self._fs.sync_directory(self._directory)
 
     def snapshot_path(self, offset: int) -> Path:
         """Return the path of the snapshot before an offset."""

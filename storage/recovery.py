@@ -26,6 +26,7 @@ from storage.epochs import LeaderEpochs
 from storage.errors import CorruptFile
 from storage.exchange import base_offset_of, repair
 from storage.files import FileSystem
+from storage.flushing import sync_files
 from storage.log import Log
 from storage.producers import ProducerStates
 from storage.reading import replay, segment_index
@@ -177,7 +178,9 @@ def _recover(
     """Check the segments past the recovery point; return what is intact, durable."""
     for at, segment in enumerate(segments):
         following = segments[at + 1].base_offset if at + 1 < len(segments) else None
-        if following is not None and following <= recovery_point:
+        # One that ends at the recovery point may have been sealed after that flush: its indexes
+        # may be torn.
+        if following is not None and following < recovery_point:
             _rebuild_missing(fs, segment)
             continue
         offset_max = segment.offset_max if following is None else following - 1
@@ -281,6 +284,7 @@ def _load_producers(
                 if header.producer_id >= 0
             ]
             segment.transactions.restore(start, [one for one in aborted if one is not None])
+    sync_files(fs, producers.take_unsynced())
     for offset in producers.snapshot_offsets():
         if offset not in bases and offset != end:
             producers.remove_snapshot(offset)
@@ -300,10 +304,14 @@ def _first_damaged(segments: Sequence[Segment], ends: Sequence[int]) -> int:
 
 def _load_snapshot(producers: ProducerStates, log_base: int, trusted_end: int) -> int | None:
     """Read the newest usable snapshot; return the offset that it stands before, if any."""
-    for offset in reversed(producers.snapshot_offsets()):
-        if not log_base <= offset <= trusted_end:
-            producers.remove_snapshot(offset)
-            continue
+    offsets = producers.snapshot_offsets()
+    untrusted = [offset for offset in offsets if not log_base <= offset <= trusted_end]
+    for offset in untrusted:
+        producers.remove_snapshot(offset)
+    if untrusted:
+        # Should one come back with a crash, the next recovery would take it for one of this log.
+        producers.sync_directory()
+    for offset in reversed([offset for offset in offsets if offset not in untrusted]):
         try:
             producers.read_snapshot(offset)
         except CorruptFile as error:

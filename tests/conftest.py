@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "kafka" in item.keywords:
                 item.add_marker(skip)
+
+
+@pytest.fixture
+def quiet_logs() -> Iterator[None]:
+    """Leave out what thousands of recoveries and refused operations have to say."""
+    loggers = [logging.getLogger(name) for name in ("storage", "cleaner")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture

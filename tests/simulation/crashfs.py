@@ -3,10 +3,16 @@
 What POSIX promises, and no more, survives for sure: a file's bytes as of its last sync(), a
 directory's entries as of its last sync_directory(). Of what came later a random part is kept:
 
-    files        the first writes and truncations, the last of them torn at any byte; or any of
-                 them, with zeros where one is missing
+    files        the first writes and truncations, the last of them torn at any byte; or any
+                 sectors of them, with zeros or what was there before where one is missing
     directories  the first changes in order, as journals keep them; or any of them, but for each
                  file in order. A rename is one change: it happened or it did not
+    times        a file's modification time as of its last sync(), or a later one
+
+An operation that is refused has not happened, but for a write, half of which has. What a sync()
+that fails has covered is still to be synced; or, with `failed_sync_forgets`, it is read until
+the crash but no later sync() makes it durable, as on Linux, where pages that could not be
+written back count as clean from then on.
 
 All by a seed, so that a failure can be had again. `before` hears of each operation that changes
 something, just before it happens: crashing there, for each in turn, is crashing everywhere.
@@ -24,6 +30,8 @@ from storage.errors import DirectoryInUse, DiskFailure
 from storage.files import Buffer
 from tests.simulation.clock import SimulatedClock
 
+SECTOR_BYTES = 512
+
 # The position and bytes of a write, or the size of a truncation.
 _Change = tuple[int, bytes] | int
 
@@ -31,19 +39,29 @@ _Change = tuple[int, bytes] | int
 @dataclass(eq=False, slots=True)
 class _FileNode:
     data: bytearray = field(default_factory=bytearray)
-    durable: bytes = b""
+    durable: bytearray = field(default_factory=bytearray)
     pending: list[_Change] = field(default_factory=list)
     modified_ms: int = 0
+    modified_durable_ms: int = 0
 
     def apply(self, change: _Change) -> None:
         _apply(self.data, change)
         self.pending.append(change)
 
     def sync(self) -> None:
-        self.durable = bytes(self.data)
+        for change in self.pending:
+            _apply(self.durable, change)
         self.pending.clear()
+        self.modified_durable_ms = self.modified_ms
+
+    def as_it_is(self) -> _FileNode:
+        ms = self.modified_ms
+        return _FileNode(bytearray(self.data), bytearray(self.data), [], ms, ms)
 
     def after_crash(self, source: random.Random) -> _FileNode:
+        if not self.pending and self.modified_ms == self.modified_durable_ms:
+            data, ms = self.durable, self.modified_durable_ms
+            return _FileNode(bytearray(data), bytearray(data), [], ms, ms)
         data = bytearray(self.durable)
         if source.random() < 0.5:
             kept = source.randint(0, len(self.pending))
@@ -54,9 +72,16 @@ class _FileNode:
                 _apply(data, (torn[0], torn[1][: source.randint(0, len(torn[1]))]))
         else:
             for change in self.pending:
-                if source.random() < 0.5:
-                    _apply(data, change)
-        return _FileNode(data, bytes(data), [], self.modified_ms)
+                for part in _sectors(change):
+                    fate = source.random()
+                    if fate < 0.5:
+                        _apply(data, part)
+                    elif fate < 0.7 and not isinstance(part, int):
+                        # The file has grown, the bytes have not arrived.
+                        end = part[0] + len(part[1])
+                        data.extend(bytes(max(0, end - len(data))))
+        ms = source.choice([self.modified_ms, self.modified_durable_ms])
+        return _FileNode(data, bytearray(data), [], ms, ms)
 
 
 @dataclass(eq=False, slots=True)
@@ -82,6 +107,8 @@ class CrashFileSystem:
         self.before: Callable[[str, Path], None] | None = None
         # Says with which error, if any, an operation is refused.
         self.refuse: Callable[[str, Path], OSError | None] | None = None
+        # Whether what a refused sync() has covered is never synced, unless written again.
+        self.failed_sync_forgets = False
         # How many bytes all files may have together; a write past that is cut short.
         self.capacity_bytes: int | None = None
 
@@ -114,7 +141,7 @@ class CrashFileSystem:
 
         def copy(node: _Node) -> _Node:
             if isinstance(node, _FileNode):
-                return _FileNode(bytearray(node.data), bytes(node.data), [], node.modified_ms)
+                return node.as_it_is()
             entries = {name: copy(child) for name, child in sorted(node.entries.items())}
             return _DirectoryNode(entries, dict(entries))
 
@@ -235,6 +262,7 @@ class CrashFileSystem:
         return self._file(path).modified_ms
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        self._operation("set_modified", path)
         self._file(path).modified_ms = modified_ms
 
     def lock(self, path: Path) -> object:
@@ -248,7 +276,11 @@ class CrashFileSystem:
 
     def write(self, path: Path, node: _FileNode, position: int, octets: bytes) -> None:
         """Write into a file, as far as there is room."""
-        self._operation("write", path)
+        try:
+            self._operation("write", path)
+        except DiskFailure:
+            node.apply((position, octets[: len(octets) // 2]))
+            raise
         room = len(octets)
         if self.capacity_bytes is not None:
             free = self.capacity_bytes - sum(map(len, self.files(Path("/")).values()))
@@ -262,10 +294,16 @@ class CrashFileSystem:
         """Cut or fill up a file."""
         self._operation("truncate", path)
         node.apply(size)
+        node.modified_ms = self.clock.now_ms()
 
     def sync(self, path: Path, node: _FileNode) -> None:
         """Make a file's bytes durable."""
-        self._operation("sync", path)
+        try:
+            self._operation("sync", path)
+        except DiskFailure:
+            if self.failed_sync_forgets:
+                node.pending.clear()
+            raise
         node.sync()
 
     def _operation(self, kind: str, path: Path) -> None:
@@ -362,6 +400,19 @@ def _apply(data: bytearray, change: _Change) -> None:
         if octets:
             data.extend(bytes(max(0, position - len(data))))
             data[position : position + len(octets)] = octets
+
+
+def _sectors(change: _Change) -> Iterator[_Change]:
+    """Split a write where a sector ends: disks write whole ones, in any order."""
+    if isinstance(change, int) or not change[1]:
+        yield change
+        return
+    position, octets = change
+    start = 0
+    while start < len(octets):
+        end = min(len(octets), start + SECTOR_BYTES - (position + start) % SECTOR_BYTES)
+        yield position + start, octets[start:end]
+        start = end
 
 
 def _set(entries: dict[str, _Node], name: str, node: _Node | None) -> None:

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from cleaner.once import clean_once
 from storage import checkpoints
 from storage.exchange import repair
 from storage.segment import CLEANED, Segment
 from tests.simulation.crashfs import CrashFileSystem
+from tests.simulation.ledger import check_indexes
 from tests.storage.partition import (
+    COMPACT,
     SMALL,
     TOPIC,
     TOPIC_ID,
@@ -104,6 +107,7 @@ def crash_everywhere(
         yield operations
     finally:
         fs.before = None
+    assert operations, "there was nothing to crash at"
     for seed in range(seeds):
         check(fs.clone_after_crash(seed))
 
@@ -322,6 +326,59 @@ def test_an_exchange_of_one_segment_for_two() -> None:
     for fs in left[::5]:
         with crash_everywhere(fs, check, seeds=1):
             repair(fs, log.directory)
+
+
+def test_an_exchange_of_a_segment_for_an_empty_one() -> None:
+    """It holds no offset by which the originals are told, and their indexes go all the same."""
+    expected = filled(40)
+    expected.flush()
+    partition = expected.partition
+    partition.directory.write_checkpoints()  # so that no recovery looks at it
+    before = partition.batches()
+    start, end = (partition.log.segments[at].base_offset for at in (1, 2))
+    dropped = {b.base_offset for b in before if start <= b.base_offset < end}
+    after = [batch for batch in before if batch.base_offset not in dropped]
+
+    def check(fs: CrashFileSystem) -> None:
+        survived = partition.next_life(fs)
+        assert survived.batches() in (before, after)
+        check_indexes(survived.log)
+
+    with crash_everywhere(fs_of(expected), check, seeds=25):
+        clean(partition, 1, 1, dropped)
+
+
+def test_a_cleaning_of_what_is_not_flushed() -> None:
+    """What a key had stays until the record that makes it obsolete is on the disk."""
+    partition = Partition(CrashFileSystem(), config=replace(TINY, cleanup_policy=COMPACT))
+    for at in range(12):
+        partition.append([(b"key%d" % at, b"old" * 30)])
+    partition.flush()
+    for at in range(36):
+        partition.append([(b"key%d" % (at % 12), b"new" * 30)])
+    partition.log.roll(partition.clock.advance(10))
+    fs = partition.fs
+    assert isinstance(fs, CrashFileSystem)
+
+    def check(crashed: CrashFileSystem) -> None:
+        values = {r.key: r.value for r in partition.next_life(crashed).records()}
+        assert values.keys() == {b"key%d" % at for at in range(12)}
+
+    with crash_everywhere(fs, check):
+        now_ms = partition.clock.advance(10)
+        assert clean_once(partition.log, partition.directory, now_ms, fs=fs) is not None
+    assert len(partition.records()) == 12
+
+
+def test_a_checkpoint_right_after_a_roll() -> None:
+    """The recovery point is where a segment ends whose indexes are not on the disk yet."""
+    expected = filled(15)
+    expected.flush()
+    partition = expected.partition
+    partition.log.roll(partition.clock.now_ms())
+    partition.directory.write_checkpoints()
+    for seed in range(50):
+        check_indexes(partition.next_life(fs_of(expected).clone_after_crash(seed)).log)
 
 
 def test_the_repair_of_an_exchange() -> None:

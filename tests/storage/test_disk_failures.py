@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import DiskFailure, StaleSegments
+from storage.recovery import LogIdentity
 from storage.segment import LOG, SWAP
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition, clean
@@ -135,6 +136,26 @@ def test_a_segment_sealed_right_after_a_flush_is_flushed_with_its_indexes() -> N
             assert after.read_bytes(sealed.path(kind)) == fs.read_bytes(sealed.path(kind))
 
 
+def test_what_a_failed_sync_has_forgotten_is_written_again() -> None:
+    """Linux counts pages as clean that it could not write back: the next sync is no proof."""
+    fs, partition = filled(3)
+    fs.failed_sync_forgets = True
+    fs.refuse = Refusing(matching=lambda kind, path: kind == "sync" and path.suffix == LOG)
+    with pytest.raises(DiskFailure) as refused:
+        partition.flush()
+    fs.refuse = None
+    failed, directory = partition.log, partition.directory
+    failed.failure = refused.value
+    directory.withdraw(failed)
+    identity = LogIdentity(failed.topic, failed.partition, failed.topic_id)
+    now_ms = partition.clock.now_ms()
+    partition.log = directory.open_log(identity, failed.config, now_ms=now_ms, failed=failed)
+    directory.add(partition.log)
+    expected = partition.batches()
+    assert len(expected) == 3
+    assert partition.next_life(fs.clone_after_crash(1)).batches() == expected
+
+
 @pytest.mark.parametrize("turn", range(12))
 def test_an_exchange_that_the_disk_interrupts_is_finished_later(turn: int) -> None:
     fs, partition = filled()
@@ -181,6 +202,56 @@ def test_a_new_log_that_cannot_be_made_can_be_made_later() -> None:
     log = directory.logs["other", 0]
     log.append(partition.batches()[0].data, now_ms=partition.clock.now_ms())
     assert log.log_end_offset == 2
+
+
+@pytest.mark.parametrize("kind", ["sync_directory", "rename", "create", "sync"])
+def test_a_new_log_made_in_the_second_attempt_outlives_a_crash(kind: str) -> None:
+    fs, partition = filled(1)
+    directory, config = partition.directory, partition.log.config
+    refusing = True
+    turn = 0
+    while refusing:
+        name = f"other{turn}"
+        turns = Refusing(turn)
+        fs.refuse = lambda k, path, turns=turns: turns(k, path) if k == kind else None
+        refusing = False
+        try:
+            log = directory.create_log(name, 0, bytes(16), config, now_ms=0)
+        except DiskFailure:
+            refusing = True
+        fs.refuse = None
+        if refusing:
+            log = directory.create_log(name, 0, bytes(16), config, now_ms=0)
+        unflushed = log.unflushed()
+        unflushed.sync()
+        log.flushed(unflushed.end_offset)
+        for seed in range(10):
+            survived = partition.next_life(fs.clone_after_crash(seed))
+            assert survived.directory.partitions()[name, 0] == bytes(16)
+        turn += 1
+    assert turn > 1
+
+
+def test_a_roll_that_the_disk_interrupts_is_finished_by_the_next_append() -> None:
+    """Else a batch would lie past the offset at which the files of a new segment begin."""
+    turn, refused = 0, True
+    while refused:
+        fs, partition = filled(4)
+        end = partition.log.log_end_offset
+        fs.refuse = Refusing(turn)
+        refused = False
+        try:
+            partition.log.roll(partition.clock.now_ms())
+        except DiskFailure:
+            refused = True
+        fs.refuse = None
+        for life in (partition, partition.next_life(fs.clone_after_kill())):
+            assert life.append([(b"k", b"v")]).base_offset == end
+            survived = life.next_life(life.fs.clone_after_kill())  # type: ignore[attr-defined]
+            assert survived.log.log_end_offset == end + 1
+            assert survived.batches() == life.batches()
+        turn += 1
+    assert turn > 3
 
 
 def test_segments_that_changed_meanwhile_are_not_replaced() -> None:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bench.processes import kafka_tool
+from cleaner.once import clean_once
 from config.topic import TopicConfig
 from protocol.compression import Codec
 from storage.files import RealFileSystem
 from storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
+from tests.storage.dump import check_data, dump, segment_files
 from tests.storage.partition import COMPACT, TOPIC, Partition, clean
 from tests.storage.transactional import end, indexed, write
 
 pytestmark = pytest.mark.kafka
 
-TOOL = "org.apache.kafka.tools.DumpLogSegments"
+Damage = Callable[[Path], None]
 CONFIG = replace(TopicConfig(), internal_segment_bytes=60_000, cleanup_policy=COMPACT)
 
 
@@ -124,10 +126,24 @@ def without_timestamps(path: Path) -> Partition:
     return partition
 
 
+def cleaned_for_real(path: Path) -> Partition:
+    """By the cleaner, twice, with tombstones that go; then killed."""
+    partition = appended(path)
+    for at in range(2):
+        partition.log.roll(partition.clock.advance(200_000_000))
+        result = clean_once(
+            partition.log, partition.directory, partition.clock.now_ms(), fs=partition.fs
+        )
+        assert result is not None
+        fill(partition, 60, seed=3 + at)
+    return partition.next_life()
+
+
 STATES = [
     appended,
     stopped,
     cleaned,
+    cleaned_for_real,
     trimmed,
     recovered,
     one_record_a_segment,
@@ -135,6 +151,8 @@ STATES = [
     without_timestamps,
     with_transactions,
 ]
+# Where a cleaning has left gaps between offsets.
+GAPPED = {"cleaned", "cleaned_for_real"}
 
 
 @pytest.fixture(scope="module")
@@ -143,64 +161,24 @@ def partitions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Partition]
     return {state.__name__: state(tmp_path_factory.mktemp(state.__name__)) for state in STATES}
 
 
-def files(partitions: dict[str, Partition], *kinds: str) -> list[Path]:
-    """All files of some kinds, of all logs."""
-    found = [
-        path
-        for partition in partitions.values()
-        for path in sorted((partition.path / f"{TOPIC}-0").iterdir())
-        if path.suffix in kinds
-    ]
-    assert len(found) > len(partitions)
-    return found
+@pytest.mark.parametrize("gapped", [False, True])
+def test_nothing_is_wrong(partitions: dict[str, Partition], gapped: bool) -> None:
+    chosen = [one for name, one in partitions.items() if (name in GAPPED) == gapped]
+    found = check_data(*(one.path for one in chosen), with_gaps=[TOPIC] if gapped else ())
+    batches = [batch for one in chosen for batch in one.batches()]
+    assert found.batch_count >= len(batches) > 0
+    assert found.record_count >= sum(len(batch.records) for batch in batches)
 
 
-def dump(paths: list[Path], *flags: str) -> tuple[str, list[str]]:
-    """Run the tool; return what it printed, and what it found wrong."""
-    done = kafka_tool([TOOL, *flags, "--files", ",".join(map(str, paths))], check=False)
-    assert done.returncode == 0, done.stderr
-    # It takes the first offset of any segment but the first for a gap after -1.
-    wrong = [line for line in done.stderr.splitlines() if "  -1 is followed by" not in line]
-    return done.stdout, [line for line in wrong if not line.startswith("Non-consecutive offsets")]
-
-
-def test_batches_and_records(partitions: dict[str, Partition]) -> None:
-    consecutive = {name: one for name, one in partitions.items() if name != "cleaned"}
-    text, wrong = dump(files(consecutive, LOG), "--deep-iteration")
-    assert wrong == []
-    assert "invalid bytes" not in text
-    assert "isvalid: false" not in text
-    batches = [batch for one in consecutive.values() for batch in one.batches()]
-    assert text.count("isvalid: true") >= len(batches)
-    assert len(re.findall(r"^\| offset: ", text, re.M)) >= sum(len(b.records) for b in batches)
-
-
-def test_batches_that_a_cleaning_left(partitions: dict[str, Partition]) -> None:
-    cleaned = partitions["cleaned"]
-    text, wrong = dump(files({"": cleaned}, LOG), "--deep-iteration")
-    assert "isvalid: false" not in text
-    assert "invalid bytes" not in text
-    # The gaps between records that a cleaning leaves are all that it points out.
-    assert all(re.fullmatch(r"  \d+ is followed by \d+", line) for line in wrong)
-    assert text.count("isvalid: true") == len(cleaned.batches())
-
-
-def test_indexes_pass_the_sanity_check(partitions: dict[str, Partition]) -> None:
-    paths = files(partitions, INDEX, TIME_INDEX)
-    text, wrong = dump(paths, "--index-sanity-check")
-    assert wrong == []
-    for path in paths:
-        assert f"{path} passed sanity check." in text or f"{path} is empty." in text
-
-
-def test_indexes_say_what_the_logs_say(partitions: dict[str, Partition]) -> None:
-    assert dump(files(partitions, INDEX, TIME_INDEX), "--verify-index-only")[1] == []
+def test_an_index_of_several_entries_is_among_them(partitions: dict[str, Partition]) -> None:
+    index = partitions["appended"].log.segments[0].offset_index
+    assert len(index.entries.load()[0]) > 3
 
 
 def test_snapshots_are_decoded(partitions: dict[str, Partition]) -> None:
     partition = partitions["stopped"]
-    text, wrong = dump(files({"": partition}, SNAPSHOT))
-    assert wrong == []
+    found = dump(segment_files([partition.path], SNAPSHOT))
+    assert not found.wrong
     for state in partition.log.producers:
         last = state.batches[-1]
         assert (
@@ -208,16 +186,16 @@ def test_snapshots_are_decoded(partitions: dict[str, Partition]) -> None:
             f"currentTxnFirstOffset: OptionalLong.empty lastTimestamp: {last.timestamp} "
             f"firstSequence: {last.first_sequence} lastSequence: {last.last_sequence} "
             f"lastOffset: {last.last_offset} offsetDelta: {last.offset_delta} "
-            f"timestamp: {last.timestamp}" in text
+            f"timestamp: {last.timestamp}" in found.text
         )
 
 
 def test_transaction_indexes_are_decoded(partitions: dict[str, Partition]) -> None:
     partition = partitions["with_transactions"]
-    text, wrong = dump(files({"": partition}, TXN_INDEX))
-    assert wrong == []
+    shown = dump(segment_files([partition.path], TXN_INDEX))
+    assert not shown.wrong
     names = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
-    found = re.findall(" ".join(rf"{name}: (\d+)" for name in names), text)
+    found = re.findall(" ".join(rf"{name}: (\d+)" for name in names), shown.text)
     assert [tuple(map(int, numbers)) for numbers in found] == [
         (one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset)
         for one in indexed(partition.log)
@@ -227,12 +205,71 @@ def test_transaction_indexes_are_decoded(partitions: dict[str, Partition]) -> No
 
 def test_markers_and_open_transactions_are_decoded(partitions: dict[str, Partition]) -> None:
     partition = partitions["with_transactions"]
-    text, _ = dump(files({"": partition}, LOG), "--deep-iteration")
+    text = dump(segment_files([partition.path], LOG), "--deep-iteration").text
     markers = [batch for batch in partition.batches() if len(batch.data) == 78]
     assert len(markers) == text.count("endTxnMarker: ") > 10
-    text, wrong = dump(files({"": partition}, SNAPSHOT)[-1:])
-    assert wrong == []
+    shown = dump(segment_files([partition.path], SNAPSHOT)[-1:])
+    assert not shown.wrong
     begun = [state.transaction_first_offset for state in partition.log.producers]
     begun = [offset for offset in begun if offset >= 0]
-    found = re.findall(r"currentTxnFirstOffset: OptionalLong\[(\d+)\]", text)
+    found = re.findall(r"currentTxnFirstOffset: OptionalLong\[(\d+)\]", shown.text)
     assert sorted(map(int, found)) == sorted(begun) != []
+
+
+# --- that the checks can fail -----------------------------------------------------------------
+
+
+def _overwrite(path: Path, position: int, octets: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position, 0 if position >= 0 else 2)
+        file.write(octets)
+
+
+def _wrong_offset_entry(directory: Path) -> None:
+    index = directory / "00000000000000000000.index"
+    position = int.from_bytes(index.read_bytes()[4:8], "big")
+    _overwrite(index, 4, (position + 1).to_bytes(4, "big"))
+
+
+def _wrong_time_entry(directory: Path) -> None:
+    index = directory / "00000000000000000000.timeindex"
+    timestamp = int.from_bytes(index.read_bytes()[:8], "big")
+    _overwrite(index, 0, (timestamp - 1).to_bytes(8, "big"))
+
+
+def _index_of_no_whole_entries(directory: Path) -> None:
+    _overwrite(directory / "00000000000000000000.index", -1, b"\1\1\1")
+
+
+def _flipped_record(directory: Path) -> None:
+    _overwrite(directory / "00000000000000000000.log", 75, b"\xff")
+
+
+def _torn_tail(directory: Path) -> None:
+    log = max(directory.glob("*.log"))
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size - 3)
+
+
+def _missing_batch(directory: Path) -> None:
+    log = directory / "00000000000000000000.log"
+    octets = log.read_bytes()
+    log.write_bytes(octets[12 + int.from_bytes(octets[8:12], "big") :])
+
+
+@pytest.mark.parametrize(
+    ("damage", "sign"),
+    [
+        (_wrong_offset_entry, "Mismatches in :|Index offset: |ended with 1"),
+        (_wrong_time_entry, "Found timestamp mismatch in :|Index timestamp: "),
+        (_index_of_no_whole_entries, "CorruptIndexException"),
+        (_flipped_record, "isvalid: false"),
+        (_torn_tail, "invalid bytes"),
+        (_missing_batch, "CorruptRecordException"),
+    ],
+)
+def test_damage_is_reported(tmp_path: Path, damage: Damage, sign: str) -> None:
+    partition = stopped(tmp_path)
+    damage(partition.log.directory)
+    with pytest.raises(AssertionError, match=sign):
+        check_data(partition.path)

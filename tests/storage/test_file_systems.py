@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import subprocess
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from storage.errors import DirectoryInUse, DiskFailure
 from storage.files import FileSystem, RealFileSystem
-from tests.simulation.crashfs import CrashFileSystem
+from tests.simulation.crashfs import SECTOR_BYTES, CrashFileSystem
 
 REAL = RealFileSystem()
 
@@ -199,7 +200,30 @@ def test_a_crash_may_lose_all_that_was_not_synced_and_may_keep_it() -> None:
     assert all(files["synced"].startswith(b"synced") for files in found)
     assert {b"synced", b"synced and more", b"synced an"} <= {files["synced"] for files in found}
     assert {"entry" in files for files in found} == {True, False}
-    assert {files.get("entry") for files in found} == {None, b"", b"x"}
+    assert {files.get("entry") for files in found} == {None, b"", b"x", b"\0"}
+
+
+def test_a_crash_may_keep_any_sectors_of_a_write() -> None:
+    fs, path = CrashFileSystem(), Path("/file")
+    fs.write_bytes(path, b"a" * SECTOR_BYTES + b"b" * SECTOR_BYTES + b"c")
+    fs.sync_directory(path.parent)
+    found = {fs.clone_after_crash(seed).read_bytes(path) for seed in range(200)}
+    assert bytes(SECTOR_BYTES) + b"b" * SECTOR_BYTES in found
+    assert b"a" * SECTOR_BYTES + bytes(SECTOR_BYTES) + b"c" in found
+
+
+def test_what_a_failed_sync_has_forgotten_is_read_until_the_crash() -> None:
+    fs, path = CrashFileSystem(), Path("/file")
+    fs.write_bytes(path, b"forgotten")
+    fs.sync_directory(path.parent)
+    fs.failed_sync_forgets = True
+    fs.refuse = lambda kind, _: OSError(errno.EIO, "I/O error") if kind == "sync" else None
+    with pytest.raises(DiskFailure):
+        fs.open(path, write=True).sync()
+    fs.refuse = None
+    fs.open(path, write=True).sync()
+    assert fs.read_bytes(path) == b"forgotten"
+    assert {fs.clone_after_crash(seed).read_bytes(path) for seed in range(50)} == {b""}
 
 
 def open_descriptors(below: Path) -> list[str]:

@@ -346,7 +346,9 @@ def test_a_marker_whose_entry_cannot_be_written_is_not_in_the_log(has_index: boo
     write(partition, 3, 0, 0, b"a")
     before = partition.batches(), log.last_stable_offset, log.log_end_offset, indexed(log)
     full = OSError(errno.ENOSPC, "No space left on device")
-    fs.refuse = lambda kind, path: full if path.suffix == TXN_INDEX and kind != "remove" else None
+    fs.refuse = lambda kind, path: (
+        full if path.suffix == TXN_INDEX and kind in ("create", "write") else None
+    )
     with pytest.raises(DiskFailure):
         end(partition, 3, 0, commit=False)
     fs.refuse = None

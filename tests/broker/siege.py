@@ -1,0 +1,330 @@
+"""A broker under load that is killed again and again (SIGKILL), and what must be true after it.
+
+The process dies, not the machine: what was written is in the page cache, so that acks=1 counts
+too. The clients live through all kills and send again what was not acknowledged:
+
+    steady   three partitions, two idempotent producers
+    quick    one producer with acks=1
+    window   an idempotent producer, and retention by size
+    table    an idempotent producer, and a cleaner that never rests
+    brief-N  created and deleted all the time
+    a group that commits one offset after the other
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.processes import OdradekProcess
+
+SETTINGS = {
+    "internal.segment.bytes": "100000",
+    "log.cleaner.backoff.ms": "20",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.retention.check.interval.ms": "200",
+    "log.initial.task.delay.ms": "100",
+    "log.segment.delete.delay.ms": "0",
+    "log.flush.offset.checkpoint.interval.ms": "300",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.segment.bytes": "20000",
+}
+TOPICS = [
+    NewTopic("steady", 3, 1),
+    NewTopic("quick", 1, 1),
+    NewTopic("window", 1, 1, config={"retention.bytes": "300000"}),
+    NewTopic("table", 2, 1, config={"cleanup.policy": "compact"}),
+]
+LIVES_S = (0.2, 1.2)
+KEYS = 40
+BATCH_BYTES = 8_000
+PAUSE_EACH = 10
+PAUSE_S = 0.01
+FINISH_TIMEOUT_S = 60
+GROUP = "committer"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record as a reader finds it."""
+
+    partition: int
+    offset: int
+    key: str
+    sender: str
+    number: int
+
+
+@dataclass
+class Sender:
+    """A producer that numbers its records; notes which were acknowledged, and where."""
+
+    name: str
+    bootstrap: str
+    topic: str
+    partition_count: int
+    settings: dict[str, str]
+    number: int = 0
+    acknowledged: dict[int, tuple[int, int]] = field(default_factory=dict)
+    failed: list[KafkaError] = field(default_factory=list)
+
+    def run(self, stop: threading.Event) -> None:
+        """Produce until told to stop; then wait until all is acknowledged."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "linger.ms": "1",
+                # A batch has to fit into one of the small segments.
+                "batch.size": str(BATCH_BYTES),
+                "message.timeout.ms": "600000",
+                "reconnect.backoff.max.ms": "200",
+                "retry.backoff.ms": "50",
+                "log_level": "0",
+                **self.settings,
+            }
+        )
+        source = random.Random(self.name)
+        while not stop.is_set():
+            self._produce(producer, f"k{source.randrange(KEYS)}")
+            producer.poll(0)
+            if self.number % PAUSE_EACH == 0:
+                stop.wait(PAUSE_S)
+        left = producer.flush(FINISH_TIMEOUT_S)
+        assert left == 0, f"{self.name}: {left} records were never answered"
+
+    def _produce(self, producer: Producer, key: str) -> None:
+        number = self.number
+
+        def delivered(error: KafkaError | None, message: object) -> None:
+            if error is None:
+                where = message.partition(), message.offset()  # type: ignore[attr-defined]
+                self.acknowledged[number] = where
+            else:
+                self.failed.append(error)
+
+        try:
+            producer.produce(
+                self.topic,
+                f"{self.name} {number} ".ljust(60, "."),
+                key,
+                int(key[1:]) % self.partition_count,
+                on_delivery=delivered,
+            )
+        except BufferError:
+            producer.poll(0.1)
+            return
+        self.number += 1
+
+
+@dataclass
+class Committer:
+    """A group's only member; commits growing offsets, and notes which were acknowledged."""
+
+    bootstrap: str
+    attempted: int = 0
+    acknowledged: int = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """Commit until told to stop."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": GROUP,
+                "enable.auto.commit": False,
+                "log_level": "0",
+            }
+        )
+        while not stop.wait(0.01):
+            self.attempted += 1
+            where = TopicPartition("steady", 0, self.attempted)
+            try:
+                (done,) = consumer.commit(offsets=[where], asynchronous=False)
+            except KafkaException:
+                continue
+            if done.error is None:
+                self.acknowledged = self.attempted
+        consumer.close()
+
+
+@dataclass
+class Creator:
+    """Creates and deletes topics, and notes which must be there and which must not."""
+
+    bootstrap: str
+    there: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+
+    def run(self, stop: threading.Event) -> None:
+        """Create two topics and delete the first of them, until told to stop."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": "0"})
+        number = 0
+        while not stop.wait(0.05):
+            first, second = f"brief-{number}", f"brief-{number + 1}"
+            number += 2
+            if self._did(admin.create_topics([NewTopic(first, 2, 1)])) and self._did(
+                admin.delete_topics([first])
+            ):
+                self.gone.add(first)
+            if self._did(admin.create_topics([NewTopic(second, 2, 1)])):
+                self.there.add(second)
+                stop.wait(0.5)
+
+    def _did(self, asked: dict[str, object]) -> bool:
+        try:
+            for future in asked.values():
+                future.result(5)  # type: ignore[attr-defined]
+        except (KafkaException, TimeoutError):
+            return False
+        return True
+
+
+class Siege:
+    """The load on one broker, from the first kill to the last."""
+
+    def __init__(self, broker: OdradekProcess) -> None:
+        self.broker, self.kills = broker, 0
+        bootstrap = broker.bootstrap
+        in_order = {"acks": "all", "enable.idempotence": "true"}
+        at_once = {"acks": "1", "enable.idempotence": "false"}
+        self.senders = [
+            Sender("first", bootstrap, "steady", 3, in_order),
+            Sender("second", bootstrap, "steady", 3, in_order),
+            Sender("quick", bootstrap, "quick", 1, at_once),
+            Sender("window", bootstrap, "window", 1, in_order),
+            Sender("table", bootstrap, "table", 2, in_order),
+        ]
+        self.committer, self.creator = Committer(bootstrap), Creator(bootstrap)
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for future in admin.create_topics(TOPICS).values():
+            future.result()
+
+    def run(self, kills: int, seed: int, time_max_s: float) -> None:
+        """Kill the broker at random moments, as often as asked or until the time has passed."""
+        source = random.Random(seed)
+        end_s = time.monotonic() + time_max_s
+        stop = threading.Event()
+        errors: list[BaseException] = []
+
+        def guarded(run: Callable[[threading.Event], None]) -> None:
+            try:
+                run(stop)
+            except BaseException as error:
+                errors.append(error)
+
+        runs = [one.run for one in (*self.senders, self.committer, self.creator)]
+        threads = [threading.Thread(target=guarded, args=(run,)) for run in runs]
+        for thread in threads:
+            thread.start()
+        try:
+            while self.kills < kills and time.monotonic() < end_s:
+                time.sleep(source.uniform(*LIVES_S))
+                self.broker.kill()
+                self.kills += 1
+                self.broker.start()
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert not errors, errors
+
+    def check(self) -> None:
+        """Check that all that was acknowledged is there, and nothing of it twice."""
+        for sender in self.senders:
+            assert not sender.failed, (sender.name, sender.failed[:3])
+            assert len(sender.acknowledged) == sender.number > 100
+        steady = read_all(self.broker.bootstrap, "steady", 3)
+        for sender in self.senders[:2]:
+            _check_exactly_once(sender, [one for one in steady if one.sender == sender.name])
+        _check_no_gaps(steady, 3)
+        quick = read_all(self.broker.bootstrap, "quick", 1)
+        there = {one.number for one in quick}
+        lost = [number for number in self.senders[2].acknowledged if number not in there]
+        assert not lost, f"acks=1: lost {lost[:10]}"
+        window = read_all(self.broker.bootstrap, "window", 1)
+        start = window[0].offset
+        assert start > 0, "retention deleted nothing"
+        _check_exactly_once(self.senders[3], window, start)
+        self._check_table(read_all(self.broker.bootstrap, "table", 2))
+        self._check_group()
+        self._check_topics()
+
+    def _check_table(self, found: list[Stored]) -> None:
+        sender = self.senders[4]
+        assert len(found) < sender.number, "nothing was cleaned"
+        numbers = [one.number for one in found]
+        assert len(set(numbers)) == len(numbers), "a record was written twice"
+        for one in found:
+            assert sender.acknowledged[one.number] == (one.partition, one.offset)
+        last: dict[str, int] = {}
+        source = random.Random(sender.name)
+        for number in range(sender.number):
+            last[f"k{source.randrange(KEYS)}"] = number
+        found_last = {one.key: one.number for one in found}
+        assert found_last == last, "a key has not its last value"
+
+    def _check_group(self) -> None:
+        consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": GROUP})
+        (found,) = consumer.committed([TopicPartition("steady", 0)], FINISH_TIMEOUT_S)
+        consumer.close()
+        assert 0 < self.committer.acknowledged <= found.offset <= self.committer.attempted
+
+    def _check_topics(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        found = admin.list_topics(timeout=FINISH_TIMEOUT_S).topics.keys()
+        assert self.creator.there, "no topic was created"
+        assert self.creator.there <= found
+        assert not self.creator.gone & found
+
+
+def read_all(bootstrap: str, topic: str, partition_count: int) -> list[Stored]:
+    """Read every record of a topic, each partition in order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.assign([TopicPartition(topic, at, 0) for at in range(partition_count)])
+    found: list[Stored] = []
+    ended = 0
+    while ended < partition_count:
+        message = consumer.poll(FINISH_TIMEOUT_S)
+        assert message is not None, f"the reader of {topic} got stuck"
+        if message.error() is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            ended += 1
+            continue
+        sender, number, _ = message.value().decode().split(" ")
+        where = message.partition(), message.offset()
+        found.append(Stored(*where, message.key().decode(), sender, int(number)))
+    consumer.close()
+    return found
+
+
+def _check_exactly_once(sender: Sender, found: list[Stored], start: int = 0) -> None:
+    """Check that each record from an offset on is there once, where it was acknowledged."""
+    where = {one.number: (one.partition, one.offset) for one in found}
+    assert len(where) == len(found), f"{sender.name}: a record was written twice"
+    expected = {n: place for n, place in sender.acknowledged.items() if place[1] >= start}
+    lost = expected.keys() - where.keys()
+    assert not lost, f"{sender.name}: lost {sorted(lost)[:10]}"
+    assert where == expected, f"{sender.name}: records are elsewhere"
+    last: dict[int, int] = {}
+    for one in found:
+        assert last.get(one.partition, -1) < one.number, f"{sender.name}: out of order"
+        last[one.partition] = one.number
+
+
+def _check_no_gaps(found: list[Stored], partition_count: int) -> None:
+    for partition in range(partition_count):
+        offsets = [one.offset for one in found if one.partition == partition]
+        assert offsets == list(range(len(offsets)))
