@@ -16,6 +16,7 @@ import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -51,11 +52,11 @@ from config.option import Layer
 from config.values import INT64_MAX
 from protocol.compression import Codec
 from protocol.wire import encode_uuid
-from storage.directory import LogDirectory
+from storage.directory import LogDirectory, refuse_kafkas
 from storage.errors import DiskFailure, StorageError
 from storage.files import FileSystem
 from storage.log import Log
-from storage.meta_properties import read_cluster_id
+from storage.meta_properties import META, read_cluster_id, read_properties
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +98,9 @@ class Broker:
         """
         try:
             config = resolve_broker([self._static]).config
+            if not {"node.id", "broker.id"} & self._static.values.keys():
+                self._static = self._with_node_id_of(Path(config.data_directories[0]) / META)
+                config = resolve_broker([self._static]).config
             self._bind(config)
             await self._load(config)
             self._accept()
@@ -124,6 +128,16 @@ class Broker:
         for one in self.http_sockets:
             self._stopping.callback(one.close)
 
+    def _with_node_id_of(self, meta: Path) -> Layer:
+        """Return the static settings with the node id of the data, where nothing else says it."""
+        found = read_properties(self._fs, meta) if self._fs.exists(meta) else {}
+        if "node.id" not in found:
+            return self._static
+        values = {**self._static.values, "node.id": found["node.id"]}
+        return replace(
+            self._static, values=values, origins={**self._static.origins, "node.id": str(meta)}
+        )
+
     async def _load(self, config: BrokerConfig) -> None:
         self.node_id = config.node_id
         paths = [Path(name) for name in config.data_directories]
@@ -135,6 +149,8 @@ class Broker:
         self._stopping.push_async_callback(self.store.close)
         metadata = await self.store.load()
         self.cluster_id = metadata.cluster_id
+        if self.store.is_new:
+            refuse_kafkas(self._fs, paths)
         self.partitions = self._open_directories(paths)
         # Nothing is written before the directories are known to be ours.
         if self.store.is_new:

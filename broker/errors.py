@@ -44,6 +44,7 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (storage.DiskFailure, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.DirectoryOffline, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.DirectoryInUse, ErrorCode.KAFKA_STORAGE_ERROR),
+    (storage.NewerFormat, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.UnknownDirectory, ErrorCode.KAFKA_STORAGE_ERROR),
     # Between the cleaner and the log; a client that sees it has found a bug.
     (storage.StaleSegments, ErrorCode.UNKNOWN_SERVER_ERROR),

@@ -4,6 +4,7 @@ A partition's directory notes the id of its topic (partition.metadata). One whos
 metadata does not know is a stray: it is left alone, and nothing new may take its name, so that
 records of a forgotten topic never turn up in another. An id that differs from the topic's in a
 few characters only is damaged: the directory is the topic's, and loading it puts the id right.
+Kafka's own metadata log is no stray: it stays where a data directory was adopted.
 
 A log that its disk refuses, or whose log directory is not there, does not hinder the others:
 the partition is offline until broker.disks brings it back.
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from broker.errors import Refusal
 from broker.metadata import TopicRecord
+from broker.topic_names import CLUSTER_METADATA
 from config.topic import TopicConfig
 from protocol.errors import ErrorCode
 from protocol.wire import encode_uuid
@@ -114,7 +116,8 @@ class Partitions:
 
     def _look_into(self, home: LogDirectory) -> None:
         for (name, partition), topic_id in home.partitions().items():
-            self._idle[home.path / f"{name}-{partition}"] = topic_id
+            if name != CLUSTER_METADATA:
+                self._idle[home.path / f"{name}-{partition}"] = topic_id
 
     async def open(self, wanted: Sequence[Wanted]) -> list[Partition]:
         """Load partitions of topics, and create those that have no directory.

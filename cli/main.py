@@ -56,6 +56,48 @@ def serve(config: Path | None, pairs: tuple[str, ...], log_level: str) -> None:
     os._exit(status)
 
 
+@main.command()
+@click.argument(
+    "directories",
+    nargs=-1,
+    required=True,
+    metavar="DIR...",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+)
+@click.option(
+    "--metadata-dir",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    help="Where Kafka's metadata.log.dir is, when it is none of the DIRs.",
+)
+@click.option(
+    "--without-metadata",
+    is_flag=True,
+    help="Do without Kafka's metadata: topics keep their ids, and get no settings.",
+)
+@click.option("--force", is_flag=True, help="Leave out what is in the way, and adopt the rest.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+def adopt(
+    directories: tuple[Path, ...],
+    metadata_dir: Path | None,
+    without_metadata: bool,
+    force: bool,
+    dry_run: bool,
+) -> None:
+    """Take over the data of an Apache Kafka, in place.
+
+    Name every directory of Kafka's log.dirs, in the same order. Kafka has to be stopped.
+    Topics, their ids and settings, dynamic settings of the broker and committed offsets are
+    taken over; what is not is told. Kafka's files stay as they are.
+
+    Example: odradek adopt /var/lib/kafka
+    """
+    from broker.adoption.adopt import Source
+    from cli.adopt import adopt as run
+
+    source = Source(tuple(dict.fromkeys(directories)), metadata_dir, without_metadata)
+    sys.exit(run(source, force=force, dry_run=dry_run))
+
+
 @main.group()
 def pipeline() -> None:
     """Spark jobs over compacted topics."""

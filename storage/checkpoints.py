@@ -21,6 +21,9 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+# Ours, of the same format: the leader epochs from which adopted logs go on. There from the
+# adoption of Kafka's data to the end of the first run.
+ADOPTED_EPOCHS = "odradek-adopted-epoch-checkpoint"
 
 _VERSION = "0"
 
@@ -64,6 +67,8 @@ def read_lines(fs: FileSystem, path: Path, version: str) -> list[str]:
         lines = fs.read_bytes(path).decode().splitlines()
     except UnicodeDecodeError as error:
         raise CorruptFile(path, error.start, "not text") from error
+    if not lines:
+        return []  # as Kafka has it: its cleaner's checkpoint begins as an empty file
     if len(lines) < 2 or lines[0] != version:
         raise CorruptFile(path, 1, f"expected version {version} and a count")
     entries = [line for line in lines[2:] if line]

@@ -6,6 +6,7 @@
       meta.properties                    cluster, node and directory ids
       cleaner-offset-checkpoint  recovery-point-offset-checkpoint
       log-start-offset-checkpoint  replication-offset-checkpoint
+      odradek-adopted-epoch-checkpoint   after Kafka's data was adopted, until the first stop
       orders-0/                          a partition: topic, dash, number
       orders-1.2f0c…-delete/             one on its way out
 """
@@ -28,7 +29,7 @@ from config.topic import TopicConfig
 from protocol.wire import encode_uuid
 from storage import checkpoints
 from storage.checkpoints import TopicPartition
-from storage.errors import CorruptFile, DiskFailure, StorageError
+from storage.errors import CorruptFile, DiskFailure, StorageError, UnknownDirectory
 from storage.files import FileSystem
 from storage.log import Log
 from storage.meta_properties import META, check_meta
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 CLEAN_MARKER = ".kafka_cleanshutdown"
 LOCK = ".lock"
 PARTITION_METADATA = "partition.metadata"
+# Where Kafka's controller keeps what odradek.db is for here (see storage/kraft.py).
+METADATA_DIRECTORY = "__cluster_metadata-0"
 
 _PARTITION_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)")
 _DELETE_SUFFIX = "-delete"
@@ -91,24 +94,19 @@ class LogDirectory:
         self._fs.remove(self.path / CLEAN_MARKER)
         self._fs.sync_directory(self.path)
         # Offsets of partitions that are gone must not turn up with new ones of their names.
-        self.cleaner_offsets, self._recovery_points, self._start_offsets = (
+        self.cleaner_offsets, self._recovery_points, self._start_offsets, self._adopted_epochs = (
             {key: offset for key, offset in self._read(name).items() if key in there}
             for name in (
                 checkpoints.CLEANER_OFFSETS,
                 checkpoints.RECOVERY_POINTS,
                 checkpoints.LOG_START_OFFSETS,
+                checkpoints.ADOPTED_EPOCHS,
             )
         )
 
     def partitions(self) -> dict[TopicPartition, bytes | None]:
         """Return the partitions that have a directory here, with the topic id noted in it."""
-        found: dict[TopicPartition, bytes | None] = {}
-        for name in self._fs.list(self.path):
-            match = _PARTITION_NAME.fullmatch(name)
-            if match and self._fs.is_directory(self.path / name):
-                key = match["topic"], int(match["partition"])
-                found[key] = _read_topic_id(self._fs, self.path / name / PARTITION_METADATA)
-        return found
+        return list_partitions(self._fs, self.path)
 
     def create_log(
         self, topic: str, partition: int, topic_id: bytes, config: TopicConfig, *, now_ms: int
@@ -143,6 +141,7 @@ class LogDirectory:
                 recovery_point=self._recovery_points.get(key, 0),
                 log_start_offset=self._start_offsets.get(key, 0),
                 was_clean=is_new or (self.was_clean and key in self._recovery_points),
+                leader_epoch_min=self._adopted_epochs.get(key, -1),
             )
         log = load_log(
             self._fs,
@@ -207,7 +206,12 @@ class LogDirectory:
             key = log.topic, log.partition
             log.follow(target)
             del self.logs[key]
-            for offsets in (self.cleaner_offsets, self._recovery_points, self._start_offsets):
+            for offsets in (
+                self.cleaner_offsets,
+                self._recovery_points,
+                self._start_offsets,
+                self._adopted_epochs,
+            ):
                 offsets.pop(key, None)
             self.schedule_removal([target], now_ms + log.config.file_delete_delay_ms)
 
@@ -295,6 +299,8 @@ class LogDirectory:
             if key in self.logs or (self.was_clean and key not in self._suspect)
         }
         self.write_checkpoints()
+        if self._adopted_epochs.keys() <= self.logs.keys():  # the logs have them now
+            self._fs.remove(self.path / checkpoints.ADOPTED_EPOCHS)
         if failure is not None:
             raise failure
         marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
@@ -314,6 +320,28 @@ def _name_on_the_way_out(directory: Path) -> str:
     # Cut as Kafka does: the longest topic's directory leaves no room for the suffix.
     suffix = f".{uuid.uuid4().hex}{_DELETE_SUFFIX}"
     return directory.name[: _NAME_BYTES_MAX - len(suffix)] + suffix
+
+
+def list_partitions(fs: FileSystem, path: Path) -> dict[TopicPartition, bytes | None]:
+    """Return the partitions that a log directory holds, with the topic id noted in each."""
+    found: dict[TopicPartition, bytes | None] = {}
+    for name in fs.list(path):
+        match = _PARTITION_NAME.fullmatch(name)
+        if match and fs.is_directory(path / name):
+            key = match["topic"], int(match["partition"])
+            found[key] = _read_topic_id(fs, path / name / PARTITION_METADATA)
+    return found
+
+
+def refuse_kafkas(fs: FileSystem, paths: Sequence[Path]) -> None:
+    """Raise UnknownDirectory for log directories that Kafka keeps its metadata in."""
+    for path in paths:
+        if fs.exists(path / METADATA_DIRECTORY):
+            named = " ".join(map(str, paths))
+            raise UnknownDirectory(
+                f"{path} has the data of Apache Kafka: stop Kafka, and say `odradek adopt "
+                f"{named}` to have its topics served, or choose another log.dirs"
+            )
 
 
 def _read_topic_id(fs: FileSystem, path: Path) -> bytes | None:

@@ -104,5 +104,9 @@ class DirectoryInUse(StorageError):
     """Another process holds the log directory."""
 
 
+class NewerFormat(StorageError):
+    """A file was written by a newer release, of this program or of Kafka."""
+
+
 class UnknownDirectory(StorageError):
     """The directory's meta.properties belongs to another cluster or node."""

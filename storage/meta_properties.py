@@ -81,6 +81,11 @@ def read_cluster_id(fs: FileSystem, directory: Path) -> str | None:
     return None if found.damage else found.values[_CLUSTER]
 
 
+def read_properties(fs: FileSystem, path: Path) -> Mapping[str, str]:
+    """Return what a meta.properties file says, damaged or not."""
+    return _parse(fs.read_bytes(path)).values
+
+
 def _parse(data: bytes) -> _Properties:
     seal = _SEAL.fullmatch(data)
     lines = data.decode(errors="replace").split("\n")

@@ -64,6 +64,8 @@ class Checkpointed:
     log_start_offset: int
     was_clean: bool
     must_rewrite: bool = False
+    # Clients may have heard of this epoch from the broker that had the log before.
+    leader_epoch_min: int = -1
 
 
 def load_log(
@@ -107,6 +109,7 @@ def load_log(
     epochs.truncate_end(end + 1)
     if latest < 0 or not was_clean:
         epochs.assign(latest + 1, end)
+    epochs.assign(checkpointed.leader_epoch_min, end)
     for segment in segments:
         segment.created_ms = now_ms
     for segment in segments[:-1]:

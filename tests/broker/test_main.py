@@ -29,7 +29,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from storage.directory import CLEAN_MARKER, LogDirectory
+from storage.directory import CLEAN_MARKER, METADATA_DIRECTORY, LogDirectory
 from storage.files import RealFileSystem
 from storage.meta_properties import META
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop, until
@@ -73,6 +73,12 @@ def damaged_database(data: Path) -> Iterator[dict[str, str]]:
 def data_of_another_node(data: Path) -> Iterator[dict[str, str]]:
     data.mkdir()
     (data / META).write_text("version=1\ncluster.id=a-cluster\nnode.id=7\n")
+    yield {"node.id": "1"}
+
+
+@contextmanager
+def data_of_kafka(data: Path) -> Iterator[dict[str, str]]:
+    (data / METADATA_DIRECTORY).mkdir(parents=True)
     yield {}
 
 
@@ -103,6 +109,7 @@ Trouble = Callable[[Path], AbstractContextManager[dict[str, str]]]
         (data_in_use, "is in use by another process .* choose another log.dirs"),
         (damaged_database, f"{DATABASE_NAME} is damaged: .* Restore .* or move them away"),
         (data_of_another_node, "has node.id=7, this broker has 1: choose another log.dirs"),
+        (data_of_kafka, "has the data of Apache Kafka: stop Kafka, and say `odradek adopt "),
         (data_below_a_file, "below: Not a directory"),
         (setting_that_is_none, "many for configuration num.partitions"),
         (unknown_host, r"cannot listen on host\.invalid:0: "),

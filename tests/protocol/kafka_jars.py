@@ -33,7 +33,7 @@ def specs() -> dict[str, Spec]:
     for jar in sorted(LIBS.glob("kafka-*.jar")):
         with zipfile.ZipFile(jar) as archive:
             for path in archive.namelist():
-                if re.fullmatch(r"(common/)?message/\w+\.json", path):
+                if re.fullmatch(r"(common/)?(message|metadata)/\w+\.json", path):
                     found[Path(path).stem] = parse_spec(archive.read(path).decode())
     return found
 

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from protocol.errors import ErrorCode
-from protocol.messages import snake_case
+from protocol.messages import message_classes, snake_case
+from protocol.messages.metadata_records import (
+    ABORT_TRANSACTION,
+    BEGIN_TRANSACTION,
+    END_TRANSACTION,
+    PASSED_OVER,
+)
 from protocol.schema import Versions, field, fields_of, info_of, message, struct
 from protocol.wire import (  # noqa: F401 - the annotations below are text
     ZERO_UUID,
@@ -23,7 +29,9 @@ from tests.protocol.strategies import MESSAGE_VERSIONS, MESSAGES, MODULES, label
 
 every_message = pytest.mark.parametrize("cls", MESSAGES, ids=label)
 
-_ZEROS: dict[str, object] = {"string": "", "bytes": b"", "records": b"", "uuid": ZERO_UUID}
+_ZEROS: dict[str, object] = {
+    "string": "", "bytes": b"", "records": b"", "uuid": ZERO_UUID, "float64": 0.0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -146,10 +154,27 @@ def test_the_same_versions_are_flexible(cls: type, version: int) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("cls", [cls for cls in MESSAGES if is_of_an_api(cls)], ids=label)
-def test_requests_and_responses_have_their_apis_key(cls: type) -> None:
+@pytest.mark.parametrize("cls", [cls for cls in MESSAGES if info_of(cls).key >= 0], ids=label)
+def test_what_has_a_key_has_kafkas(cls: type) -> None:
     require_jars()
     assert info_of(cls).key == specs()[cls.__name__]["apiKey"]
+
+
+@pytest.mark.parametrize("cls", [cls for cls in MESSAGES if is_of_an_api(cls)], ids=label)
+def test_requests_and_responses_have_a_key(cls: type) -> None:
+    assert info_of(cls).key >= 0
+
+
+@pytest.mark.kafka
+def test_each_record_of_the_metadata_log_is_declared_or_passed_over() -> None:
+    require_jars()
+    declared = {info_of(cls).key for cls in message_classes("MetadataRecords")}
+    known = [*declared, *PASSED_OVER, BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION]
+    theirs = {
+        spec["apiKey"]: spec["name"] for spec in specs().values() if spec["type"] == "metadata"
+    }
+    assert sorted(known) == sorted(theirs)
+    assert PASSED_OVER.items() <= theirs.items()
 
 
 @pytest.mark.kafka

@@ -135,7 +135,6 @@ def test_a_flipped_bit_in_a_checkpoint_costs_a_look_into_the_log(
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "0",
         "1\n0\n",
         "0\n2\norders 0 5\n",
@@ -154,6 +153,18 @@ def test_a_broken_checkpoint_is_named_and_left_out(
     survived = partition.next_life(fs)
     assert survived.batches() == batches
     assert f"left out a checkpoint: {path} is damaged at position" in caplog.text
+
+
+def test_an_empty_checkpoint_is_one_without_entries(
+    stopped: tuple[Partition, list[StoredBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    # As Kafka leaves it when it is killed before it has written one.
+    partition, batches = stopped
+    fs = copy_of(partition)
+    fs.write_bytes(DATA / checkpoints.RECOVERY_POINTS, b"")
+    survived = partition.next_life(fs)
+    assert survived.batches() == batches
+    assert "damaged" not in caplog.text
 
 
 def place_of(batches: list[StoredBatch], path: Path, position: int) -> tuple[int, int]:

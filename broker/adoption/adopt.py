@@ -1,0 +1,163 @@
+"""Adopts the data of Apache Kafka: reads it, and writes odradek.db beside it.
+
+Kafka's own files stay as they are, so until Odradek has served the data Kafka can have it back.
+The database is made elsewhere and appears last: a crash before that leaves nothing that Kafka, or
+the next attempt, would mind.
+
+    odradek-adopted-epoch-checkpoint   in each log directory: see storage/checkpoints.py
+    odradek.db                         the data is adopted
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from broker import topic_names
+from broker.adoption.errors import AdoptionError
+from broker.adoption.groups import GroupCounts, count_groups
+from broker.adoption.image import ClusterImage
+from broker.adoption.left_behind import left_behind, left_of_groups, remarks
+from broker.adoption.plan import Plan, image_of, make_plan
+from broker.adoption.survey import FoundDirectory, read_owner, survey
+from broker.ids import random_id
+from broker.images import COPY_NAME, DATABASE_NAME
+from broker.metadata import Resource, ResourceType, SqliteMetadata
+from storage import checkpoints
+from storage.directory import LOCK, METADATA_DIRECTORY
+from storage.files import FileSystem, RealFileSystem
+from storage.kraft import MetadataLog
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where to look: the log directories, the first as first, and Kafka's metadata.
+
+    `metadata` is the directory that has __cluster_metadata-0 when none of the log directories
+    has; `without_metadata` does without.
+    """
+
+    directories: Sequence[Path]
+    metadata: Path | None = None
+    without_metadata: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An adoption that is ready to be carried out; `left` has pairs of what and what it means."""
+
+    directories: tuple[FoundDirectory, ...]
+    plan: Plan
+    groups: GroupCounts
+    left: tuple[tuple[str, str], ...]
+
+
+def is_adopted(fs: FileSystem, source: Source) -> bool:
+    """Tell whether the log directories have their database already."""
+    names = (DATABASE_NAME, COPY_NAME)
+    return any(fs.exists(path / name) for path in source.directories for name in names)
+
+
+def lock(fs: FileSystem, source: Source) -> list[object]:
+    """Keep brokers away from the directories as long as the returned values live.
+
+    Raises DirectoryInUse when one is running.
+    """
+    paths = [*source.directories, *([source.metadata] if source.metadata else [])]
+    return [fs.lock(path / LOCK) for path in dict.fromkeys(paths) if fs.exists(path / LOCK)]
+
+
+def prepare(fs: FileSystem, source: Source) -> Prepared:
+    """Read all there is to know, and plan. Changes nothing.
+
+    Raises AdoptionError for data that cannot be adopted, and StorageError.
+    """
+    directories = survey(fs, source.directories)
+    for one in directories[1:]:
+        if (one.cluster_id, one.node_id) != (directories[0].cluster_id, directories[0].node_id):
+            raise AdoptionError(
+                f"{one.path} is of cluster {one.cluster_id}, node {one.node_id}, and "
+                f"{directories[0].path} of cluster {directories[0].cluster_id}, node "
+                f"{directories[0].node_id}: adopt them one by one"
+            )
+    torn_bytes = 0
+    if source.without_metadata:
+        chance = random.SystemRandom()
+        image = image_of(directories, lambda: random_id(chance))
+    else:
+        log = MetadataLog(fs, _metadata_directory(fs, source, directories[0].cluster_id))
+        image = ClusterImage()
+        image.apply(log.read())
+        torn_bytes = log.torn_bytes
+    plan = make_plan(directories, image)
+    taken = {topic.record.topic_id for topic in plan.topics}
+    plan.notes += remarks(image, taken, directories, torn_bytes)
+    offsets = [topic for topic in plan.topics if topic.record.name == topic_names.CONSUMER_OFFSETS]
+    groups = count_groups(fs, [one.path for topic in offsets for one in topic.partitions])
+    left = (*left_behind(image, plan.node_id), *left_of_groups(groups))
+    return Prepared(directories, plan, groups, left)
+
+
+async def carry_out(fs: FileSystem, prepared: Prepared) -> None:
+    """Write what the plan says; the database appears last.
+
+    Raises MetadataError or StorageError, after which the directories can be adopted again.
+    """
+    plan = prepared.plan
+    for directory in prepared.directories:
+        epochs = {
+            (one.topic, one.number): topic.leader_epochs[one.topic, one.number]
+            for topic in plan.topics
+            for one in topic.partitions
+            if one.path.parent == directory.path
+        }
+        checkpoints.write_offsets(fs, directory.path / checkpoints.ADOPTED_EPOCHS, epochs)
+    with TemporaryDirectory() as scratch:
+        store = SqliteMetadata(RealFileSystem(), [Path(scratch)], lambda: plan.cluster_id)
+        try:
+            await store.create_topics([(topic.record, topic.overrides) for topic in plan.topics])
+            await store.replace_configs(
+                {
+                    Resource(ResourceType.BROKER, name): settings
+                    for name, settings in plan.broker_configs.items()
+                }
+            )
+            await store.allocate_producer_ids(plan.next_producer_id)
+        finally:
+            await store.close()
+        image = (Path(scratch) / DATABASE_NAME).read_bytes()
+    # The first start puts it wherever else it belongs.
+    fs.write_atomically(prepared.directories[0].path / DATABASE_NAME, image)
+
+
+def _metadata_directory(fs: FileSystem, source: Source, cluster_id: str) -> Path:
+    """Return the directory of the metadata log; raises AdoptionError when there is not one."""
+    if source.metadata is not None:
+        given = source.metadata
+        home = given.parent if given.name == METADATA_DIRECTORY else given
+        if not fs.exists(home / METADATA_DIRECTORY):
+            raise AdoptionError(f"{home} has no {METADATA_DIRECTORY}")
+        other, _, _ = read_owner(fs, home)
+        if other != cluster_id:
+            raise AdoptionError(
+                f"{home} has the metadata of cluster {other}, the data is of cluster {cluster_id}"
+            )
+        return home / METADATA_DIRECTORY
+    candidates = [path / METADATA_DIRECTORY for path in source.directories]
+    found = [path for path in candidates if fs.exists(path)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise AdoptionError(
+            f"there is metadata in {' and in '.join(map(str, found))}: name with --metadata-dir "
+            "the one that metadata.log.dir names"
+        )
+    raise AdoptionError(
+        f"no {METADATA_DIRECTORY} here, which knows the topics' settings. Name the directory "
+        "that metadata.log.dir of Kafka's server.properties names with --metadata-dir; or say "
+        "--without-metadata, and topics are kept as they are, for ever, until you set their "
+        "cleanup.policy"
+    )

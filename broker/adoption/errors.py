@@ -1,0 +1,5 @@
+"""Why Kafka's data cannot be adopted."""
+
+
+class AdoptionError(Exception):
+    """The data cannot be adopted as it is; the message says what to do."""

@@ -1,0 +1,90 @@
+"""Which groups have something in __consumer_offsets: counted for people, before a broker reads it.
+
+Every key begins with an int16 that says its kind, and a group's name follows in all of them:
+
+    0, 1  an offset    2  a classic group    3  a consumer group    11  a share group
+    17  a streams group                                  (Kafka's CoordinatorRecordType)
+
+The newest value of a key counts; null has removed it. Transactional commits are counted whether
+or not their transaction was committed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+
+from broker.adoption.survey import segment_files
+from protocol.batches import decode_records
+from protocol.compiler import decode_prefix
+from protocol.errors import ProtocolError
+from protocol.messages.group_metadata import GroupMetadataKey
+from storage.files import FileSystem
+from storage.scan import Batches
+
+_INT16 = Struct(">h")
+_OFFSET_KINDS = (0, 1)
+_GROUP_KINDS = {2: "classic", 3: "consumer", 11: "share", 17: "streams"}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCounts:
+    """How many offsets are stored, for how many groups, and the groups of each type by name."""
+
+    offsets: int
+    groups_with_offsets: int
+    by_type: dict[str, tuple[str, ...]]
+
+
+def count_groups(fs: FileSystem, partitions: Iterable[Path]) -> GroupCounts:
+    """Read all partitions of __consumer_offsets. Raises StorageError."""
+    offsets: Counter[str] = Counter()
+    groups: dict[str, list[str]] = {}
+    for partition in partitions:
+        for kind, group in _live_keys(fs, partition):
+            if kind in _OFFSET_KINDS:
+                offsets[group] += 1
+            else:
+                groups.setdefault(_GROUP_KINDS[kind], []).append(group)
+    by_type = {kind: tuple(sorted(names)) for kind, names in groups.items()}
+    return GroupCounts(offsets.total(), len(offsets), by_type)
+
+
+def _live_keys(fs: FileSystem, partition: Path) -> list[tuple[int, str]]:
+    live: dict[bytes, tuple[int, str]] = {}
+    for path in segment_files(fs, partition):
+        file = fs.open(path)
+        for _, header, data in Batches(file, path, file.size()).read():
+            if header.is_control:
+                continue
+            try:
+                records = decode_records(data)
+            except ProtocolError:
+                continue  # the broker says so when it reads it
+            for record in records:
+                named = _named(record.key or b"")
+                if named is None:
+                    continue
+                assert record.key is not None
+                if record.value is None:
+                    live.pop(record.key, None)
+                else:
+                    live[record.key] = named
+    return list(live.values())
+
+
+def _named(key: bytes) -> tuple[int, str] | None:
+    """Return the kind and the group of a key, None for one that says neither."""
+    if len(key) < _INT16.size:
+        return None
+    kind: int = _INT16.unpack_from(key)[0]
+    if kind not in _OFFSET_KINDS and kind not in _GROUP_KINDS:
+        return None
+    try:
+        group, _ = decode_prefix(GroupMetadataKey, 2, memoryview(key), _INT16.size)
+    except ProtocolError:
+        return None
+    return kind, group.group

@@ -1,0 +1,182 @@
+"""odradek adopt: takes over the data directory of an Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from broker import topic_names
+from broker.adoption.adopt import Prepared, Source, carry_out, is_adopted, lock, prepare
+from broker.adoption.errors import AdoptionError
+from broker.adoption.left_behind import counted
+from broker.adoption.plan import AdoptedTopic, Obstacle
+from broker.metadata import MetadataError
+from storage.errors import DirectoryInUse, StorageError
+from storage.files import FileSystem, RealFileSystem
+
+_OBSTACLES_SHOWN_MAX = 30
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def adopt(source: Source, *, force: bool, dry_run: bool, fs: FileSystem | None = None) -> int:
+    """Adopt log directories, telling a person what happens; return the exit status."""
+    console = Console(highlight=False)
+    fs = fs or RealFileSystem()
+    try:
+        return _adopt(console, fs, source, force=force, dry_run=dry_run)
+    except (AdoptionError, MetadataError, StorageError) as error:
+        click.echo(f"odradek: {error}", err=True)
+        return 1
+
+
+def _adopt(
+    console: Console, fs: FileSystem, source: Source, *, force: bool, dry_run: bool
+) -> int:
+    try:
+        locks = lock(fs, source)
+    except DirectoryInUse as error:
+        if not dry_run:
+            raise
+        told = f"[yellow]{escape(str(error))}. These figures are of this moment.[/]"
+        console.print(told, soft_wrap=True)
+        locks = []
+    if is_adopted(fs, source):
+        told = f"{escape(_names(source))} is adopted already: nothing to do."
+        console.print(told, soft_wrap=True)
+        _show_next(console, source, "Serve it with")
+        return 0
+    prepared = prepare(fs, source)
+    _show(console, prepared)
+    obstacles = prepared.plan.obstacles
+    _show_obstacles(console, obstacles, force=force)
+    if obstacles and not force:
+        return 1
+    if dry_run:
+        console.print("\nNothing was changed.")
+        return 0
+    asyncio.run(carry_out(fs, prepared))
+    locks.clear()  # held until here
+    told = "Kafka's own files are as they were: it can have them back until Odradek serves them."
+    console.print(f"\n[bold green]Adopted.[/] {told}", soft_wrap=True)
+    _show_next(console, source, "Serve them with")
+    return 0
+
+
+def _show(console: Console, prepared: Prepared) -> None:
+    plan = prepared.plan
+    console.print(f"[bold]Kafka's data[/]  cluster {plan.cluster_id}, node {plan.node_id}")
+    for directory in prepared.directories:
+        stop = "stopped cleanly" if directory.was_clean else "not stopped cleanly: to be recovered"
+        told = counted(len(directory.partitions), "partition")
+        console.print(f"  {escape(str(directory.path))}  {told}, {stop}", soft_wrap=True)
+    console.print()
+    console.print(_topic_table(plan.topics) if plan.topics else "There are no topics.")
+    _show_pairs(console, "Taken over with them", _taken(prepared))
+    _show_pairs(console, "Left behind", prepared.left)
+    if plan.notes:
+        console.print("\n[bold]To know[/]")
+        for note in plan.notes:
+            console.print(f"  {escape(note)}", soft_wrap=True)
+
+
+def _topic_table(topics: Iterable[AdoptedTopic]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("Topic", overflow="fold")
+    for title in ("Partitions", "Offsets", "Size"):
+        table.add_column(title, justify="right")
+    table.add_column("Policy")
+    table.add_column("Settings of its own", overflow="fold", style="dim")
+    for topic in sorted(topics, key=lambda one: (_is_internal(one), one.record.name)):
+        settings = {k: v for k, v in topic.overrides.items() if k != "cleanup.policy"}
+        table.add_row(
+            Text(topic.record.name),
+            str(topic.record.partition_count),
+            _offsets(topic),
+            _size(sum(one.size_bytes for one in topic.partitions)),
+            ",".join(sorted(topic.config.cleanup_policy)) or "keep",
+            Text(_settings(settings)),
+            style="dim" if _is_internal(topic) else None,
+        )
+    return table
+
+
+def _is_internal(topic: AdoptedTopic) -> bool:
+    return topic.record.name in topic_names.INTERNAL
+
+
+def _offsets(topic: AdoptedTopic) -> str:
+    """Say how many offsets the partitions span; "≥" where a torn end is still to be recovered."""
+    spans = [one.end_offset - one.start_offset for one in topic.partitions
+             if one.end_offset is not None]  # fmt: skip
+    return f"{'≥ ' if len(spans) < len(topic.partitions) else ''}{sum(spans):,}"
+
+
+def _taken(prepared: Prepared) -> Iterable[tuple[str, str]]:
+    plan, groups = prepared.plan, prepared.groups
+    for name, settings in plan.broker_configs.items():
+        if settings:
+            owner = f"settings of broker {name}" if name else "settings of all brokers"
+            yield owner, ", ".join(sorted(settings))  # a value may be a secret
+    if groups.offsets:
+        of = counted(groups.groups_with_offsets, "group")
+        yield "committed offsets", f"{groups.offsets:,} of {of}"
+    yield "producer ids", f"go on from {plan.next_producer_id:,}"
+
+
+def _show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, str]]) -> None:
+    pairs = list(pairs)
+    if not pairs:
+        return
+    console.print(f"\n[bold]{title}[/]")
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for what, meaning in pairs:
+        table.add_row(Text(f"  {what}"), Text(meaning))
+    console.print(table)
+
+
+def _show_obstacles(console: Console, obstacles: Sequence[Obstacle], *, force: bool) -> None:
+    if not obstacles:
+        return
+    verdict = "left out, as you insist" if force else "nothing was adopted"
+    console.print(f"\n[bold red]In the way[/]  {verdict}")
+    for one in obstacles[:_OBSTACLES_SHOWN_MAX]:
+        console.print(f"  {escape(one.subject)}: {escape(one.text)}", soft_wrap=True)
+    if len(obstacles) > _OBSTACLES_SHOWN_MAX:
+        console.print(f"  and {len(obstacles) - _OBSTACLES_SHOWN_MAX} more")
+    if force:
+        return
+    console.print(
+        "\nPut it right in Kafka first: move partitions here with kafka-reassign-partitions, "
+        "change settings with kafka-configs. Or say --force: topics that are not wholly here, "
+        "and settings that are not accepted, are left out then."
+    )
+
+
+def _show_next(console: Console, source: Source, words: str) -> None:
+    names = ",".join(str(path) for path in source.directories)
+    console.print(f"\n{words}\n")
+    command = f"  odradek serve --set {shlex.quote(f'log.dirs={names}')}"
+    console.print(f"[bold cyan]{escape(command)}[/]", soft_wrap=True)
+    console.print("\nor with Kafka's own settings: odradek serve --config server.properties")
+
+
+def _names(source: Source) -> str:
+    return ", ".join(map(str, source.directories))
+
+
+def _settings(settings: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in sorted(settings.items()))
+
+
+def _size(size_bytes: int) -> str:
+    size, unit = float(size_bytes), 0
+    while size >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size_bytes} B"
