@@ -74,7 +74,7 @@ class LeaderEpochs:
     def truncate_start(self, start_offset: int) -> None:
         """Forget the epochs that end before an offset; the one that holds it starts there."""
         at = bisect.bisect_right(self._entries, start_offset, key=lambda entry: entry[1]) - 1
-        if at >= 0 and self._entries[at][1] < start_offset:
+        if at > 0 or (at == 0 and self._entries[0][1] < start_offset):
             self._store([(self._entries[at][0], start_offset), *self._entries[at + 1 :]])
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:

@@ -176,9 +176,17 @@ class _Entries:
         """Write all entries that there are in the place of those in the file."""
         file = self._writable()
         file.truncate(0)
-        keys, values = self.load()
-        if keys:
-            file.append(0, (b"".join(map(self._layout.pack, keys, values)),))
+        packed = self._packed()
+        if packed:
+            file.append(0, (packed,))
+
+    def replace(self) -> None:
+        """Put a file with all entries in the place of the one that is there, durably."""
+        self._fs.write_atomically(self.path, self._packed())
+        self._file = None
+
+    def _packed(self) -> bytes:
+        return b"".join(map(self._layout.pack, *self.load()))
 
     def cut(self, count: int) -> None:
         """Keep the first `count` entries, in the file too."""

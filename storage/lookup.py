@@ -223,7 +223,10 @@ class Lookup:
                 logger.error("found damage: %s", damage)
                 position = self._batches.next_intact(position, next_offset, self.offset_max)
                 self._bytes_since_entry = _INTERVAL_BYTES + 1  # nothing else leads past it
-        self.write()
+        self._times.note(*self.largest)
+        # The recovery point may be past it: nobody would rebuild what a crash tears.
+        self._offsets.entries.replace()
+        self._times.entries.replace()
 
     def _load_times(self) -> None:
         self._times.entries.load()

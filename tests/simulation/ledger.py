@@ -182,7 +182,9 @@ def check_producers(ledger: Ledger, log: Log, now_ms: int) -> None:
         sent = [one for one in ledger.sent if one.producer_id == producer_id]
         for one in sent[-4:]:
             where = one.sequence, one.base_offset
-            if where not in found:
+            # What was deleted may be forgotten: without a snapshot producers are read from the
+            # log start on, as Kafka does it.
+            if where not in found or one.last_offset < log.log_start_offset:
                 continue
             records = [(b"k", b"again")] * (one.last_offset - one.base_offset + 1)
             again = make_batch(records, now_ms, producer=(producer_id, 0, one.sequence))

@@ -66,6 +66,16 @@ def test_the_file_to_the_byte() -> None:
     assert fs.read_bytes(ROOT / FILE_NAME) == b"0\n2\n0 0\n3 1042\n"
 
 
+def test_a_log_that_starts_where_an_epoch_does_forgets_those_before() -> None:
+    """LeaderEpochFileCache.truncateFromStart."""
+    fs = CrashFileSystem()
+    epochs = LeaderEpochs(fs, ROOT)
+    for epoch, start in ((0, 0), (1, 23), (2, 30)):
+        epochs.assign(epoch, start)
+    epochs.truncate_start(23)
+    assert loaded(fs).entries == ((1, 23), (2, 30))
+
+
 def test_an_epoch_that_wrote_nothing_gives_way() -> None:
     epochs = LeaderEpochs(CrashFileSystem(), ROOT)
     epochs.assign(0, 0)
