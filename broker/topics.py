@@ -124,12 +124,11 @@ class Topics:
             self._publish(Topic(plan.record, partitions, plan.overrides, plan.resolved.config))
             if all(isinstance(one, Log) for one in partitions):
                 self._store.note_made(plan.record.topic_id, len(partitions))
-        for offline in self.offline():
-            logger.error(
-                "failed to load partition=%s-%d: %s",
-                offline.topic, offline.partition, offline.cause,
-            )  # fmt: skip
-        told = {f"{one.topic}-{one.partition}" for one in self.offline()}
+        offline = self.offline()
+        for one in offline:
+            logger.error("failed to load partition=%s-%d: %s", one.topic, one.partition, one.cause)
+        logger.info("loaded logs=%d offline=%d", len(wanted) - len(offline), len(offline))
+        told = {f"{one.topic}-{one.partition}" for one in offline}
         for path in self._partitions.strays:
             if path.name in told:
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from cleaner.retention import Deletion, plan_deletion
 from cleaner.view import SegmentView, largest_timestamp
@@ -14,6 +14,9 @@ from storage.errors import StorageError
 from storage.log import Log
 
 logger = logging.getLogger(__name__)
+
+# So many are looked at in one visit of a thread.
+_LOGS_AT_ONCE = 100
 
 
 class Deleter:
@@ -41,23 +44,29 @@ class Deleter:
     async def check_all(self) -> int:
         """Check every log once; return the bytes deleted."""
         deleted_bytes = 0
-        for log in list(self._logs):
-            deleted_bytes += await self._check(log)
+        logs = [log for log in self._logs if log.log_end_offset > log.segments[0].base_offset]
+        for start in range(0, len(logs), _LOGS_AT_ONCE):
+            deleted_bytes += await self._check(logs[start : start + _LOGS_AT_ONCE])
         return deleted_bytes
 
-    async def _check(self, log: Log) -> int:
-        """Check a log. How old its segments are is found in a thread: it may read the disk."""
-        if len(log.segments) == 1 and log.active.size_bytes == 0:
-            await asyncio.sleep(0)
-            return 0
-        _ = log.active.max_timestamp  # found on the loop, which appends
-        segments, end_offset, now_ms = log.segments, log.log_end_offset, self._clock_ms()
-        plan = await asyncio.to_thread(_plan, log, now_ms)
-        if plan is None or log.is_closed or log.segments[: plan.count] != segments[: plan.count]:
-            return 0
-        if plan.count == len(segments) and log.log_end_offset != end_offset:
-            return 0  # what was appended meanwhile is young
-        return _carry_out(log, plan, now_ms)
+    async def _check(self, logs: Sequence[Log]) -> int:
+        """Check logs. How old their segments are is found in a thread: it may read the disk."""
+        now_ms = self._clock_ms()
+        for log in logs:
+            _ = log.active.max_timestamp  # found on the loop, which appends
+        before = [(log.segments, log.log_end_offset) for log in logs]
+        plans = await asyncio.to_thread(lambda: [_plan(log, now_ms) for log in logs])
+        deleted_bytes = 0
+        for log, (segments, end_offset), plan in zip(logs, before, plans, strict=True):
+            if plan is None or log.is_closed:
+                continue
+            if log.segments[: plan.count] != segments[: plan.count]:
+                continue  # they were cleaned meanwhile, or deleted
+            if plan.count == len(segments) and log.log_end_offset != end_offset:
+                continue  # what was appended meanwhile is young
+            deleted_bytes += _carry_out(log, plan, now_ms)
+            await asyncio.sleep(0)  # Each may wait for the disk: let others go first.
+        return deleted_bytes
 
     async def _run(self) -> None:
         await asyncio.sleep(self._config().log_initial_task_delay_ms / 1000)

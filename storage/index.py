@@ -5,10 +5,10 @@
 
 An offset entry names a batch by its last offset and gives the position where the batch starts;
 a time entry gives the largest timestamp so far and the last offset of the batch that has it.
-Both grow; timestamps and offsets never decrease. While a segment is appended to, its indexes have
-the size that they may grow to (segment.index.bytes), with zeros after the last entry; sealing it
-trims them. An index is loaded when it is first asked, and
-its entries live in arrays as large as the file: 20 bytes for each 4 KiB of log.
+Both grow; timestamps and offsets never decrease. Zeros may follow the last entry: Kafka gives the
+indexes of an active segment the size that they may grow to, until it is sealed. An index is
+loaded when it is first asked, and its entries live in arrays as large as the file: 20 bytes for
+each 4 KiB of log.
 
 An index only spares reading, so a damaged one is not an error: entries up to the damage serve,
 `damage` says what is wrong, and the segment checks what it looks up against the log itself.
@@ -198,11 +198,6 @@ class _Entries:
     def trim(self) -> None:
         """Bring the file to the size of its entries; create it when it is not there."""
         self._writable().truncate(self.size_bytes)
-
-    def preallocate(self, size_bytes: int) -> None:
-        """Begin anew with a file of the size that it may grow to, in zeros, until trim()."""
-        self.begin()
-        self._writable().truncate(size_bytes - size_bytes % self._layout.size)
 
     def begin(self) -> None:
         """Begin anew, in memory only."""

@@ -42,6 +42,9 @@ from storage.segment import (
 
 logger = logging.getLogger(__name__)
 
+# What takes so long to read again that somebody may wonder.
+_TOLD_BYTES = 64 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
@@ -186,6 +189,8 @@ def _recover(
         if following is not None and following < recovery_point:
             _rebuild_missing(fs, segment)
             continue
+        if segment.size_bytes >= _TOLD_BYTES:
+            logger.info("re-reads file=%s bytes=%d", segment.path(LOG), segment.size_bytes)
         offset_max = segment.offset_max if following is None else following - 1
         end, next_offset = segment.check_batches(offset_max, config.index_interval_bytes)
         lost = segments[at + 1 :] if end < segment.size_bytes else []

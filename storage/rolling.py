@@ -44,13 +44,8 @@ def begin_segment(
     fs: FileSystem, directory: Path, base_offset: int, config: TopicConfig
 ) -> Segment:
     """Begin an empty segment as a topic's settings want it."""
-    return create_segment(
-        fs,
-        directory,
-        base_offset,
-        log_bytes=segment_bytes_max(config) if config.preallocate else 0,
-        index_bytes=config.segment_index_bytes,
-    )
+    log_bytes = segment_bytes_max(config) if config.preallocate else 0
+    return create_segment(fs, directory, base_offset, log_bytes)
 
 
 def draw_roll_jitter_ms(config: TopicConfig, source: random.Random) -> int:

@@ -58,18 +58,20 @@ def file_name(base_offset: int) -> str:
 
 
 def create_segment(
-    fs: FileSystem, directory: Path, base_offset: int, *, log_bytes: int, index_bytes: int
+    fs: FileSystem, directory: Path, base_offset: int, log_bytes: int = 0
 ) -> Segment:
     """Begin an empty segment, in the place of files that a failed attempt may have left.
 
-    Its files get their size on disk at once, if that is not 0.
+    The log gets its size on disk at once, if that is not 0. The indexes do not, unlike Kafka's:
+    its own DumpLogSegments takes the zeros at a time index's end for damage.
     """
     stem = file_name(base_offset)
     for kind in SUFFIXES:
         fs.remove(directory / (stem + kind))
     made = Segment(fs, directory, base_offset)
     for entries in (made.offset_index.entries, made.time_index.entries):
-        entries.preallocate(index_bytes)
+        entries.begin()
+        entries.trim()  # creates the file: Kafka's tools want it, however small the log
     made.transactions.load()  # before there are threads that could do so during an append
     if log_bytes:
         made.log.truncate(log_bytes)

@@ -55,6 +55,8 @@ OURS = {
     "log.flush.acks.all",
     "metrics.listener",
     "odradek.cluster.id",
+    "odradek.create.missing.partitions",
+    "odradek.open.files.max",
 }
 # Kafka requires these three, for its controller.
 REQUIRED = {"node.id", "process.roles", "controller.listener.names"}

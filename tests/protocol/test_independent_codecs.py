@@ -159,7 +159,10 @@ def test_both_read_and_write_the_same_bytes(codec: Codec, cls: type, version: in
 
 
 def test_each_request_and_response_is_known_to_one_of_them() -> None:
-    requests_and_responses = [pair for pair in MESSAGE_VERSIONS if info_of(pair[0]).key >= 0]
+    requests_and_responses = [
+        pair for pair in MESSAGE_VERSIONS if pair[0].__name__.endswith(("Request", "Response"))
+    ]
+    assert requests_and_responses
     for cls, version in requests_and_responses:
         assert any(codec.has(cls, version) for codec in CODECS), f"{cls.__name__} v{version}"
 

@@ -262,7 +262,7 @@ def load(directory: Path, *, was_clean: bool) -> Log:
         directory,
         LogIdentity("t", 0, bytes(16)),
         TopicConfig(internal_segment_bytes=SEGMENT_BYTES),
-        Checkpointed(1 << 62 if was_clean else 0, 0, was_clean),
+        Checkpointed(0, 0, was_clean),
         now_ms=0,
         random_source=random.Random(1),
     )
