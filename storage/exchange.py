@@ -35,9 +35,9 @@ def offer(fs: FileSystem, directory: Path, new: Sequence[Segment]) -> None:
     When the disk refuses, the segments are removed and nothing has happened: raises DiskFailure.
     """
     try:
-        if len(new) > 1:
-            # One that is .swap must not come through a crash without its fellows' .cleaned.
-            fs.sync_directory(directory)
+        # One that is .swap must not come through a crash without its fellows' .cleaned, nor
+        # without the later segments, whose records made obsolete what it lacks.
+        fs.sync_directory(directory)
         for segment in sorted(new, key=lambda s: s.base_offset, reverse=True):
             segment.rename(SWAP)
             fs.sync_directory(directory)

@@ -292,7 +292,13 @@ def _load_producers(
                 if header.producer_id >= 0
             ]
             segment.transactions.restore(start, [one for one in aborted if one is not None])
-    sync_files(fs, producers.take_unsynced())
+    if start < end and len(producers):
+        # What the snapshots that go now have told may be nowhere in the log any more.
+        producers.write_snapshot(end)
+    written = producers.take_unsynced()
+    if written:
+        sync_files(fs, written)
+        producers.sync_directory()
     for offset in producers.snapshot_offsets():
         if offset not in bases and offset != end:
             producers.remove_snapshot(offset)

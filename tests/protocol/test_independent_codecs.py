@@ -26,7 +26,7 @@ from kio.static.constants import EntityType
 from protocol.compiler import decode, encode
 from protocol.messages import AUTHORIZED_OPERATIONS_OMITTED, snake_case
 from protocol.messages.api_versions import ApiVersionsResponse
-from protocol.schema import Field, fields_of, info_of
+from protocol.schema import Field, fields_of
 from tests.protocol.strategies import MESSAGE_VERSIONS, Narrow, Strategy, examples, messages
 
 pytestmark = pytest.mark.slow

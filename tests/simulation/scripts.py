@@ -233,8 +233,11 @@ def _state(logs: dict[Key, Log], promises: list[Promise]) -> dict[tuple[str, int
         state[*ledger.key, "offsets"] = log.log_start_offset, log.log_end_offset
         state[*ledger.key, "batches"] = content_of(log.segments)
         if not ledger.trimmed:
+            # Those whose records were deleted are known as long as a snapshot tells of them.
             state[*ledger.key, "producers"] = {
-                one.producer_id: (one.epoch, one.last_sequence) for one in log.producers
+                one.producer_id: (one.epoch, one.last_sequence)
+                for one in log.producers
+                if one.last_data_offset >= log.log_start_offset
             }
     return state
 
