@@ -62,7 +62,7 @@ def clean(
     for segment in segments:
         # A crash must not take what makes records obsolete when those have gone for good.
         if not segment.is_durable:
-            segment.log.sync()
+            segment.sync_batches()
     ends = [s.base_offset for s in job.segments[1:]] + [job.dirty.first_uncleanable_offset]
     rewriter = Rewriter(
         job, offset_map, fs=fs, aborted=aborted, counters=counters, before_io=before_io

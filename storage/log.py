@@ -338,8 +338,9 @@ class Log:
                 f"the log ends at {self.high_watermark}"
             )
         if offset > self.log_start_offset:
-            self.log_start_offset = offset
+            # In this order: a start offset that the epochs do not know is taken for damage.
             self._epochs.truncate_start(offset)
+            self.log_start_offset = offset
 
     def delete_segments(self, count: int, now_ms: int) -> int:
         """Delete the first `count` segments; return the bytes that this gives back.

@@ -93,6 +93,7 @@ class Segment:
         self.roll_jitter_ms = 0
         # Whether log and indexes are known to be on the disk, with no batch to follow.
         self.is_durable = False
+        self._sync_failure: DiskFailure | None = None
         self.offset_index = OffsetIndex(fs, self.path(INDEX), base_offset)
         self.time_index = TimeIndex(fs, self.path(TIME_INDEX), base_offset)
         self.transactions = TransactionIndex(fs, self.path(TXN_INDEX))
@@ -190,9 +191,19 @@ class Segment:
         self._lookup.seal()
 
     def sync_batches(self) -> None:
-        """Make the batches durable, and what cannot be read without all of the log."""
-        self.log.sync()
-        self.transactions.sync()
+        """Make the batches durable, and what cannot be read without all of the log.
+
+        Once this has failed it fails for good: the system forgets what it could not write, so
+        that no later sync is proof.
+        """
+        if self._sync_failure is not None:
+            raise self._sync_failure
+        try:
+            self.log.sync()
+            self.transactions.sync()
+        except DiskFailure as error:
+            self._sync_failure = error
+            raise
 
     def flush(self) -> None:
         """Make the log and its indexes durable."""
