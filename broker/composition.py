@@ -174,7 +174,7 @@ class Broker:
         )
         self.disks = Disks(self._fs, self.topics, self.partitions, self._open_directory, now_ms)
         self.disks.on_offline.append(self.purgatory.deleted)
-        self.group_commit.on_failed = self.disks.flush_failed
+        self.group_commit.on_failed = self.disks.take_offline
         self.topics.on_deleted.append(self._wake_readers)
         await self.topics.load(metadata)
         if self.store.is_new:
@@ -252,6 +252,7 @@ class Broker:
         self.cleaner = CleanerPool(
             LogTable(self.partitions), lambda: self.config, self.loop, self.clock, self._fs
         )
+        self.cleaner.desk.on_failed = self.disks.note
         self.configs.on_changed.append(lambda _: self.cleaner.reconfigure())
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()

@@ -67,6 +67,9 @@ class Disks:
         """Note what came of using a log, if it is the disk's fault."""
         if isinstance(error, DiskFailure | CorruptFile):
             self.note_directory(log.directory.parent, error)
+        failure = log.sync_failure
+        if failure is not None and not log.is_closed:
+            self.take_offline(log, failure)
 
     def note_directory(self, path: Path, error: StorageError) -> None:
         """Note that a log directory's disk refused something."""
@@ -80,9 +83,10 @@ class Disks:
             trouble.last, trouble.last_ms = error, now_ms
             trouble.count += 1
 
-    def flush_failed(self, log: Log, error: StorageError) -> None:
+    def take_offline(self, log: Log, error: StorageError) -> None:
         """Take a log offline whose flush was refused."""
-        self.note(log, error)
+        log.failure = error
+        self.note_directory(log.directory.parent, error)
         logger.error("took offline log=%s: %s", log.name, error)
         self._partitions.home_of(log).withdraw(log)
         self._topics.take_offline(log, error)

@@ -34,7 +34,7 @@ class GroupCommit:
         self.flushes = 0
         # Called with a log that the disk refused: what it holds may not all be on the disk, and
         # no later flush can tell (the system forgets a failure once it is reported).
-        self.on_failed: Callable[[Log, StorageError], None] | None = None
+        self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
 
     def flush(self, logs: Iterable[Log]) -> asyncio.Future[None]:
         """Return a future that is done when all that is in the logs now is on the disk.
@@ -94,8 +94,7 @@ class GroupCommit:
         for log, error in failures.items():
             if not log.is_closed:
                 log.failure = error
-                if self.on_failed is not None:
-                    self.on_failed(log, error)
+                self.on_failed(log, error)
         for asked, done in waiters:
             if done.done():  # its client has gone
                 continue

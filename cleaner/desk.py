@@ -57,6 +57,8 @@ class Desk:
     ) -> None:
         self._logs, self._config, self._clock_ms = logs, config, clock_ms
         self.progress = Progress()
+        # Called with a log whose cleaning failed because of its files.
+        self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
         self.last_choice = Choice(clock_ms(), 0.0, 0, 0, 0)
         # The last result of each thread, by which Kafka's metrics go.
         self.results_by_thread: dict[int, CleanResult] = {}
@@ -107,6 +109,8 @@ class Desk:
         """Take back a log whose cleaning failed, and put it into quarantine."""
         self.progress.end(running)
         self._quarantine(running.log, error)
+        if isinstance(error, StorageError):
+            self.on_failed(running.log, error)
 
     def history(self, topic: str, partition: int) -> tuple[CleanResult, ...]:
         """Return a partition's last cleanings, the oldest first."""

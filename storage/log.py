@@ -16,7 +16,13 @@ from config.topic import TopicConfig
 from protocol.batches import BatchHeader, patch_base_offset_and_epoch
 from storage import exchange
 from storage.epochs import LeaderEpochs
-from storage.errors import InvalidRecord, OffsetOutOfRange, StaleSegments, StorageError
+from storage.errors import (
+    DiskFailure,
+    InvalidRecord,
+    OffsetOutOfRange,
+    StaleSegments,
+    StorageError,
+)
 from storage.files import Buffer, FileSystem
 from storage.flushing import Unflushed, sync_files
 from storage.producers import ProducerStates, RememberedBatch
@@ -94,6 +100,12 @@ class Log:
     def is_closed(self) -> bool:
         """Whether the partition has this log no longer: it was deleted, or the disk failed."""
         return self.is_deleted or self.failure is not None
+
+    @property
+    def sync_failure(self) -> DiskFailure | None:
+        """Why what was appended may never get to the disk, if so it is."""
+        failures = (segment.sync_failure for segment in self.segments)
+        return next((one for one in failures if one is not None), None)
 
     def follow(self, directory: Path) -> None:
         """Take note that the directory was renamed."""
@@ -338,7 +350,7 @@ class Log:
                 f"the log ends at {self.high_watermark}"
             )
         if offset > self.log_start_offset:
-            # In this order: a start offset that the epochs do not know is taken for damage.
+            # In this order, as in delete_segments().
             self._epochs.truncate_start(offset)
             self.log_start_offset = offset
 
@@ -356,12 +368,14 @@ class Log:
         if self._directory_dirty:
             # Were the removals to outlive a crash and what follows not, offsets would go back.
             self._fs.sync_directory(self.directory)
+        # First of all: a start offset that the epochs do not know is taken for damage.
+        start_offset = max(self.log_start_offset, kept[0].base_offset)
+        self._epochs.truncate_start(start_offset)
         self.segments = kept
         size = sum(segment.size_bytes for segment in gone)
         self._size_before_active -= size
         self._directory_dirty = True
-        self.log_start_offset = max(self.log_start_offset, kept[0].base_offset)
-        self._epochs.truncate_start(self.log_start_offset)
+        self.log_start_offset = start_offset
         self._retire(gone, now_ms)
         return size
 
@@ -381,6 +395,7 @@ class Log:
         if self.is_closed or first < 0 or list(current[first:end]) != list(old):
             raise StaleSegments(f"{self.name}: segments changed while they were cleaned")
         assert end < len(current), "the active segment is never replaced"
+        self._directory_dirty = True  # should it fail, its undoing has to get to the disk
         exchange.offer(self._fs, self.directory, new)
         for segment in new:
             segment.is_durable = True

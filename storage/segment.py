@@ -93,7 +93,8 @@ class Segment:
         self.roll_jitter_ms = 0
         # Whether log and indexes are known to be on the disk, with no batch to follow.
         self.is_durable = False
-        self._sync_failure: DiskFailure | None = None
+        # Why what was appended cannot be made durable any more.
+        self.sync_failure: DiskFailure | None = None
         self.offset_index = OffsetIndex(fs, self.path(INDEX), base_offset)
         self.time_index = TimeIndex(fs, self.path(TIME_INDEX), base_offset)
         self.transactions = TransactionIndex(fs, self.path(TXN_INDEX))
@@ -196,13 +197,13 @@ class Segment:
         Once this has failed it fails for good: the system forgets what it could not write, so
         that no later sync is proof.
         """
-        if self._sync_failure is not None:
-            raise self._sync_failure
+        if self.sync_failure is not None:
+            raise self.sync_failure
         try:
             self.log.sync()
             self.transactions.sync()
         except DiskFailure as error:
-            self._sync_failure = error
+            self.sync_failure = error
             raise
 
     def flush(self) -> None:

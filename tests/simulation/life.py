@@ -138,6 +138,7 @@ class Life:
         if refused:
             assert content_of(log.segments) == before
             assert log.log_end_offset == end
+            ledger.refused.add(StoredBatch(end, last, batch))
             return
         assert content_of(log.segments) == (*before, StoredBatch(end, last, batch))
         if producer_id is not None:
@@ -175,6 +176,8 @@ class Life:
                 self._reload(log, refused[0])
             return
         log.flushed(part.end_offset)
+        if part.directory is not None:
+            ledger.may_be_cleaned = False
         ledger.flushed_end = max(ledger.flushed_end, part.end_offset)
 
     def _reload(self, failed: Log, cause: DiskFailure) -> None:
@@ -214,6 +217,9 @@ class Life:
         self.ledgers[key].look(log)
         if refused:
             self.ledgers[key].obsolete |= set(before) - set(after)
+            self.ledgers[key].may_be_cleaned = True
+            if log.sync_failure is not None:
+                self._reload(log, log.sync_failure)
 
     def _retain(self) -> None:
         log = self._any_log()
