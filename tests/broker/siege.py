@@ -38,7 +38,7 @@ SETTINGS = {
 TOPICS = [
     NewTopic("steady", 3, 1),
     NewTopic("quick", 1, 1),
-    NewTopic("window", 1, 1, config={"retention.bytes": "300000"}),
+    NewTopic("window", 1, 1, config={"retention.bytes": "120000"}),
     NewTopic("table", 2, 1, config={"cleanup.policy": "compact"}),
 ]
 LIVES_S = (0.2, 1.2)
