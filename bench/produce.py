@@ -21,18 +21,23 @@ _RATE = re.compile(r"([\d.]+) records/sec")
 _TOPIC = "produce"
 
 
-def measure(broker: OdradekProcess | KafkaProcess, records: int, size: int, acks: str) -> float:
-    """Return the records/s that one producer reaches on a running broker, after a warm-up."""
+def rate_of(
+    broker: OdradekProcess | KafkaProcess, records: int, size: int, acks: str, topic: str
+) -> float:
+    """Return the records/s that one producer reaches on a running broker, after a warm-up.
+
+    The topic is created, with one partition.
+    """
     kafka_tool(
         ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.bootstrap]
-        + ["--create", "--topic", _TOPIC, "--partitions", "1", "--replication-factor", "1"]
+        + ["--create", "--topic", topic, "--partitions", "1", "--replication-factor", "1"]
     )
     properties = [f"bootstrap.servers={broker.bootstrap}", f"acks={acks}", "linger.ms=5"]
     properties.append("batch.size=65536")
     rate = 0.0
     for count in (records // 5, records):
         done = kafka_tool(
-            ["org.apache.kafka.tools.ProducerPerformance", "--topic", _TOPIC]
+            ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic]
             + ["--num-records", str(count), "--record-size", str(size), "--throughput", "-1"]
             + ["--producer-props", *properties],
             timeout_s=300,
@@ -49,7 +54,7 @@ def run_pair(records: int, size: int, acks: str) -> tuple[float, float]:
             broker = kind(Path(folder) / "broker")
             broker.start()
             try:
-                rates.append(measure(broker, records, size, acks))
+                rates.append(rate_of(broker, records, size, acks, _TOPIC))
             finally:
                 broker.stop()
     return rates[0], rates[1]
