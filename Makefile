@@ -38,6 +38,8 @@ demo: $(READY_DEV) $(READY_SPARK)
 
 bench: $(READY_DEV) kafka
 	$(BIN)/python -m bench.produce
+	$(BIN)/python -m bench.recovery
+	$(BIN)/python -m bench.partitions
 
 # Apache Kafka's jars, to compare with; without Java or Maven what needs them is skipped.
 kafka:
