@@ -218,6 +218,7 @@ class Broker:
             waits_for_disk=lambda: self.config.log_flush_acks_all,
             codec=lambda: Codec(self.config.offsets_topic_compression_codec),
             now_ms=self.clock.now_ms,
+            on_refused=self.disks.note,
         )
         self.groups = GroupCoordinator(
             self.offsets_log,
@@ -253,6 +254,7 @@ class Broker:
             LogTable(self.partitions), lambda: self.config, self.loop, self.clock, self._fs
         )
         self.cleaner.desk.on_failed = self.disks.note
+        self.cleaner.deleter.on_failed = self.disks.note
         self.configs.on_changed.append(lambda _: self.cleaner.reconfigure())
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()

@@ -18,6 +18,7 @@ from broker.topics import Topics
 from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
 from storage.errors import StorageError
+from storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +36,15 @@ class InternalLog:
         waits_for_disk: Callable[[], bool],
         codec: Callable[[], Codec],
         now_ms: Callable[[], int],
+        on_refused: Callable[[Log, StorageError], None] = lambda log, error: None,
     ) -> None:
+        """`on_refused` hears of a log that could not be appended to."""
         self._topics, self._name = topics, name
         self._group_commit = group_commit
         self._configured_count = partition_count
         self._waits_for_disk = waits_for_disk
         self._codec = codec
-        self._now_ms = now_ms
+        self._now_ms, self._on_refused = now_ms, on_refused
         self._creation: asyncio.Task[None] | None = None
         self._held: list[tuple[int, Sequence[KeyValue], asyncio.Future[None]]] = []
 
@@ -96,8 +99,13 @@ class InternalLog:
         try:
             log = topic.log(partition)
             assert log is not None, "records go where there is a partition"
+        except StorageError as error:
+            done.set_exception(error)
+            return done
+        try:
             log.append(batch, now_ms=now_ms, from_client=False)
         except StorageError as error:
+            self._on_refused(log, error)
             done.set_exception(error)
             return done
         if self._waits_for_disk():

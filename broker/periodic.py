@@ -74,7 +74,10 @@ class Periodic:
             due = directory.take_due_removals(now_ms)
             if due:
                 loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self._broker.readers, directory.remove, due)
+                try:
+                    await loop.run_in_executor(self._broker.readers, directory.remove, due)
+                except StorageError as error:  # the next start removes what is left
+                    self._broker.disks.note_directory(directory.path, error)
 
     async def _expire_producers(self) -> None:
         now_ms = self._broker.clock.now_ms()

@@ -30,6 +30,8 @@ class Deleter:
     ) -> None:
         self._logs, self._config, self._clock_ms = logs, config, clock_ms
         self._task: asyncio.Task[None] | None = None
+        # Called with a log whose segments the disk would not let go.
+        self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to check, for the first time after log.initial.task.delay.ms."""
@@ -64,7 +66,7 @@ class Deleter:
                 continue  # they were cleaned meanwhile, or deleted
             if plan.count == len(segments) and log.log_end_offset != end_offset:
                 continue  # what was appended meanwhile is young
-            deleted_bytes += _carry_out(log, plan, now_ms)
+            deleted_bytes += _carry_out(log, plan, now_ms, self.on_failed)
             await asyncio.sleep(0)  # Each may wait for the disk: let others go first.
         return deleted_bytes
 
@@ -84,14 +86,17 @@ def check_retention(log: Log, now_ms: int) -> int:
     A log that cannot be looked at, or whose files cannot be renamed, is left as it is.
     """
     plan = _plan(log, now_ms)
-    return _carry_out(log, plan, now_ms) if plan else 0
+    return _carry_out(log, plan, now_ms, lambda log, error: None) if plan else 0
 
 
-def _carry_out(log: Log, plan: Deletion, now_ms: int) -> int:
+def _carry_out(
+    log: Log, plan: Deletion, now_ms: int, on_failed: Callable[[Log, StorageError], None]
+) -> int:
     try:
         log.delete_segments(plan.count, now_ms)
-    except StorageError:
+    except StorageError as error:
         logger.exception("failed to apply retention log=%s", log.name)
+        on_failed(log, error)
         return 0
     logger.info(
         "deleted segments log=%s count=%d bytes=%d because=%r log_start_offset=%d",

@@ -17,6 +17,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from storage.errors import DiskFailure
 from storage.files import FileSystem
 from tests.broker import test_fetch, test_produce
 from tests.broker.live import batch, client, create, live, on_uvloop, until
@@ -243,3 +244,26 @@ def test_flush_settings_carry_acks_1_to_the_disk(
             await until(lambda: log.recovery_point == (4 if "flush.ms" in settings else 3))
 
     main()
+
+
+@on_uvloop
+async def test_what_the_broker_itself_is_refused_is_told_too(tmp_path: Path) -> None:
+    disk = FaultyFileSystem()
+    settings = {"offsets.topic.num.partitions": "1"}
+    async with live(tmp_path, settings, fs=cast(FileSystem, disk)) as broker:
+        await broker.offsets_log.ready()
+        topic = await create(broker, "orders", configs={"retention.ms": "1"})
+        assert await produce(broker, 0, b"old") == (0, 0)
+        assert broker.problems() == []
+        disk.refuse = lambda kind, path: DISK_FULL if kind == "write" else None
+        with pytest.raises(DiskFailure):
+            await broker.offsets_log.append(0, [(b"k", b"v")])
+        assert any("__consumer_offsets-0" in one for one in broker.problems())
+        # Retention cannot begin the segment that it would leave, and deletes nothing.
+        (log,) = topic.logs
+        assert await broker.cleaner.deleter.check_all() == 0
+        assert log.log_start_offset == 0
+        assert any("orders-0" in one for one in broker.problems())
+        disk.refuse = lambda kind, path: None
+        assert await broker.cleaner.deleter.check_all() > 0
+        assert log.log_start_offset == 1
