@@ -19,6 +19,8 @@ from tests.cleaner.test_clean_model import new_world
 from tests.cleaner.worlds import EAGER, StoredBatch, World
 from tests.storage.old_logs import FORMATS, Written, all_records, random_log, write
 
+pytestmark = pytest.mark.slow
+
 
 def fill(world: World, written: Sequence[Written], roll_after: int = 0) -> None:
     """Put batches and entries into a log as they are, in one segment, or in two."""

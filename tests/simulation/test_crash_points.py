@@ -29,6 +29,8 @@ from tests.storage.partition import (
 )
 from tests.storage.transactional import Entry, committed_offsets, end, expect, indexed, write
 
+pytestmark = pytest.mark.slow
+
 DATA = Path("/data")
 TINY = replace(SMALL, internal_segment_bytes=700)
 

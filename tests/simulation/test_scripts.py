@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.crashfs import CrashFileSystem
 from tests.simulation.scripts import count_operations, crash_everywhere, refuse_at
 
-pytestmark = pytest.mark.usefixtures("quiet_logs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_logs")]
 
 STEPS = 25
 POINTS_MIN = 100  # a script; with those below more than several hundred

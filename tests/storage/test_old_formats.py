@@ -34,6 +34,8 @@ from tests.storage.old_logs import (
 )
 from tests.storage.partition import TOPIC, Partition
 
+pytestmark = pytest.mark.slow
+
 DATA = Path("/data")
 FILES = DATA / f"{TOPIC}-0"
 SEEDS = st.integers(0, 1 << 30)
