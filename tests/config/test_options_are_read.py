@@ -13,7 +13,9 @@ from config.option import Option
 ROOT = Path(__file__).parent.parent.parent
 READERS = ("config", "storage", "cleaner", "broker")
 CODE = "\n".join(path.read_text() for name in READERS for path in (ROOT / name).rglob("*.py"))
-READ = set(re.findall(r"\.([a-z0-9_]+)\b", CODE))
+# Without the strings, for the name of an option is no use of it.
+STRINGS = re.compile(r'"""(?:.|\n)*?"""|"(?:[^"\\\n]|\\.)*"')
+READ = set(re.findall(r"\.([a-z0-9_]+)\b", STRINGS.sub("", CODE)))
 
 
 @pytest.mark.parametrize("option", declared_options(), ids=lambda option: option.name)
