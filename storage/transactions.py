@@ -100,7 +100,7 @@ def parse_aborted(data: Buffer, path: Path) -> list[AbortedTransaction]:
         version, producer_id, first, last, stable = _ENTRY.unpack_from(data, position)
         if version != _VERSION:
             raise CorruptFile(path, position, f"version {version}, expected {_VERSION}")
-        if not first <= last or (found and last <= found[-1].last_offset):
+        if not first < last or (found and last <= found[-1].last_offset):
             raise CorruptFile(path, position, f"no transaction ends at offset {last} here")
         found.append(AbortedTransaction(first, last, producer_id, stable))
     if whole < len(data):
@@ -138,10 +138,14 @@ class TransactionIndex:
         """Raise CorruptFile unless every entry is whole, its marker between the offsets."""
         if self.damage is not None:
             raise self.damage
-        for at, transaction in enumerate(parse_aborted(self.load(), self.path)):
-            if not base_offset <= transaction.last_offset < end_offset:
-                cause = f"no marker at offset {transaction.last_offset} can lie in the segment"
-                raise CorruptFile(self.path, at * _ENTRY.size, cause)
+        try:
+            for at, transaction in enumerate(parse_aborted(self.load(), self.path)):
+                if not base_offset <= transaction.last_offset < end_offset:
+                    cause = f"no marker at offset {transaction.last_offset} can lie in the segment"
+                    raise CorruptFile(self.path, at * _ENTRY.size, cause)
+        except CorruptFile as damage:
+            self.damage = damage  # restore() keeps nothing of it then
+            raise
 
     def between(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Return what overlaps with the offsets, and whether no later segment has any such."""

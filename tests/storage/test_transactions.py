@@ -432,3 +432,18 @@ def test_the_entry_of_a_marker_that_a_crash_took_goes(left: bytes | None) -> Non
     assert not fs.exists(active.path(TXN_INDEX))
     end(survived, 3, 0, commit=False)
     assert indexed(survived.reopen().log) == [AbortedTransaction(0, 1, 3, 2)]
+
+
+def test_an_entry_that_a_crash_has_torn_to_zeros_is_not_kept() -> None:
+    partition = new_partition()
+    write(partition, 3, 0, 0, b"a")
+    partition.flush()
+    partition.directory.write_checkpoints()
+    partition.log.roll(partition.clock.now_ms())
+    fs, path = partition.fs, partition.log.active.path(TXN_INDEX)
+    fs.write_bytes(path, bytes(34))
+    with pytest.raises(CorruptFile, match="no transaction ends at offset 0"):
+        parse_aborted(bytes(34), path)
+    assert isinstance(fs, CrashFileSystem)
+    survived = partition.next_life(fs.clone_after_kill())
+    assert indexed(survived.log) == []
