@@ -11,7 +11,6 @@ one of the partitions, in turn with a broker that has no other. Needs Java and K
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import OdradekProcess, kafka_libs, resident_bytes
-from bench.produce import rate_of
+from bench.produce import rate_of, summary
 
 _PER_TOPIC = 50
 _RECORDS_EACH = 20
@@ -93,8 +92,7 @@ def main() -> int:
             ratios.append(rates[0] / rates[1])
             print(f"  pair {number}: {rates[0]:,.0f} records/s of {given.partitions} partitions, "
                   f"{rates[1]:,.0f} of one, ratio {ratios[-1]:.2f}", flush=True)  # fmt: skip
-        print(f"  ratio: median {statistics.median(ratios):.2f}, "
-              f"from {min(ratios):.2f} to {max(ratios):.2f}")  # fmt: skip
+        print(summary("ratio", ratios))
     return 0
 
 

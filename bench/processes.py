@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -104,7 +103,7 @@ class OdradekProcess:
     def kill(self) -> None:
         """End it at once (SIGKILL): nothing is flushed or closed."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
         self.process = None
 
@@ -178,6 +177,13 @@ class KafkaProcess:
             self.process.terminate()
             end(self.process)
             self.process = None
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL)."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.process = None
 
     def log_text(self) -> str:
         """Return what it has written so far."""

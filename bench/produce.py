@@ -13,6 +13,7 @@ import re
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs, kafka_tool
@@ -28,22 +29,45 @@ def rate_of(
 
     The topic is created, with one partition.
     """
+    create_topic(broker, topic)
+    rate = 0.0
+    for count in (records // 5, records):
+        rate = perform(broker, topic, count, size, acks)
+    return rate
+
+
+def create_topic(broker: OdradekProcess | KafkaProcess, topic: str) -> None:
+    """Create a topic with one partition."""
     kafka_tool(
         ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.bootstrap]
         + ["--create", "--topic", topic, "--partitions", "1", "--replication-factor", "1"]
     )
+
+
+def perform(
+    broker: OdradekProcess | KafkaProcess,
+    topic: str,
+    records: int,
+    size: int,
+    acks: str,
+    batch_bytes: int = 65536,
+) -> float:
+    """Run ProducerPerformance to its end; return its records/s."""
     properties = [f"bootstrap.servers={broker.bootstrap}", f"acks={acks}", "linger.ms=5"]
-    properties.append("batch.size=65536")
-    rate = 0.0
-    for count in (records // 5, records):
-        done = kafka_tool(
-            ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic]
-            + ["--num-records", str(count), "--record-size", str(size), "--throughput", "-1"]
-            + ["--producer-props", *properties],
-            timeout_s=300,
-        )
-        rate = float(_RATE.findall(done.stdout)[-1])
-    return rate
+    properties.append(f"batch.size={batch_bytes}")
+    done = kafka_tool(
+        ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic]
+        + ["--num-records", str(records), "--record-size", str(size), "--throughput", "-1"]
+        + ["--producer-props", *properties],
+        timeout_s=500,
+    )
+    return float(_RATE.findall(done.stdout)[-1])
+
+
+def summary(name: str, ratios: Sequence[float]) -> str:
+    """Return the line that ends a run of pairs."""
+    median = statistics.median(ratios)
+    return f"  {name}: median {median:.2f}, from {min(ratios):.2f} to {max(ratios):.2f}"
 
 
 def run_pair(records: int, size: int, acks: str) -> tuple[float, float]:
@@ -79,8 +103,7 @@ def main() -> int:
         ratios.append(ours / theirs)
         print(f"  pair {number}: Odradek {ours:,.0f} records/s, Kafka {theirs:,.0f} records/s, "
               f"ratio {ratios[-1]:.2f}", flush=True)  # fmt: skip
-    print(f"  ratio: median {statistics.median(ratios):.2f}, "
-          f"from {min(ratios):.2f} to {max(ratios):.2f}")  # fmt: skip
+    print(summary("ratio", ratios))
     return 0
 
 

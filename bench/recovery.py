@@ -11,13 +11,12 @@ jars (`make kafka`).
 from __future__ import annotations
 
 import argparse
-import signal
-import statistics
 import sys
 import tempfile
 from pathlib import Path
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs, kafka_tool
+from bench.produce import create_topic, perform, summary
 
 _TOPIC = "recovery"
 _SETTINGS = {
@@ -25,21 +24,6 @@ _SETTINGS = {
     # Nothing but the kill decides how much there is to read.
     "log.flush.offset.checkpoint.interval.ms": "600000",
 }
-
-
-def fill(broker: OdradekProcess | KafkaProcess, megabytes: int, size: int, batch: int) -> None:
-    """Write a log of so many megabytes."""
-    kafka_tool(
-        ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.bootstrap]
-        + ["--create", "--topic", _TOPIC, "--partitions", "1", "--replication-factor", "1"]
-    )
-    kafka_tool(
-        ["org.apache.kafka.tools.ProducerPerformance", "--topic", _TOPIC]
-        + ["--num-records", str((megabytes << 20) // size), "--record-size", str(size)]
-        + ["--throughput", "-1", "--producer-props", f"bootstrap.servers={broker.bootstrap}"]
-        + ["acks=1", "linger.ms=5", f"batch.size={batch}"],
-        timeout_s=500,
-    )
 
 
 def measure(
@@ -50,12 +34,12 @@ def measure(
         broker = kind(Path(folder) / "broker", _SETTINGS)
         broker.start()
         try:
-            fill(broker, megabytes, size, batch)
-            assert broker.process is not None
-            broker.process.send_signal(signal.SIGKILL)
-            broker.process.wait()
+            records = (megabytes << 20) // size
+            create_topic(broker, _TOPIC)
+            perform(broker, _TOPIC, records, size, "1", batch)
+            broker.kill()
             seconds = broker.start()
-            check(broker, (megabytes << 20) // size)
+            check(broker, records)
             return seconds
         finally:
             broker.stop()
@@ -90,8 +74,7 @@ def main() -> int:
         ratios.append(theirs / ours)
         print(f"  pair {number}: Odradek {ours:.2f} s, Kafka {theirs:.2f} s, "
               f"Kafka/Odradek {ratios[-1]:.2f}", flush=True)  # fmt: skip
-    print(f"  Kafka/Odradek: median {statistics.median(ratios):.2f}, "
-          f"from {min(ratios):.2f} to {max(ratios):.2f}")  # fmt: skip
+    print(summary("Kafka/Odradek", ratios))
     return 0
 
 

@@ -115,7 +115,7 @@ class Partitions:
         self._look_into(home)
 
     def _look_into(self, home: LogDirectory) -> None:
-        for (name, partition), topic_id in home.partitions().items():
+        for (name, partition), topic_id in home.partitions_at_start.items():
             if name != CLUSTER_METADATA:
                 self._idle[home.path / f"{name}-{partition}"] = topic_id
 
@@ -167,14 +167,6 @@ class Partitions:
                 ]
             return list(itertools.chain.from_iterable(await asyncio.gather(*jobs)))
 
-    def missing(self, record: TopicRecord) -> list[int]:
-        """Return which partitions of a topic that is not loaded have no directory."""
-        return [
-            number
-            for number in range(record.partition_count)
-            if self._home_of(record, number) is None
-        ]
-
     def refuse_strays(self, record: TopicRecord) -> None:
         """Raise Refusal for a new topic that would find old records where it should be empty."""
         if not self._idle:
@@ -208,8 +200,8 @@ class Partitions:
 
     async def delete_remains(self, record: TopicRecord, config: TopicConfig) -> None:
         """Delete whatever there is of a topic: logs in use, and directories not loaded."""
-        missing = set(self.missing(record))
-        left = [number for number in range(record.partition_count) if number not in missing]
+        numbers = range(record.partition_count)
+        left = [number for number in numbers if self._home_of(record, number) is not None]
         await self.delete(await self.open([Wanted(record, one, config) for one in left]))
 
     def home_of(self, log: Log) -> LogDirectory:

@@ -36,7 +36,7 @@ def find_topics(
     ids: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
     counts: defaultdict[str, int] = defaultdict(int)
     for home in directories:
-        for (name, number), topic_id in home.partitions().items():
+        for (name, number), topic_id in home.partitions_at_start.items():
             if topic_id is not None and not is_reserved(topic_id):
                 ids[name][topic_id] += 1
                 counts[name] = max(counts[name], number + 1)

@@ -89,7 +89,8 @@ class LogDirectory:
 
     def _read_state(self, cluster_id: str, node_id: int) -> None:
         check_meta(self._fs, self.path / META, cluster_id, node_id)
-        there = self.partitions()
+        # What was there when the directory was opened, with the topic id noted in each.
+        self.partitions_at_start = there = self.partitions()
         self.was_clean = self._fs.exists(self.path / CLEAN_MARKER) or not there
         self._fs.remove(self.path / CLEAN_MARKER)
         self._fs.sync_directory(self.path)

@@ -203,11 +203,6 @@ class _Entries:
         """Begin anew, in memory only."""
         self._loaded, self.damage = (self._array(), array("i")), None
 
-    def forget(self) -> None:
-        """Empty the file without reading it."""
-        self.begin()
-        self._writable().truncate(0)
-
     def sync(self) -> None:
         """Make the entries durable, if any were written."""
         if self._file is not None:

@@ -319,13 +319,13 @@ def _first_damaged(segments: Sequence[Segment], ends: Sequence[int]) -> int:
 def _load_snapshot(producers: ProducerStates, log_base: int, trusted_end: int) -> int | None:
     """Read the newest usable snapshot; return the offset that it stands before, if any."""
     offsets = producers.snapshot_offsets()
-    untrusted = [offset for offset in offsets if not log_base <= offset <= trusted_end]
-    for offset in untrusted:
-        producers.remove_snapshot(offset)
-    if untrusted:
+    trusted = [offset for offset in offsets if log_base <= offset <= trusted_end]
+    if len(trusted) < len(offsets):
+        for offset in set(offsets).difference(trusted):
+            producers.remove_snapshot(offset)
         # Should one come back with a crash, the next recovery would take it for one of this log.
         producers.sync_directory()
-    for offset in reversed([offset for offset in offsets if offset not in untrusted]):
+    for offset in reversed(trusted):
         try:
             producers.read_snapshot(offset)
         except CorruptFile as error:

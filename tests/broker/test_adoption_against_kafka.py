@@ -109,8 +109,7 @@ def move(
         if request.param == "stopped":
             kafka.stop()
         else:
-            kafka.process.kill()
-            kafka.process.wait()
+            kafka.kill()
         files = digests(kafka.data)
         adoption = adopt(kafka.data)
         there = digests(kafka.data)
