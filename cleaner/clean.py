@@ -36,9 +36,11 @@ def clean(
     random_below: Callable[[int], int],
     clock_ms: Callable[[], int],
     before_io: Callable[[int], None],
-    propose: Propose,
+    propose: Propose | None,
 ) -> CleanResult:
     """Clean a log as its job says.
+
+    Without `propose` nothing changes: the result tells what would become of the log.
 
     `before_io` hears of every read and write, in bytes: it may wait, and raise CleaningAborted.
     `propose` exchanges the old segments of a group for new ones, or raises StaleSegments; then
@@ -75,6 +77,9 @@ def clean(
     ):
         old = segments[group.start : group.stop]
         new = rewriter.rewrite(old, ends[group.stop - 1])
+        if propose is None:
+            new.remove()
+            continue
         try:
             propose(old, [new])
         except StaleSegments:
@@ -94,6 +99,7 @@ def _result(
     return CleanResult(
         topic=job.topic,
         partition=job.partition,
+        reason=job.reason,
         first_dirty_offset=job.dirty.first_dirty_offset,
         end_offset=offset_map.latest_offset + 1,
         first_uncleanable_offset=job.dirty.first_uncleanable_offset,
@@ -106,6 +112,8 @@ def _result(
         map_utilization=offset_map.utilization,
         cleanable_ratio=job.dirty.cleanable_ratio,
         overdue_ms=job.dirty.overdue_ms,
+        next_horizon_ms=None,
+        is_verified=False,
         **dataclasses.asdict(counters),
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cleaner.job import CleanerSettings, make_job
-from cleaner.policy import is_cleanable, urgency
+from cleaner.policy import Reason, reason_to_clean, urgency
 from cleaner.progress import Candidate, CleanerOffsets, Progress, Running, find_candidate
 from cleaner.stats import CleanResult, report
 from cleaner.worker import Rest
@@ -73,8 +73,10 @@ class Desk:
         chosen = self._choose(now_ms)
         if chosen is None:
             return Rest(config.log_cleaner_backoff_ms / 1000)
-        job = make_job(chosen.log, chosen.dirty, CleanerSettings.of(config), now_ms)
-        running = Running(chosen.log, job, self._logs.directory_of(chosen.log))
+        candidate, reason = chosen
+        log = candidate.log
+        job = make_job(log, candidate.dirty, CleanerSettings.of(config), now_ms, reason)
+        running = Running(log, job, self._logs.directory_of(log))
         self.progress.begin(running)
         return running
 
@@ -120,7 +122,7 @@ class Desk:
         """Return the last cleaning of each partition that had one."""
         return tuple(results[-1] for results in self._history.values())
 
-    def _choose(self, now_ms: int) -> Candidate | None:
+    def _choose(self, now_ms: int) -> tuple[Candidate, Reason] | None:
         """Choose the log to clean next: recomputed each time, from all logs there are."""
         candidates: list[Candidate] = []
         keys = []
@@ -133,7 +135,8 @@ class Desk:
         self.progress.forget_absent(keys)
         for key in self._history.keys() - set(keys):
             del self._history[key]
-        cleanable = [one for one in candidates if is_cleanable(one.view, one.dirty)]
+        reasons = [(one, reason_to_clean(one.view, one.dirty)) for one in candidates]
+        cleanable = [(one, reason) for one, reason in reasons if reason is not None]
         overdue_ms = [one.dirty.overdue_ms for one in candidates]
         self.last_choice = Choice(
             now_ms,
@@ -142,7 +145,7 @@ class Desk:
             len(cleanable),
             sum(ms > 0 for ms in overdue_ms),
         )
-        return max(cleanable, key=lambda one: urgency(one.dirty), default=None)
+        return max(cleanable, key=lambda one: urgency(one[0].dirty), default=None)
 
     def _look_at(self, log: Log, now_ms: int) -> Candidate | None:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.policy import DirtyRange
+from cleaner.policy import DirtyRange, Reason
 from config.broker import BrokerConfig
 from config.topic import TopicConfig
 from storage.log import Log
@@ -31,6 +31,8 @@ class CleanerSettings:
     map_bytes_max: int
     map_load_factor: float
     chunk_bytes: int
+    spill_bytes_max: int
+    must_verify: bool
 
     @classmethod
     def of(cls, config: BrokerConfig) -> CleanerSettings:
@@ -40,6 +42,8 @@ class CleanerSettings:
             config.log_cleaner_dedupe_buffer_size // threads,
             config.log_cleaner_io_buffer_load_factor,
             max(config.log_cleaner_io_buffer_size // threads // 2, _CHUNK_BYTES_MIN),
+            config.odradek_cleaner_spill_bytes_max // threads,
+            config.log_cleaner_verify,
         )
 
 
@@ -58,9 +62,12 @@ class CleaningJob:
     producers: Mapping[int, ActiveProducer]
     settings: CleanerSettings
     now_ms: int
+    reason: Reason
 
 
-def make_job(log: Log, dirty: DirtyRange, settings: CleanerSettings, now_ms: int) -> CleaningJob:
+def make_job(
+    log: Log, dirty: DirtyRange, settings: CleanerSettings, now_ms: int, reason: Reason
+) -> CleaningJob:
     """Take what a thread needs to clean a log; on the loop."""
     return CleaningJob(
         log.name,
@@ -79,4 +86,5 @@ def make_job(log: Log, dirty: DirtyRange, settings: CleanerSettings, now_ms: int
         },
         settings,
         now_ms,
+        reason,
     )

@@ -7,14 +7,20 @@ from collections.abc import Callable, Sequence
 
 from cleaner.clean import clean
 from cleaner.job import CleanerSettings, make_job
-from cleaner.policy import is_cleanable
+from cleaner.policy import reason_to_clean
 from cleaner.progress import CleanerOffsets, find_candidate
 from cleaner.stats import CleanResult
 from storage.files import FileSystem
 from storage.log import Log
 from storage.segment import Segment
 
-SETTINGS = CleanerSettings(map_bytes_max=128 << 20, map_load_factor=0.9, chunk_bytes=1 << 20)
+SETTINGS = CleanerSettings(
+    map_bytes_max=128 << 20,
+    map_load_factor=0.9,
+    chunk_bytes=1 << 20,
+    spill_bytes_max=1 << 30,
+    must_verify=False,
+)
 
 
 def clean_once(
@@ -33,14 +39,17 @@ def clean_once(
     cleaner.clean.clean raises.
     """
     candidate = find_candidate(log, offsets, now_ms)
-    if candidate is None or not is_cleanable(candidate.view, candidate.dirty):
+    if candidate is None:
+        return None
+    reason = reason_to_clean(candidate.view, candidate.dirty)
+    if reason is None:
         return None
 
     def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
         log.replace_segments(old, new, now_ms)
 
     result = clean(
-        make_job(log, candidate.dirty, settings, now_ms),
+        make_job(log, candidate.dirty, settings, now_ms, reason),
         fs=fs,
         random_below=random_below,
         clock_ms=lambda: now_ms,

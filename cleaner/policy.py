@@ -28,6 +28,15 @@ class Bound(Enum):
     MIN_COMPACTION_LAG = "min.compaction.lag.ms"
 
 
+class Reason(Enum):
+    """Why a log is cleaned."""
+
+    OVERDUE = "max.compaction.lag.ms has passed"
+    DIRTY = "it is dirtier than min.cleanable.dirty.ratio"
+    EXPIRED = "tombstones or markers have expired"
+    ASKED = "somebody asked for it"
+
+
 class CheckpointProblem(Enum):
     """Why the cleaner's checkpoint cannot be the first dirty offset."""
 
@@ -45,6 +54,8 @@ class DirtyRange:
     cleanable_bytes: int
     bound: Bound
     overdue_ms: int  # by how much max.compaction.lag.ms is exceeded; 0 when it is not
+    # For how long tombstones or markers could have been gone, None when none could.
+    expired_ms: int | None
     checkpoint_problem: CheckpointProblem | None
 
     @property
@@ -85,23 +96,28 @@ def dirty_range(log: LogView, checkpoint: int | None, now_ms: int) -> DirtyRange
         ),
         bound,
         _overdue_ms(log, first_dirty, now_ms),
+        None,
         problem,
     )
 
 
-def is_cleanable(log: LogView, dirty: DirtyRange) -> bool:
-    """Tell whether a log is to be cleaned: overdue, or filthier than the topic allows."""
-    if dirty.cleanable_bytes == 0:
-        return False
-    return dirty.overdue_ms > 0 or dirty.cleanable_ratio > log.config.min_cleanable_dirty_ratio
+def reason_to_clean(log: LogView, dirty: DirtyRange) -> Reason | None:
+    """Tell why a log is to be cleaned now, None when it is not."""
+    if dirty.cleanable_bytes > 0:
+        if dirty.overdue_ms > 0:
+            return Reason.OVERDUE
+        if dirty.cleanable_ratio > log.config.min_cleanable_dirty_ratio:
+            return Reason.DIRTY
+    return Reason.EXPIRED if dirty.expired_ms is not None else None
 
 
-def urgency(dirty: DirtyRange) -> tuple[int, float]:
+def urgency(dirty: DirtyRange) -> tuple[int, float, int]:
     """Return what cleanable logs are ordered by: overdue ones first, then the filthiest.
 
-    Kafka gives overdue logs no priority, so that a busy cleaner can leave them for good.
+    Kafka gives overdue logs no priority, so that a busy cleaner can leave them for good. Those
+    that only have expired tombstones to lose come last.
     """
-    return dirty.overdue_ms, dirty.cleanable_ratio
+    return dirty.overdue_ms, dirty.cleanable_ratio, dirty.expired_ms or 0
 
 
 def group_segments(

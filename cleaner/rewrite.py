@@ -118,7 +118,9 @@ class Rewriter:
             before_read=self._before_io,
         ):
             verdicts = self._judge_batches(chunk)
-            self._counters.read_bytes += int(chunk.batches[:, SIZE].sum())
+            size = int(chunk.batches[:, SIZE].sum())
+            self._counters.start_bytes += size
+            self._counters.read_bytes += size
             for piece in pieces(
                 chunk,
                 verdicts,
@@ -217,10 +219,11 @@ class Rewriter:
             survivors[:, OUT_SIZE] = [len(buffer) for buffer in buffers]
         counters = self._counters
         written = int(survivors[:, OUT_SIZE].sum())
-        counters.read_records += judged
+        counters.start_records += judged
         counters.invalid_records += keyless
         counters.expired_tombstones += expired
-        counters.written_records += int(survivors[:, OUT_COUNT].sum())
+        counters.end_records += int(survivors[:, OUT_COUNT].sum())
+        counters.end_bytes += written
         counters.written_bytes += written
         if count:
             target.append(buffers, survivors)

@@ -340,6 +340,24 @@ class BrokerConfig:
         doc="The most that all cleaner threads together read and write in a second.",
     )
 
+    log_cleaner_verify: bool = option(
+        "log.cleaner.verify",
+        default=False,
+        dynamic="cluster-wide",
+        doc="Whether each cleaning proves, before its output takes the place of the log's "
+        "segments, that exactly the surviving records are in it. It is slower by far, and keeps "
+        "every key of the range in memory.",
+    )
+    odradek_cleaner_spill_bytes_max: int64 = option(
+        "odradek.cleaner.spill.bytes.max",
+        default=16 * 1024**3,
+        valid=at_least(0),
+        dynamic="cluster-wide",
+        doc="The most that all cleaner threads together write to temporary files, 16 bytes per "
+        "record, when a log has more keys than log.cleaner.dedupe.buffer.size allows for. A log "
+        "that would need more is cleaned in several runs.",
+    )
+
     # Consumer groups and their offsets.
 
     group_min_session_timeout_ms: int32 = option(

@@ -12,6 +12,7 @@ from cleaner.clean import clean
 from cleaner.errors import CleaningAborted
 from cleaner.job import CleanerSettings, make_job
 from cleaner.once import SETTINGS, clean_once
+from cleaner.policy import Reason
 from cleaner.progress import find_candidate
 from cleaner.stats import report
 from protocol.batches import batch_crc
@@ -188,7 +189,7 @@ def test_segments_are_merged_and_the_indexes_found_right(tmp_path: Path) -> None
 
 
 def settings(map_slots: int = 10_000, chunk_bytes: int = 1 << 20) -> CleanerSettings:
-    return CleanerSettings(16 * map_slots, 0.9, chunk_bytes)
+    return CleanerSettings(16 * map_slots, 0.9, chunk_bytes, 0, must_verify=False)
 
 
 def test_a_full_map_ends_the_run_inside_a_segment_and_the_next_goes_on(world: World) -> None:
@@ -377,7 +378,7 @@ def test_a_log_trimmed_meanwhile_refuses_the_outcome(world: World) -> None:
         world.roll()
     candidate = find_candidate(world.log, world.directory, world.now_ms)
     assert candidate is not None
-    job = make_job(world.log, candidate.dirty, SETTINGS, world.now_ms)
+    job = make_job(world.log, candidate.dirty, SETTINGS, world.now_ms, Reason.DIRTY)
     world.log.delete_segments(1, world.now_ms)
     left = world.log.segments
 
@@ -447,7 +448,7 @@ def test_everything_is_on_the_disk_before_it_is_proposed(
 
     with pytest.raises(StaleSegments):
         clean(
-            make_job(world.log, candidate.dirty, SETTINGS, world.now_ms),
+            make_job(world.log, candidate.dirty, SETTINGS, world.now_ms, Reason.DIRTY),
             fs=FS, random_below=lambda n: n // 3, clock_ms=lambda: 0,
             before_io=lambda size: None, propose=propose,
         )  # fmt: skip

@@ -13,10 +13,11 @@ from cleaner.policy import (
     OFFSET_SPAN_MAX,
     Bound,
     CheckpointProblem,
+    Reason,
     SegmentSizes,
     dirty_range,
     group_segments,
-    is_cleanable,
+    reason_to_clean,
     urgency,
 )
 from cleaner.view import LogView, SegmentView
@@ -90,7 +91,7 @@ def test_a_fully_clean_log_has_nothing_cleanable() -> None:
     for checkpoint in (30, 35, 100):
         dirty = dirty_range(log, checkpoint, NOW)
         assert dirty.cleanable_bytes == 0
-        assert not is_cleanable(log, dirty)
+        assert reason_to_clean(log, dirty) is None
 
 
 @pytest.mark.parametrize(("stable", "end"), [(0, 0), (5, 0), (10, 10), (29, 20), (30, 30)])
@@ -124,9 +125,9 @@ def test_a_clean_segment_is_never_too_young() -> None:
 def test_the_ratio_must_be_exceeded_not_reached() -> None:
     config = replace(TopicConfig(), min_cleanable_dirty_ratio=0.5)
     log = view(*TENS[:2], segment(20), config=config)
-    assert not is_cleanable(log, dirty_range(log, 10, NOW))
+    assert reason_to_clean(log, dirty_range(log, 10, NOW)) is None
     filthier = view(segment(0, 10), segment(10, 11), segment(20), config=config)
-    assert is_cleanable(filthier, dirty_range(filthier, 10, NOW))
+    assert reason_to_clean(filthier, dirty_range(filthier, 10, NOW)) is Reason.DIRTY
 
 
 def test_an_overdue_log_is_cleaned_whatever_its_ratio() -> None:
@@ -136,9 +137,9 @@ def test_an_overdue_log_is_cleaned_whatever_its_ratio() -> None:
     first = NOW - 1000
     log = view(segment(0, 99), segment(10, 1, first=first), segment(20), config=config)
     on_time = dirty_range(log, 10, NOW)
-    assert (on_time.overdue_ms, is_cleanable(log, on_time)) == (0, False)
+    assert (on_time.overdue_ms, reason_to_clean(log, on_time)) == (0, None)
     late = dirty_range(log, 10, NOW + 1)
-    assert (late.overdue_ms, is_cleanable(log, late)) == (1, True)
+    assert (late.overdue_ms, reason_to_clean(log, late)) == (1, Reason.OVERDUE)
 
 
 def test_segments_without_timestamps_are_not_overdue() -> None:

@@ -220,7 +220,7 @@ async def test_a_pool_cleans_by_itself_and_tells(broker: Broker) -> None:
         status = pool.status()
         assert (status.threads_alive, status.threads_died) == (1, 0)
         assert {result.topic for result in status.last_results} == {"a", "b", "c"}
-        assert all(result.written_records == 2 for result in status.last_results)
+        assert all(result.end_records == 2 for result in status.last_results)
         assert [result.end_offset for result in pool.history("a", 0)] == [3]
         assert pool.problems() == []
     assert pool.status().threads_alive == 0
