@@ -274,11 +274,11 @@ class LogDirectory:
         """Write the recovery points, log start offsets, high watermarks and cleaner offsets."""
         self.store(self.take_checkpoints())
 
-    def write_cleaner_offsets(self) -> None:
-        """Write the cleaner's checkpoint."""
+    def take_cleaner_offsets(self) -> Checkpoints:
+        """Note what the cleaner's checkpoint is to say now; store() follows."""
         self._checkpoint_number += 1
         taken = {checkpoints.CLEANER_OFFSETS: dict(self.cleaner_offsets)}
-        self.store(Checkpoints(self._checkpoint_number, taken))
+        return Checkpoints(self._checkpoint_number, taken)
 
     def close(self) -> None:
         """Make all logs durable, write the checkpoints and the mark of a clean stop.

@@ -74,11 +74,17 @@ class StaleSegments(StorageError):
 
 
 class CorruptFile(StorageError):
-    """A file of the log is damaged; names the file, the position and the cause."""
+    """A file of the log is damaged; names the file, the position and the cause.
 
-    def __init__(self, path: Path, position: int, cause: str) -> None:
+    `offset` is the first one that cannot be read, where that is known.
+    """
+
+    def __init__(
+        self, path: Path, position: int, cause: str, *, offset: int | None = None
+    ) -> None:
         super().__init__(f"{path} is damaged at position {position}: {cause}")
         self.path, self.position, self.cause = path, position, cause
+        self.offset = offset
 
     @classmethod
     def differing(cls, path: Path, found: bytes, intact: bytes, cause: str) -> CorruptFile:

@@ -5,20 +5,32 @@ are renamed to .swap, the one with the highest offset first; then the old ones t
 the suffix .swap is dropped. Once a segment is .swap recovery finishes the exchange; while one
 of its fellows is still .cleaned it undoes it. The directory is made durable after each step,
 so that the steps reach the disk in order whatever the file system does.
+
+    event loop                                          cleaner's thread
+    Log.begin_exchange: refuses what is stale
+                                                        sync
+    step: .cleaned -> .swap, one new segment            sync, for each
+    step: the log has the new segments; .deleted        sync, for each few old ones
+    step: .swap -> no suffix                            sync
+
+Before the log has the new segments, whatever is in the way of an exchange undoes it; after
+that, finishes it. Both happen on the loop, and the thread hears of it at its next step.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from storage.errors import DiskFailure
+from storage.errors import DiskFailure, StaleSegments, StorageError
 from storage.files import FileSystem
 from storage.segment import (
     CLEANED,
     DELETED,
+    KEYS,
     LOG,
     NAME_DIGITS,
     SUFFIXES,
@@ -28,42 +40,152 @@ from storage.segment import (
 
 logger = logging.getLogger(__name__)
 
+# A segment's files are renamed in 0.1 ms: a step must not keep the event loop for long.
+_RETIRED_PER_STEP = 8
 
-def offer(fs: FileSystem, directory: Path, new: Sequence[Segment]) -> None:
-    """Turn segments from .cleaned into .swap: from now on the exchange takes place.
 
-    When the disk refuses, the segments are removed and nothing has happened: raises DiskFailure.
-    """
-    try:
+class Owner(Protocol):
+    """What an exchange needs of its log (storage.log.Log)."""
+
+    name: str
+    directory: Path
+    failure: StorageError | None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log is deleted, or the disk has failed it."""
+
+    def touch_directory(self) -> None:
+        """Note that names in the directory are about to change."""
+
+    def switch(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
+        """Have new segments instead of old ones."""
+
+    def retire(
+        self, gone: Sequence[Segment], now_ms: int, replaced_by: Sequence[Segment]
+    ) -> None:
+        """Rename segments to .deleted, to be removed later."""
+
+
+class Exchange:
+    """One exchange. The event loop owns it; only sync() may run in a thread."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        log: Owner,
+        old: Sequence[Segment],
+        new: Sequence[Segment],
+        now_ms: int,
+    ) -> None:
+        self._fs, self._log, self._now_ms = fs, log, now_ms
+        self._old, self._new = tuple(old), tuple(new)
         # One that is .swap must not come through a crash without its fellows' .cleaned, nor
         # without the later segments, whose records made obsolete what it lacks.
-        fs.sync_directory(directory)
-        for segment in sorted(new, key=lambda s: s.base_offset, reverse=True):
-            segment.rename(SWAP)
-            fs.sync_directory(directory)
-    except DiskFailure:
+        self._to_offer = sorted(new, key=lambda segment: segment.base_offset)  # the last first
+        self._to_retire = list(old)
+        self._is_switched = self._is_undone = self._is_over = False
+
+    def concerns(self, segments: Sequence[Segment]) -> bool:
+        """Tell whether some of the log's segments are still being exchanged."""
+        if self._is_over:
+            return False
+        return not set(segments).isdisjoint(self._new if self._is_switched else self._old)
+
+    def sync(self) -> None:
+        """Make the last step durable. Raises DiskFailure; then undo() must follow."""
+        self._fs.sync_directory(self._log.directory)
+
+    def step(self) -> bool:
+        """Take the next step, now that the last one is durable; return whether there was one.
+
+        Raises StaleSegments when the exchange cannot take place any more, and DiskFailure;
+        after that undo() must follow.
+        """
+        log = self._log
+        if self._is_undone:
+            raise StaleSegments(f"{log.name}: segments changed while they were exchanged")
+        if self._is_over:
+            return False
+        if log.is_closed:
+            if self._is_switched:  # what is left to do is recovery's
+                return False
+            if log.failure is not None and len(self._to_offer) < len(self._new):
+                raise log.failure  # the .swap that are there are recovery's
+            raise StaleSegments(f"{log.name}: it was closed while segments were exchanged")
+        log.touch_directory()
+        if self._to_offer:
+            self._to_offer[-1].rename(SWAP)
+            self._to_offer.pop()
+        elif self._to_retire:
+            if not self._is_switched:
+                log.switch(self._old, self._new)
+                self._is_switched = True
+            log.retire(self._to_retire[:_RETIRED_PER_STEP], self._now_ms, self._new)
+            del self._to_retire[:_RETIRED_PER_STEP]
+        else:
+            for segment in self._new:
+                segment.rename("")
+            self._is_over = True
+        return True
+
+    def undo(self) -> None:
+        """Remove the new segments, unless the log has them already: nothing has happened.
+
+        What the disk does not let go now, settle() removes.
+        """
+        if not self._is_switched and not self._log.is_closed:
+            self._is_undone = True
+            with contextlib.suppress(DiskFailure):
+                self._remove()
+
+    def settle(self) -> None:
+        """Undo or finish the exchange here and now. Raises DiskFailure: then it is to do yet."""
+        if self._is_over:
+            return
+        if self._is_switched:
+            self.sync()
+            while self.step():
+                self.sync()
+        else:
+            self._is_undone = True
+            self._remove()
+
+    def _remove(self) -> None:
         # A .swap that stayed would take the place of its originals at the next start.
-        for segment in new:
+        failure: DiskFailure | None = None
+        self._log.touch_directory()
+        for segment in self._new:
             for suffix in (SWAP, CLEANED):
                 segment.suffix = suffix
-                with contextlib.suppress(DiskFailure):
+                try:
                     segment.remove()
+                except DiskFailure as error:
+                    failure = error
+        if failure is not None:
+            raise failure
+        self._is_over = True
+
+
+def carry_out(
+    sync: Callable[[], None], step: Callable[[], bool], undo: Callable[[], None]
+) -> None:
+    """Take an exchange to its end, with its three methods. Raises StaleSegments, DiskFailure."""
+    try:
+        sync()
+        while step():
+            sync()
+    except DiskFailure:
+        undo()
         raise
-
-
-def finish(fs: FileSystem, directory: Path, new: Sequence[Segment]) -> None:
-    """Give offered segments their final names, once the old ones are renamed to .deleted."""
-    fs.sync_directory(directory)
-    for segment in new:
-        segment.rename("")
-    fs.sync_directory(directory)
 
 
 def repair(fs: FileSystem, directory: Path) -> None:
     """Remove, finish or undo what deletions and exchanges left half done at a crash."""
     names = fs.list(directory)
     for name in names:
-        if name.endswith((DELETED, ".tmp")):
+        orphaned = name.endswith(KEYS) and name.removesuffix(KEYS) + LOG not in names
+        if orphaned or name.endswith((DELETED, ".tmp")):
             fs.remove(directory / name)
     cleaned = [name for name in names if name.endswith(CLEANED)]
     undo_from = min((base_offset_of(n) for n in cleaned if LOG in n), default=None)
@@ -97,6 +219,9 @@ def _take_place(
     for name in names:
         if name.endswith(SUFFIXES) and first <= base_offset_of(name) < end:
             fs.remove(directory / name)
-    finish(fs, directory, kept)
+    fs.sync_directory(directory)
+    for segment in kept:
+        segment.rename("")
+    fs.sync_directory(directory)
     for segment in kept:
         logger.info("finished the exchange of a cleaned segment file=%s", segment.path(LOG))

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from config.topic import TopicConfig
 from protocol.batches import BatchHeader, patch_base_offset_and_epoch
-from storage import exchange
 from storage.epochs import LeaderEpochs
 from storage.errors import (
     DiskFailure,
@@ -23,6 +22,7 @@ from storage.errors import (
     StaleSegments,
     StorageError,
 )
+from storage.exchange import Exchange, carry_out
 from storage.files import Buffer, FileSystem
 from storage.flushing import Unflushed, sync_files
 from storage.producers import ProducerStates, RememberedBatch
@@ -79,7 +79,7 @@ class Log:
         self._random = random_source
         self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
         self._directory_dirty = True
-        self._half_exchanged: tuple[tuple[Segment, ...], tuple[Segment, ...]] | None = None
+        self._exchange: Exchange | None = None
         self._is_half_rolled = False
         self.is_deleted = False
         # Why the log cannot go on: what was appended last may not be on the disk.
@@ -365,57 +365,86 @@ class Log:
         gone, kept = self.segments[:count], self.segments[count:]
         if not gone:
             return 0
+        if self._exchange is not None and self._exchange.concerns(gone):
+            self._settle_exchange()
         if self._directory_dirty:
             # Were the removals to outlive a crash and what follows not, offsets would go back.
             self._fs.sync_directory(self.directory)
         # First of all: a start offset that the epochs do not know is taken for damage.
         start_offset = max(self.log_start_offset, kept[0].base_offset)
         self._epochs.truncate_start(start_offset)
-        self.segments = kept
-        size = sum(segment.size_bytes for segment in gone)
-        self._size_before_active -= size
-        self._directory_dirty = True
         self.log_start_offset = start_offset
-        self._retire(gone, now_ms)
+        self._directory_dirty = True
+        size = 0
+        for segment in gone:
+            # One that the disk does not let go stays the log's, to be flushed and tried again.
+            self.retire([segment], now_ms)
+            self.segments = self.segments[1:]
+            self._size_before_active -= segment.size_bytes
+            size += segment.size_bytes
         return size
 
     def replace_segments(
         self, old: Sequence[Segment], new: Sequence[Segment], now_ms: int
     ) -> None:
-        """Put cleaned segments in the place of the ones that they were made from.
+        """Put cleaned segments in the place of the ones that they were made from, here and now.
+
+        Raises StaleSegments and DiskFailure.
+        """
+        exchange = self.begin_exchange(old, new, now_ms)
+        carry_out(exchange.sync, exchange.step, exchange.undo)
+
+    def begin_exchange(
+        self, old: Sequence[Segment], new: Sequence[Segment], now_ms: int
+    ) -> Exchange:
+        """Begin to put cleaned segments in the place of old ones; carry_out() takes it on.
 
         `new` carry the suffix .cleaned and are flushed. No crash breaks it, see
         storage.exchange. Raises StaleSegments when any of `old` is no longer part of the log,
         and DiskFailure.
         """
-        self._finish_exchange(now_ms)
+        if self.is_closed or self._place_of(old) is None:
+            raise StaleSegments(f"{self.name}: segments changed while they were cleaned")
+        self._settle_exchange()
+        self._exchange = Exchange(self._fs, self, old, new, now_ms)
+        return self._exchange
+
+    def _place_of(self, old: Sequence[Segment]) -> tuple[int, int] | None:
+        """Return where consecutive segments of the log begin and end, None if they are not."""
         current = self.segments
         first = next((at for at, s in enumerate(current) if s is old[0]), -1)
         end = first + len(old)
-        if self.is_closed or first < 0 or list(current[first:end]) != list(old):
-            raise StaleSegments(f"{self.name}: segments changed while they were cleaned")
+        if first < 0 or list(current[first:end]) != list(old):
+            return None
         assert end < len(current), "the active segment is never replaced"
-        self._directory_dirty = True  # should it fail, its undoing has to get to the disk
-        exchange.offer(self._fs, self.directory, new)
+        return first, end
+
+    def _settle_exchange(self) -> None:
+        """Undo or finish an exchange in progress, or one that the disk has interrupted."""
+        if self._exchange is not None:
+            self._exchange.settle()
+            self._exchange = None
+
+    def switch(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
+        """Have cleaned segments instead of old ones (storage.exchange)."""
+        place = self._place_of(old)
+        assert place is not None, "whatever changes segments settles the exchange first"
+        first, end = place
         for segment in new:
             segment.is_durable = True
-        self.segments = (*current[:first], *new, *current[end:])
+        self.segments = (*self.segments[:first], *new, *self.segments[end:])
         self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
-        self._half_exchanged = tuple(old), tuple(new)
-        self._finish_exchange(now_ms)
 
-    def _finish_exchange(self, now_ms: int) -> None:
-        """Finish an exchange that began on disk; one that the disk interrupted is here again."""
-        if self._half_exchanged is not None:
-            old, new = self._half_exchanged
-            self._retire(old, now_ms)
-            exchange.finish(self._fs, self.directory, new)
-            self._half_exchanged = None
+    def touch_directory(self) -> None:
+        """Have the next flush make the directory's names durable."""
+        self._directory_dirty = True
 
-    def _retire(self, gone: Sequence[Segment], now_ms: int) -> None:
+    def retire(
+        self, gone: Sequence[Segment], now_ms: int, replaced_by: Sequence[Segment] = ()
+    ) -> None:
         """Rename segments to .deleted, to be removed when file.delete.delay.ms has passed."""
         paths = []
-        kept = {segment.base_offset for segment in self.segments}
+        kept = {segment.base_offset for segment in replaced_by}
         for segment in gone:
             if segment.base_offset not in kept:
                 self.producers.remove_snapshot(segment.base_offset)
@@ -429,6 +458,7 @@ class Log:
 
     def close(self) -> None:
         """Make everything durable, with a snapshot of the producers; the log is done then."""
+        self._settle_exchange()
         self.active.seal()
         for segment in self.segments[self._first_unflushed() :]:
             segment.flush()

@@ -3,7 +3,7 @@
 The file's name is the segment's base offset in 20 digits. Batches lie back to back; after
 compaction there may be gaps between their offsets, never a change of order.
 
-    00000000000000000042.log  .index  .timeindex  .snapshot  .txnindex
+    00000000000000000042.log  .index  .timeindex  .snapshot  .txnindex  .keys
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
 SNAPSHOT, TXN_INDEX = ".snapshot", ".txnindex"
-SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+KEYS = ".keys"  # the cleaner's, see cleaner/facts.py
+SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, KEYS)
 CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
 
 NAME_DIGITS = 20
@@ -84,7 +85,7 @@ class Segment:
     def __init__(
         self, fs: FileSystem, directory: Path, base_offset: int, *, suffix: str = ""
     ) -> None:
-        self._fs = fs
+        self.fs = fs
         self.directory, self.base_offset, self.suffix = directory, base_offset, suffix
         path = self.path(LOG)
         self.log = fs.open(path, write=True)
@@ -142,7 +143,7 @@ class Segment:
     @property
     def modified_ms(self) -> int:
         """When the file was last written."""
-        return self._fs.modified_ms(self.path(LOG))
+        return self.fs.modified_ms(self.path(LOG))
 
     def first_timestamp(self) -> int | None:
         """Return the largest timestamp of the first batch, which ages the segment."""
@@ -214,15 +215,15 @@ class Segment:
 
     def rename(self, suffix: str) -> None:
         """Give all files of the segment another suffix; .log goes last, for it decides."""
-        kinds = (INDEX, TIME_INDEX, TXN_INDEX)
-        moves = [(self.path(kind), kind) for kind in kinds if self._fs.exists(self.path(kind))]
+        kinds = (INDEX, TIME_INDEX, TXN_INDEX, KEYS)
+        moves = [(self.path(kind), kind) for kind in kinds if self.fs.exists(self.path(kind))]
         self.suffix = suffix
         # Before the files: what has the old names next is another segment's.
         self.offset_index.entries.move(self.path(INDEX))
         self.time_index.entries.move(self.path(TIME_INDEX))
         self.transactions.move(self.path(TXN_INDEX))
         for source, kind in moves:
-            self._fs.rename(source, self.path(kind))
+            self.fs.rename(source, self.path(kind))
         self._batches.path = self.path(LOG)
         self.log.rename(self._batches.path)
 
@@ -238,7 +239,7 @@ class Segment:
     def remove(self) -> None:
         """Remove the files; .log goes first, so that a crash leaves no log without an index."""
         for kind in SUFFIXES:
-            self._fs.remove(self.path(kind))
+            self.fs.remove(self.path(kind))
 
     # --- reading --------------------------------------------------------------------------
 

@@ -1,4 +1,6 @@
-"""How much `make fuzz` does, and where it begins: FUZZ_SCRIPTS, FUZZ_SEED, FUZZ_KILLS.
+"""How much the long tests do, and where they begin, by FUZZ_SEED and three counts.
+
+`make fuzz` plays FUZZ_SCRIPTS and FUZZ_KILLS, `make interop` cleans FUZZ_HISTORIES beside Kafka.
 
 The same numbers give the same scripts again. What fails prints its seed.
 """
@@ -10,4 +12,5 @@ import os
 FIRST_SEED = int(os.environ.get("FUZZ_SEED", "0"))
 SCRIPTS = int(os.environ.get("FUZZ_SCRIPTS", "24"))
 KILLS = int(os.environ.get("FUZZ_KILLS", "50"))
+HISTORIES = int(os.environ.get("FUZZ_HISTORIES", "3000"))
 SEEDS = range(FIRST_SEED, FIRST_SEED + SCRIPTS)

@@ -68,6 +68,13 @@ class Ledger:
         """Topic and partition."""
         return self.topic, self.partition
 
+    @property
+    def is_trimmed(self) -> bool:
+        """Whether records were deleted, before this step or in it."""
+        before = {batch for stage in self.stages[:-1] for batch in stage}
+        gone = before - set(self.stages[-1])
+        return bool(self.trimmed) or any(one.last_offset < self.start_max for one in gone)
+
     def look(self, log: Log) -> None:
         """Note what is in the log now, as one more thing that a crash may leave."""
         self.start_max = max(self.start_max, log.log_start_offset)

@@ -21,6 +21,7 @@ from storage.directory import LogDirectory
 from storage.errors import DiskFailure
 from storage.log import Log
 from storage.recovery import LogIdentity
+from tests.simulation.cleaning import clean_meanwhile
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.crashfs import CrashFileSystem
 from tests.simulation.ledger import Ledger, Sent, content_of, latest_values
@@ -59,6 +60,9 @@ class Life:
         self.doomed: set[tuple[str, int]] = set()  # whose deletion the disk has interrupted
         self.refusals = 0
         self.cleanings = 0
+        self.stale_cleanings = 0  # those that something else came before
+        self.cleaned_meanwhile: Log | None = None
+        self._is_brief_changed = False
         self.directory = open_directory(self.fs)
         for key, config in LASTING.items():
             self._create(key, config)
@@ -69,7 +73,8 @@ class Life:
             self._append: 30,
             self._flush: 10,
             self._flush_meanwhile: 8,
-            self._clean: 9,
+            self._clean: 6,
+            self._clean_meanwhile: 8,
             self._retain: 5,
             self._delete_records: 4,
             self._checkpoint: 5,
@@ -103,7 +108,8 @@ class Life:
     # --- writing ------------------------------------------------------------------------------
 
     def _append(self) -> None:
-        key = self.source.choice(list(self.logs))
+        log = self._any_log()
+        key = log.topic, log.partition
         for _ in range(self.source.choice([1, 4, 8, 12])):
             self._append_batch(key)
 
@@ -120,7 +126,7 @@ class Life:
         sequence = known.last_sequence + 1 if known else 0
         producer = None if producer_id is None else (producer_id, 0, sequence)
         ages = [now_ms - source.randrange(200) for _ in records]
-        self._note(f"append {log.name} records={len(records)} {codec.name} {producer}")
+        self.note(f"append {log.name} records={len(records)} {codec.name} {producer}")
         end, before = log.log_end_offset, content_of(log.segments)
         batch = make_batch(
             records,
@@ -131,7 +137,7 @@ class Life:
             leader_epoch=log.leader_epoch,
         )
         last = end + len(records) - 1
-        with self._refusable() as refused:
+        with self.refusable() as refused:
             done = log.append(make_batch(records, ages, codec=codec, producer=producer),
                               now_ms=now_ms)
             assert (done.base_offset, done.last_offset, done.is_duplicate) == (end, last, False)
@@ -146,12 +152,12 @@ class Life:
 
     def _roll(self) -> None:
         log = self._any_log()
-        self._note(f"roll {log.name}")
-        with self._refusable():
+        self.note(f"roll {log.name}")
+        with self.refusable():
             log.roll(self.clock.now_ms())
 
     def _wait(self) -> None:
-        self._note("wait")
+        self.note("wait")
         self.clock.advance(self.source.choice([100, 700, 11_000]))
 
     def _flush(self) -> None:
@@ -166,25 +172,25 @@ class Life:
     def _flush_around(self, log: Log, meanwhile: Step) -> None:
         ledger = self.ledgers[log.topic, log.partition]
         part = log.unflushed()
-        self._note(f"flush {log.name} up to {part.end_offset}")
+        self.note(f"flush {log.name} up to {part.end_offset}")
         meanwhile()
-        self._note(f"flushed {log.name}")
-        with self._refusable() as refused:
+        self.note(f"flushed {log.name}")
+        with self.refusable() as refused:
             part.sync()
         if refused:
             if not log.is_closed:
-                self._reload(log, refused[0])
+                self.reload(log, refused[0])
             return
         log.flushed(part.end_offset)
         if part.directory is not None:
             ledger.may_be_cleaned = False
         ledger.flushed_end = max(ledger.flushed_end, part.end_offset)
 
-    def _reload(self, failed: Log, cause: DiskFailure) -> None:
+    def reload(self, failed: Log, cause: DiskFailure) -> None:
         """Give up a log whose flush was refused, and load it anew, as the broker does."""
         key = failed.topic, failed.partition
         ledger = self.ledgers[key]
-        self._note(f"reload {failed.name}")
+        self.note(f"reload {failed.name}")
         failed.failure = cause
         before = content_of(failed.segments)
         self.directory.withdraw(failed)
@@ -194,7 +200,8 @@ class Life:
         )
         self.directory.add(log)
         self.logs[key] = log
-        assert content_of(log.segments) == before
+        if failed is not self.cleaned_meanwhile:  # else recovery may have finished an exchange
+            assert content_of(log.segments) == before
         ledger.flushed_end = max(ledger.flushed_end, log.recovery_point)
 
     # --- cleaning and trimming ----------------------------------------------------------------
@@ -202,11 +209,11 @@ class Life:
     def _clean(self) -> None:
         log = self._any_log(lambda log: log.config.compact)
         key = log.topic, log.partition
-        self._note(f"clean {log.name}")
+        self.note(f"clean {log.name}")
         now_ms = self.clock.advance(self.source.choice([0, 600]))
         start = log.log_start_offset
         before = content_of(log.segments)
-        with self._refusable() as refused:
+        with self.refusable() as refused:
             result = clean_once(
                 log, self.directory, now_ms, fs=self.fs, random_below=self.source.randrange
             )
@@ -219,30 +226,62 @@ class Life:
             self.ledgers[key].obsolete |= set(before) - set(after)
             self.ledgers[key].may_be_cleaned = True
             if log.sync_failure is not None:
-                self._reload(log, log.sync_failure)
+                self.reload(log, log.sync_failure)
+
+    def _clean_meanwhile(self) -> None:
+        sealed = [log for log in self.logs.values() if len(log.segments) > 1]
+        if not any(log.config.compact for log in sealed):
+            return
+        log = self._any_log(lambda log: log.config.compact and log in sealed)
+        self.note(f"clean {log.name} in a thread")
+        self.clock.advance(self.source.choice([0, 600]))
+        self._is_brief_changed = False
+        clean_meanwhile(self, log, self._meanwhile)
+
+    def _meanwhile(self) -> None:
+        """What the event loop may do between the steps of a thread."""
+        steps = [
+            self._append,
+            self._flush,
+            self._retain,
+            self._trim,
+            self._trim,
+            self._roll,
+            self._checkpoint,
+            self._remove_files,
+            self._wait,
+        ]
+        if not self._is_brief_changed:  # the ledgers know one topic of a name in a step
+            steps.append(self._brief_topic)
+        self.source.choice(steps)()
+        self.look()
 
     def _retain(self) -> None:
         log = self._any_log()
-        self._note(f"retain {log.name}")
+        self.note(f"retain {log.name}")
         check_retention(log, self.clock.now_ms())
 
     def _delete_records(self) -> None:
         log = self._any_log(lambda log: log.config.delete)
         offset = self.source.randint(log.log_start_offset, log.log_end_offset)
-        self._note(f"delete records {log.name} before {offset}")
+        self.note(f"delete records {log.name} before {offset}")
         ledger = self.ledgers[log.topic, log.partition]
         ledger.start_max = max(ledger.start_max, offset)
-        with self._refusable():
+        with self.refusable():
             log.advance_start_offset(offset)
 
+    def _trim(self) -> None:
+        self._delete_records()
+        self._retain()
+
     def _remove_files(self) -> None:
-        self._note("remove files")
-        with self._refusable():
+        self.note("remove files")
+        with self.refusable():
             self.directory.remove(self.directory.take_due_removals(self.clock.now_ms()))
 
     def _checkpoint(self) -> None:
-        self._note("checkpoint")
-        with self._refusable() as refused:
+        self.note("checkpoint")
+        with self.refusable() as refused:
             self.directory.write_checkpoints()
         if not refused:
             for key, log in self.logs.items():
@@ -252,15 +291,16 @@ class Life:
     # --- topics -------------------------------------------------------------------------------
 
     def _brief_topic(self) -> None:
+        self._is_brief_changed = True
         if BRIEF not in self.logs:
             if BRIEF not in self.doomed:
-                self._create(BRIEF, self.source.choice([SMALL, COMPACTED]))
+                self._create(BRIEF, self.source.choice([SMALL, COMPACTED, BOTH]))
             return
-        self._note("delete topic")
+        self.note("delete topic")
         log, ledger = self.logs.pop(BRIEF), self.ledgers[BRIEF]
         ledger.must_exist = False
         ledger.look(log)
-        with self._refusable() as refused:
+        with self.refusable() as refused:
             self.directory.delete_log(log, self.clock.now_ms())
         if refused:
             self.doomed.add(BRIEF)
@@ -269,11 +309,11 @@ class Life:
 
     def _create(self, key: tuple[str, int], config: TopicConfig) -> None:
         topic_id = self.source.randbytes(16)
-        self._note(f"create {key} {sorted(config.cleanup_policy)}")
+        self.note(f"create {key} {sorted(config.cleanup_policy)}")
         ledger = self.ledgers[key] = Ledger(*key, topic_id, config)
         refused: list[DiskFailure] = [DiskFailure(DATA, OSError())]
         while refused:
-            with self._refusable() as refused:
+            with self.refusable() as refused:
                 self.logs[key] = self.directory.create_log(
                     *key, topic_id, config, now_ms=self.clock.now_ms()
                 )
@@ -282,9 +322,9 @@ class Life:
     # --- lives --------------------------------------------------------------------------------
 
     def _restart(self) -> None:
-        self._note("restart")
+        self.note("restart")
         ends = {key: (log.log_start_offset, log.log_end_offset) for key, log in self.logs.items()}
-        with self._refusable() as refused:
+        with self.refusable() as refused:
             self.directory.close()
         if not refused:
             for key, log in self.logs.items():
@@ -297,13 +337,13 @@ class Life:
             self._start(self.fs.clone_after_kill())
 
     def _lose_process(self) -> None:
-        self._note("lose process")
+        self.note("lose process")
         ends = {key: log.log_end_offset for key, log in self.logs.items()}
         self._start(self.fs.clone_after_kill())
         assert {key: log.log_end_offset for key, log in self.logs.items()} == ends
 
     def _lose_power(self) -> None:
-        self._note("lose power")
+        self.note("lose power")
         self._start(self.fs.clone_after_crash(self.source.getrandbits(32)))
 
     def _start(self, fs: CrashFileSystem) -> None:
@@ -315,7 +355,7 @@ class Life:
         while refused:
             self.directory._lock = None
             self.fs, self.logs = fs, {}
-            with self._refusable() as refused:
+            with self.refusable() as refused:
                 self.directory = open_directory(fs)
                 self._finish_deletions()
                 for key in keys:
@@ -344,23 +384,30 @@ class Life:
     # --- within -------------------------------------------------------------------------------
 
     def _any_log(self, suits: Callable[[Log], bool] = lambda log: True) -> Log:
+        busy = self.cleaned_meanwhile
+        if busy in self.logs.values() and suits(busy) and self.source.random() < 0.7:
+            return busy
         return self.source.choice([log for log in self.logs.values() if suits(log)])
 
-    def _note(self, line: str) -> None:
+    def note(self, line: str) -> None:
         self.script.append(line)
 
     @contextmanager
-    def _refusable(self) -> Iterator[list[DiskFailure]]:
+    def refusable(self) -> Iterator[list[DiskFailure]]:
         """Let the disk refuse what is done within; the list says whether it did."""
         refused: list[DiskFailure] = []
         try:
             yield refused
         except DiskFailure as error:
-            if self.fs.refuse is None:
-                raise
-            self._note(f"  refused: {error}")
-            self.refusals += 1
+            self.hear(error)
             refused.append(error)
+
+    def hear(self, error: DiskFailure) -> None:
+        """Note that the disk has refused something, if it was told to."""
+        if self.fs.refuse is None:
+            raise error
+        self.note(f"  refused: {error}")
+        self.refusals += 1
 
 
 def open_directory(fs: CrashFileSystem) -> LogDirectory:

@@ -33,6 +33,7 @@ class Survey:
     crashes: int = 0
     nested: int = 0
     cleanings: int = 0
+    stale_cleanings: int = 0
     refusals: int = 0
 
 
@@ -76,7 +77,7 @@ def crash_everywhere(seed: int, steps: int) -> Survey:
             left.clear()
         life.settle()
         life.end()
-    survey.cleanings = life.cleanings
+    survey.cleanings, survey.stale_cleanings = life.cleanings, life.stale_cleanings
     return survey
 
 
@@ -232,7 +233,7 @@ def _state(logs: dict[Key, Log], promises: list[Promise]) -> dict[tuple[str, int
         log = logs[ledger.key]
         state[*ledger.key, "offsets"] = log.log_start_offset, log.log_end_offset
         state[*ledger.key, "batches"] = content_of(log.segments)
-        if not ledger.trimmed:
+        if not ledger.is_trimmed:
             # Those whose records were deleted are known as long as a snapshot tells of them.
             state[*ledger.key, "producers"] = {
                 one.producer_id: (one.epoch, one.last_sequence)

@@ -187,7 +187,7 @@ def test_checkpoints() -> None:
         expected.flush()
         directory.write_checkpoints()
         directory.cleaner_offsets[TOPIC, 0] = 7
-        directory.write_cleaner_offsets()
+        directory.store(directory.take_cleaner_offsets())
     for name in (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS):
         assert f"rename {name}.tmp" in operations
 

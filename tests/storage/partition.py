@@ -145,6 +145,14 @@ def read_all(log: Log, size_max: int = 1 << 20) -> list[StoredBatch]:
 
 def clean(partition: Partition, first: int, count: int, dropped: set[int]) -> None:
     """Put one segment in the place of `count`, without the batches of some base offsets."""
+    old, new = rewrite(partition, first, count, dropped)
+    partition.log.replace_segments(old, [new], partition.clock.now_ms())
+
+
+def rewrite(
+    partition: Partition, first: int, count: int, dropped: set[int]
+) -> tuple[Sequence[Segment], Segment]:
+    """Return `count` segments, and the one that is to take their place, without some batches."""
     log = partition.log
     old = log.segments[first : first + count]
     new = Segment(partition.fs, log.directory, old[0].base_offset, suffix=CLEANED)
@@ -160,4 +168,4 @@ def clean(partition: Partition, first: int, count: int, dropped: set[int]) -> No
                 )
     new.seal()
     new.flush()
-    log.replace_segments(old, [new], partition.clock.now_ms())
+    return old, new

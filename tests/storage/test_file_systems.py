@@ -243,6 +243,7 @@ def open_descriptors(below: Path) -> list[str]:
         st.tuples(st.integers(0, 9), st.sampled_from(["append", "read", "rename", "hold"]))
     )
 )
+@pytest.mark.slow
 def test_more_files_than_descriptors(
     tmp_path_factory: pytest.TempPathFactory, uses: list[tuple[int, str]]
 ) -> None:
