@@ -378,6 +378,15 @@ def replace_section(header: BatchHeader, section: bytes, codec: Codec) -> bytear
     )
 
 
+def with_section(batch: Buffer, section: bytes) -> bytearray:
+    """Encode a batch that has another one's header, codec included, but this record section."""
+    made = bytearray(batch[:HEADER_SIZE])
+    made += section
+    _I32.pack_into(made, _LENGTH_POSITION, len(made) - LOG_OVERHEAD)
+    _U32.pack_into(made, _CRC_POSITION, _crc32c()(memoryview(made)[_ATTRIBUTES_POSITION:]))
+    return made
+
+
 def record_section(
     buffer: Buffer, position: int, header: BatchHeader, max_decompressed: int
 ) -> Buffer:

@@ -19,9 +19,12 @@ import struct
 import threading
 import zlib
 from enum import IntEnum
+from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
 from protocol.errors import ProtocolError
+from protocol.zstd_frames import frame_extent
 
 if TYPE_CHECKING:
     import zstandard
@@ -47,27 +50,20 @@ _SNAPPY_RATIO_MAX = 22
 # | size u32 LE | data | ..., then a size of 0. The flags byte, from its top bit:
 # version (2 bits, always 01), blocks independent, block checksums, content size, content
 # checksum, reserved, dictionary.
-_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_MAGIC = 0x184D2204
 _LZ4_FLAGS_FIXED = 0b1110_0011
 _LZ4_FLAGS_KAFKA = 0b0110_0000  # version 1, independent blocks, no dictionary
 _LZ4_LEVEL_KAFKA_DEFAULT = 9  # Kafka's name for the fast compressor (Lz4BlockOutputStream)
 _LZ4_LEVEL_HIGH_MIN = 3  # the library's lowest level of its high compressor
 
-# | magic u32 LE | frame header | block ... | checksum u32? |, and a block is
-# | last: bit 0, type: bits 1-2, size: bits 3-23, little endian in 3 bytes | data |
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # after one byte \x50 to \x5f: | magic | size u32 LE | data |
-_ZSTD_BLOCK_RAW, _ZSTD_BLOCK_RLE, _ZSTD_BLOCK_COMPRESSED = range(3)
-_ZSTD_BLOCK_MAX_BYTES = 128 * 1024
 _ZSTD_LEVEL_DEFAULT = 3  # Kafka's default
-_ZSTD_CHECKSUM_BYTES = 4
 _U32_LE = struct.Struct("<I")
 
 _GZIP_WBITS = 31  # zlib's way to say: a gzip header and trailer around the data
 # Input is fed in slices, because zlib copies what is left behind a member's end.
 _GZIP_SLICE_BYTES = 64 * 1024
 
-# Each thread keeps its own zstd context: making one takes 11 us, a small batch 3 us.
+# Each thread keeps its own contexts: making one takes up to 11 us, a small batch 3 us.
 _thread_contexts = threading.local()
 
 
@@ -100,15 +96,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     `level` is the codec's own (Kafka's compression.<codec>.level), None Kafka's default; it
     means nothing to none and snappy. Raises ValueError for a level that the codec lacks.
     """
-    if codec == Codec.NONE:
-        return bytes(data)
-    if codec == Codec.GZIP:
-        return _gzip_compress(data, level)
-    if codec == Codec.SNAPPY:
-        return _snappy_compress(data)
-    if codec == Codec.LZ4:
-        return _lz4_compress(data, level)
-    return _zstd_compress(data, level)
+    return _COMPRESSORS[codec](data, level)
 
 
 def decompress(codec: Codec, data: Buffer, max_size: int) -> bytes:
@@ -117,18 +105,22 @@ def decompress(codec: Codec, data: Buffer, max_size: int) -> bytes:
     Raises DecompressedTooLarge past that bound, CorruptCompression for anything malformed,
     truncated or followed by other bytes. Memory stays within a small multiple of `max_size`.
     """
-    if codec == Codec.NONE:
-        if len(data) > max_size:
-            raise _too_large(codec, max_size)
-        return bytes(data)
-    view = memoryview(data)
-    if codec == Codec.GZIP:
-        return _gzip_decompress(view, max_size)
-    if codec == Codec.SNAPPY:
-        return _snappy_decompress(view, max_size)
-    if codec == Codec.LZ4:
-        return _lz4_decompress(view, max_size)
-    return _zstd_decompress(view, max_size)
+    return _DECOMPRESSORS[codec](memoryview(data), max_size)
+
+
+# An import statement in a function takes longer than a small batch.
+@cache
+def _cramjam() -> ModuleType:
+    import cramjam
+
+    return cramjam
+
+
+@cache
+def _lz4_frame() -> ModuleType:
+    from lz4 import frame
+
+    return frame  # type: ignore[no-any-return]
 
 
 def _too_large(codec: Codec, max_size: int) -> DecompressedTooLarge:
@@ -137,6 +129,16 @@ def _too_large(codec: Codec, max_size: int) -> DecompressedTooLarge:
 
 def _corrupt(codec: Codec, problem: object) -> CorruptCompression:
     return CorruptCompression(f"corrupt {codec.label} data: {problem}")
+
+
+def _copy(data: Buffer, level: int | None) -> bytes:
+    return bytes(data)
+
+
+def _copy_within(data: memoryview, max_size: int) -> bytes:
+    if len(data) > max_size:
+        raise _too_large(Codec.NONE, max_size)
+    return bytes(data)
 
 
 def _joined(parts: list[bytes]) -> bytes:
@@ -172,9 +174,8 @@ def _gzip_decompress(data: memoryview, max_size: int) -> bytes:
     return _joined(parts)
 
 
-def _snappy_compress(data: Buffer) -> bytes:
-    from cramjam import snappy
-
+def _snappy_compress(data: Buffer, level: int | None) -> bytes:
+    snappy = _cramjam().snappy
     view = memoryview(data)
     parts = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, _XERIAL_VERSION, _XERIAL_VERSION)]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -220,8 +221,8 @@ def _skip_xerial_header(data: memoryview, position: int) -> int:
 
 def _snappy_block(block: memoryview, left: int, max_size: int) -> bytes:
     """Decompress one raw block; `left` of the `max_size` bytes may still be used."""
-    from cramjam import DecompressionError, snappy
-
+    library = _cramjam()
+    snappy = library.snappy
     try:
         claimed = snappy.decompress_raw_len(block)
         if claimed > _SNAPPY_RATIO_MAX * len(block):
@@ -229,17 +230,16 @@ def _snappy_block(block: memoryview, left: int, max_size: int) -> bytes:
         if claimed > left:
             raise _too_large(Codec.SNAPPY, max_size)
         return bytes(snappy.decompress_raw(block))
-    except DecompressionError as error:
+    except library.DecompressionError as error:
         raise _corrupt(Codec.SNAPPY, error) from error
 
 
 def _lz4_compress(data: Buffer, level: int | None) -> bytes:
-    from lz4 import frame
-
     if level is None or level == _LZ4_LEVEL_KAFKA_DEFAULT:
         library_level = 0
     else:
         library_level = max(level, _LZ4_LEVEL_HIGH_MIN)
+    frame = _lz4_frame()
     # The frame that Kafka's Lz4BlockOutputStream writes: no sizes, no checksums of content.
     compressed: bytes = frame.compress(
         data,
@@ -252,22 +252,27 @@ def _lz4_compress(data: Buffer, level: int | None) -> bytes:
 
 
 def _lz4_decompress(data: memoryview, max_size: int) -> bytes:
-    from lz4 import frame
-
-    if len(data) < 7 or data[:4] != _LZ4_MAGIC:
+    total = len(data)
+    if total < 7 or _U32_LE.unpack_from(data)[0] != _LZ4_MAGIC:
         raise _corrupt(Codec.LZ4, "no lz4 frame")
     if data[4] & _LZ4_FLAGS_FIXED != _LZ4_FLAGS_KAFKA:
         # Lz4BlockInputStream in the Java clients refuses these too.
         raise _corrupt(Codec.LZ4, "dependent blocks, a dictionary, or an unknown version")
-    context = frame.create_decompression_context()
+    frame = _lz4_frame()
+    # Only a context that has read a whole frame is as good as new: resetting it does not undo
+    # what it knows of the content's size (liblz4 1.9.4).
+    context = getattr(_thread_contexts, "lz4", None) or frame.create_decompression_context()
+    _thread_contexts.lz4 = None
     parts: list[bytes] = []
     size = position = 0
-    piece_bytes = max(4 * len(data), 64 * 1024)
+    piece_bytes = max(4 * total, 64 * 1024)
     finished = False
     while not finished:
         try:
             part, consumed, finished = frame.decompress_chunk(
-                context, data[position:], max_length=min(piece_bytes, max_size + 1 - size)
+                context,
+                data[position:] if position else data,
+                max_length=min(piece_bytes, max_size + 1 - size),
             )
         except RuntimeError as error:
             raise _corrupt(Codec.LZ4, error) from error
@@ -278,83 +283,28 @@ def _lz4_decompress(data: memoryview, max_size: int) -> bytes:
         position += consumed
         if size > max_size:
             raise _too_large(Codec.LZ4, max_size)
-    if position != len(data):
-        raise _corrupt(Codec.LZ4, f"{len(data) - position} bytes after the frame")
+    if position != total:
+        raise _corrupt(Codec.LZ4, f"{total - position} bytes after the frame")
+    _thread_contexts.lz4 = context
     return _joined(parts)
 
 
 def _zstd_compress(data: Buffer, level: int | None) -> bytes:
-    import zstandard
-
-    compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL_DEFAULT if level is None else level)
+    compressor = _zstd_compressor(_ZSTD_LEVEL_DEFAULT if level is None else level)
     return compressor.compress(data)
 
 
-def _zstd_decompress(data: memoryview, max_size: int) -> bytes:
-    from zstandard import ZstdError
-
-    parts: list[bytes] = []
-    left = max_size
-    position = 0
-    try:
-        while position < len(data):
-            if data[position + 1 : position + 4] == _ZSTD_SKIPPABLE:
-                position = _skip_zstd_skippable(data, position)
-                continue
-            end, size_max = _zstd_frame_end(data, position)
-            part = _zstd_frame(data[position:end], size_max, left, max_size)
-            parts.append(part)
-            left -= len(part)
-            position = end
-    except ZstdError as error:
-        raise _corrupt(Codec.ZSTD, error) from error
-    if not parts:
-        raise _corrupt(Codec.ZSTD, "no zstd frame")
-    return _joined(parts)
-
-
-def _skip_zstd_skippable(data: memoryview, position: int) -> int:
-    """Return the position after a frame of user data, which decoders pass over."""
-    if data[position] & 0xF0 != 0x50 or len(data) - position < 8:
-        raise _corrupt(Codec.ZSTD, "no zstd frame")
-    position += 8 + _U32_LE.unpack_from(data, position + 4)[0]
-    if position > len(data):
-        raise _corrupt(Codec.ZSTD, "it ends within a skippable frame")
-    return position
-
-
-def _zstd_frame_end(data: memoryview, position: int) -> tuple[int, int]:
-    """Walk the block headers of a frame; return its end and the most bytes it can hold.
-
-    The library neither reports a truncated frame when it streams, nor bounds a frame whose
-    content size is not told, so the frame's extent is found here first.
-    """
+def _zstd_compressor(level: int) -> zstandard.ZstdCompressor:
+    """Return this thread's compressor, a new one for a level whose memory is not to be kept."""
+    compressor: zstandard.ZstdCompressor | None = getattr(_thread_contexts, "compressor", None)
+    if compressor is not None and level == _ZSTD_LEVEL_DEFAULT:
+        return compressor
     import zstandard
 
-    if data[position : position + 4] != _ZSTD_MAGIC or len(data) - position < 5:
-        raise _corrupt(Codec.ZSTD, "no zstd frame")
-    has_checksum = data[position + 4] & 0b100
-    # A header takes at most 18 bytes; the library reads no further.
-    position += zstandard.frame_header_size(data[position : position + 18])
-    size_max = 0
-    last = 0
-    while not last:
-        if len(data) - position < 3:
-            raise _corrupt(Codec.ZSTD, "it ends within a frame")
-        header = data[position] | data[position + 1] << 8 | data[position + 2] << 16
-        last, kind, size = header & 1, header >> 1 & 3, header >> 3
-        if kind == _ZSTD_BLOCK_COMPRESSED:
-            size_max += _ZSTD_BLOCK_MAX_BYTES
-        elif size <= _ZSTD_BLOCK_MAX_BYTES and kind <= _ZSTD_BLOCK_RLE:
-            size_max += size
-        else:
-            raise _corrupt(Codec.ZSTD, "an impossible block")
-        position += 3 + (1 if kind == _ZSTD_BLOCK_RLE else size)
-    if has_checksum:
-        position += _ZSTD_CHECKSUM_BYTES
-    if position > len(data):
-        raise _corrupt(Codec.ZSTD, "it ends within a frame")
-    return position, size_max
+    compressor = zstandard.ZstdCompressor(level=level)
+    if level == _ZSTD_LEVEL_DEFAULT:
+        _thread_contexts.compressor = compressor
+    return compressor
 
 
 def _zstd_decompressor() -> zstandard.ZstdDecompressor:
@@ -367,13 +317,38 @@ def _zstd_decompressor() -> zstandard.ZstdDecompressor:
     return decompressor
 
 
-def _zstd_frame(frame: memoryview, size_max: int, left: int, max_size: int) -> bytes:
-    """Decompress one whole frame that can hold `size_max` bytes; `left` may still be used."""
-    import zstandard
+@cache
+def _zstd_error() -> type[Exception]:
+    from zstandard import ZstdError
 
+    return ZstdError
+
+
+def _zstd_decompress(data: memoryview, max_size: int) -> bytes:
+    parts: list[bytes] = []
+    left = max_size
+    position = 0
+    try:
+        while position < len(data):
+            end, claimed, size_max = frame_extent(data, position)
+            if size_max is not None:
+                frame = data[position:end]
+                parts.append(_zstd_frame(frame, claimed, size_max, left, max_size))
+                left -= len(parts[-1])
+            position = end
+    except (ValueError, _zstd_error()) as error:
+        raise _corrupt(Codec.ZSTD, error) from error
+    if not parts:
+        raise _corrupt(Codec.ZSTD, "no zstd frame")
+    return _joined(parts)
+
+
+def _zstd_frame(
+    frame: memoryview, claimed: int | None, size_max: int, left: int, max_size: int
+) -> bytes:
+    """Decompress one whole frame that can hold `size_max` bytes; `left` may still be used."""
     decompressor = _zstd_decompressor()
-    claimed = zstandard.get_frame_parameters(frame).content_size
-    if claimed != zstandard.CONTENTSIZE_UNKNOWN:
+    if claimed is not None:
         if claimed > size_max:
             raise _corrupt(Codec.ZSTD, f"a frame cannot hold the {claimed} bytes it claims")
         if claimed > left:
@@ -385,3 +360,10 @@ def _zstd_frame(frame: memoryview, size_max: int, left: int, max_size: int) -> b
     if len(part) > left:
         raise _too_large(Codec.ZSTD, max_size)
     return part
+
+
+# By the codec's id: to compare with one codec after the other takes longer than a small batch.
+_COMPRESSORS = (_copy, _gzip_compress, _snappy_compress, _lz4_compress, _zstd_compress)
+_DECOMPRESSORS = (
+    _copy_within, _gzip_decompress, _snappy_decompress, _lz4_decompress, _zstd_decompress,
+)  # fmt: skip

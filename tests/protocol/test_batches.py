@@ -32,6 +32,8 @@ from protocol.batches import (
     patch_log_append_time,
     patch_max_timestamp,
     read_header,
+    replace_section,
+    with_section,
 )
 from protocol.compression import Codec, DecompressedTooLarge
 from protocol.control import (
@@ -72,6 +74,14 @@ def test_decoding_inverts_encoding(base_offset: int, codec: Codec, data: st.Data
 
 
 @properties
+@given(CODECS, st.binary(max_size=300), st.data())
+def test_a_batch_takes_another_section(codec: Codec, section: bytes, data: st.DataObject) -> None:
+    batch = encode_batch(data.draw(record_lists(size_max=3)), codec=codec)
+    made = with_section(memoryview(batch), section)
+    assert made == replace_section(read_header(batch), section, codec)
+    check_crc(made, 0, len(made))
+
+
 @given(st.data())
 def test_headers_keep_all_that_they_are_given(data: st.DataObject) -> None:
     fields: dict[str, Any] = data.draw(

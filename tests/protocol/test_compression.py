@@ -27,6 +27,7 @@ from protocol.compression import (
     decompress,
 )
 from protocol.errors import ProtocolError
+from protocol.zstd_frames import frame_extent
 from tests.protocol.batch_strategies import mutated
 from tests.protocol.clients import CLIENT_CODECS, CLIENTS
 
@@ -288,19 +289,51 @@ def test_python_clients_read_ours_and_we_read_theirs(client: str, codec: Codec) 
     assert decompress(codec, encode(TEXT), len(TEXT)) == TEXT
 
 
-def test_threads_may_decompress_at_once() -> None:
+def test_threads_may_use_a_codec_at_once() -> None:
     texts = [TEXT[n : n + 50_000] for n in range(0, 80, 10)]
 
     def many(text: bytes) -> bool:
         compressed = [compress(codec, text) for codec in COMPRESSORS]
         return all(
-            decompress(codec, data, len(text)) == text
-            for _ in range(20)
+            decompress(codec, data, len(text)) == text and compress(codec, text) == data
+            for _ in range(10)
             for codec, data in zip(COMPRESSORS, compressed, strict=True)
         )
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(many, texts))
+
+
+@every_compressor
+def test_nothing_is_left_of_data_that_was_refused(codec: Codec) -> None:
+    good = compress(codec, TEXT)
+    sized = lz4.frame.compress(TEXT, block_linked=False, store_size=True)
+    frame = sized if codec == Codec.LZ4 else good
+    for end in (8, 20, len(frame) // 2, len(frame) - 1, len(frame)):
+        with suppress(ProtocolError):
+            decompress(codec, frame[:end], len(TEXT) - 1)
+        assert decompress(codec, good, len(TEXT)) == TEXT
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.integers(0, 255), st.binary(min_size=13, max_size=13), st.sampled_from([0, 1, 300, 1 << 17])
+)
+def test_zstd_headers_are_read_as_the_library_does(
+    descriptor: int, fields: bytes, size: int
+) -> None:
+    descriptor &= ~0b1000  # the library refuses what is reserved
+    header = b"\x28\xb5\x2f\xfd" + bytes([descriptor]) + fields
+    header = header[: zstandard.frame_header_size(header)]
+    try:
+        claimed = zstandard.get_frame_parameters(header).content_size
+    except zstandard.ZstdError:  # a window that is too large
+        return
+    raw_block = (size << 3 | 1).to_bytes(3, "little") + bytes(size)
+    frame = header + raw_block + (bytes(4) if descriptor & 0b100 else b"")
+    end, found, size_max = frame_extent(memoryview(frame + b"more"), 0)
+    assert (end, size_max) == (len(frame), size)
+    assert (zstandard.CONTENTSIZE_UNKNOWN if found is None else found) == claimed
 
 
 def test_importing_batches_loads_no_library() -> None:
