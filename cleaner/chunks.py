@@ -17,7 +17,7 @@ import numpy as np
 
 from cleaner import kernels
 from cleaner.conversion import convert_entries, is_old_format
-from cleaner.kernels import ATTRIBUTES, COUNT, LAST_OFFSET, POSITION, SIZE
+from cleaner.kernels import ATTRIBUTES, BASE_OFFSET, COUNT, LAST_OFFSET, POSITION, SIZE
 from protocol.batches import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD
 from protocol.compression import Codec, decompress
 from protocol.errors import ProtocolError
@@ -28,6 +28,7 @@ from storage.files import File
 # Batches that one table describes; a chunk of smaller ones is taken in several steps.
 _ROWS = 8192
 _RECORD_BYTES_MIN = 7
+_CODECS = tuple(Codec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Chunk:
     position: int  # of `data` in the file
     data: bytes
     batches: Table
+    is_converted: bool  # from an older format
 
     def damage(self, row: int, cause: str) -> CorruptFile:
         """Return the error for one of the batches."""
@@ -46,6 +48,7 @@ class Chunk:
             self.path,
             self.position + int(batch[POSITION]),
             f"{cause} (in the batch that ends at offset {int(batch[LAST_OFFSET])})",
+            offset=int(batch[BASE_OFFSET]),
         )
 
 
@@ -75,8 +78,9 @@ def read_chunks(
     chunk_bytes: int,
     max_decompressed_bytes: int,
     before_read: Callable[[int], None],
+    checks_crc: bool = True,
 ) -> Iterator[Chunk]:
-    """Read the batches between two positions of a file, checking each one's CRC.
+    """Read the batches between two positions of a file, checking each one's CRC if told to.
 
     `before_read` is told how many bytes come next: it may wait, and may raise. Raises
     CorruptFile for a batch that is damaged, or that reaches past the end.
@@ -88,29 +92,29 @@ def read_chunks(
         before_read(size)
         data = file.read(position, size)
         status, used, offset_min = yield from _scan(
-            file.path, position, data, 0, offset_min, table
+            file.path, position, data, 0, offset_min, table, checks_crc, False
         )
         while is_old_format(data, used):
             converted, after = convert_entries(
                 data, used, file.path, position, max_decompressed_bytes
             )
             status, _, offset_min = yield from _scan(
-                file.path, position + used, converted, 0, offset_min, table
+                file.path, position + used, converted, 0, offset_min, table, True, True
             )
             if status != kernels.WHOLE or after == used:
                 break
             status, used, offset_min = yield from _scan(
-                file.path, position, data, after, offset_min, table
+                file.path, position, data, after, offset_min, table, checks_crc, False
             )
         if status != kernels.WHOLE:
             cause = f"{kernels.PROBLEMS[status]} (after offset {offset_min - 1})"
-            raise CorruptFile(file.path, position + used, cause)
+            raise CorruptFile(file.path, position + used, cause, offset=offset_min)
         wanted = chunk_bytes
         if used == 0:
             wanted = _oversize(data, end - position)
             if not size < wanted <= end - position:
                 cause = f"a batch reaches past the end (after offset {offset_min - 1})"
-                raise CorruptFile(file.path, position, cause)
+                raise CorruptFile(file.path, position, cause, offset=offset_min)
         position += used
 
 
@@ -124,6 +128,9 @@ def pieces(
     """
     batches = chunk.batches
     compressed = (batches[:, ATTRIBUTES] & CODEC_MASK) != Codec.NONE
+    if not compressed.any():
+        yield Piece(as_bytes(chunk.data), batches, verdicts, 0, False)
+        return
     compressed &= (verdicts & passed_over) == 0
     compressed &= batches[:, COUNT] > 0
     edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), len(batches)]
@@ -136,7 +143,14 @@ def pieces(
 
 
 def _scan(
-    path: Path, position: int, data: bytes, start: int, offset_min: int, table: Table
+    path: Path,
+    position: int,
+    data: bytes,
+    start: int,
+    offset_min: int,
+    table: Table,
+    checks_crc: bool,
+    is_converted: bool,
 ) -> Generator[Chunk, None, tuple[int, int, int]]:
     """Yield the batches in a buffer from a start on, as many at once as the table has rows.
 
@@ -144,10 +158,12 @@ def _scan(
     """
     array = as_bytes(data)
     while True:
-        status, count, start = kernels.scan_batches(array, start, len(data), offset_min, table)
+        status, count, start = kernels.scan_batches(
+            array, start, len(data), offset_min, checks_crc, table
+        )
         if count:
             offset_min = int(table[count - 1, LAST_OFFSET]) + 1
-            yield Chunk(path, position, data, table[:count])
+            yield Chunk(path, position, data, table[:count], is_converted)
         if status != kernels.WHOLE or count < _ROWS:
             return status, start, offset_min
 
@@ -157,29 +173,31 @@ def _inflate(
 ) -> Iterator[Piece]:
     """Decompress consecutive batches, a piece whenever they have become a chunk's worth."""
     view = memoryview(chunk.data)
-    inflated = bytearray()
-    start = first
     table = chunk.batches[first:after].copy()
-    for row in range(first, after):
-        position, size, attributes = (
-            int(chunk.batches[row, column]) for column in (POSITION, SIZE, ATTRIBUTES)
-        )
+    inflated = bytearray()
+    positions: list[int] = []
+    start = first
+    # Once for all rows: to take a number out of a table costs as much as to unpack some bytes.
+    rows = table[:, [POSITION, SIZE, ATTRIBUTES]].tolist()
+    for row, (position, size, attributes) in enumerate(rows, first):
+        records = position + HEADER_SIZE
         try:
             section = decompress(
-                Codec(attributes & CODEC_MASK),
-                view[position + HEADER_SIZE : position + size],
+                _CODECS[attributes & CODEC_MASK],
+                view[records : position + size],
                 max_decompressed_bytes,
             )
         except ProtocolError as error:
             raise chunk.damage(row, str(error)) from error
-        table[row - first, POSITION] = len(inflated)
-        table[row - first, SIZE] = HEADER_SIZE + len(section)
-        inflated += view[position : position + HEADER_SIZE]
+        positions.append(len(inflated))
+        inflated += view[position:records]
         inflated += section
         if row + 1 == after or len(inflated) >= len(chunk.data):
-            rows = table[start - first : row + 1 - first]
-            yield Piece(as_bytes(inflated), rows, verdicts[start : row + 1], start, True)
-            inflated, start = bytearray(), row + 1
+            piece = table[start - first : row + 1 - first]
+            piece[:, POSITION] = positions
+            piece[:, SIZE] = np.diff(positions, append=len(inflated))
+            yield Piece(as_bytes(inflated), piece, verdicts[start : row + 1], start, True)
+            inflated, positions, start = bytearray(), [], row + 1
 
 
 def _oversize(data: bytes, bytes_left: int) -> int:

@@ -117,14 +117,18 @@ def _plan(log: Log, now_ms: int) -> Deletion | None:
 def _look(log: Log, now_ms: int) -> Deletion | None:
     config = log.config
     needs_timestamps = config.delete and config.retention_ms >= 0
-    # Lazily: mostly the first segment stays, and then no other need be looked at.
+    segments = log.segments
+    # Lazily: mostly the first segment stays, and then no other need be looked at. One that a
+    # cleaning has emptied is as old as its file, or it would keep all that follow.
     views = (
         SegmentView(
             segment.base_offset,
             segment.size_bytes,
-            largest_timestamp(segment) if needs_timestamps and segment.size_bytes else None,
+            largest_timestamp(segment)
+            if needs_timestamps and (segment.size_bytes or segment is not segments[-1])
+            else None,
         )
-        for segment in log.segments
+        for segment in segments
     )
     return plan_deletion(
         config,

@@ -13,6 +13,10 @@ The rules are Kafka's (MemoryRecords.filterTo):
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 from numba import types
 
 from cleaner.intrinsics import copy_bytes, crc32c
@@ -22,6 +26,7 @@ from cleaner.kernels import (
     COUNT,
     DISCARD,
     DROPPED,
+    KEEP,
     KEPT_TOMBSTONE,
     LAST_OFFSET,
     MARKER,
@@ -54,6 +59,8 @@ from protocol.records import (
     uint64,
 )
 
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
 # The columns of a table of surviving batches.
 (
     OUT_ROW,  # of the batch in the table that it came from
@@ -63,8 +70,9 @@ from protocol.records import (
     OUT_MAX_TIMESTAMP,
     OUT_COUNT,
     OUT_HOW,
-) = range(7)
-OUT_COLUMNS = 7
+    OUT_HORIZON,  # after which tombstones in it, or the marker that it is, may go; -1 for never
+) = range(8)
+OUT_COLUMNS = 8
 UNCHANGED, REWRITTEN, EMPTIED = range(3)
 
 # The columns of a table of index entries: the batch's last offset and position, then the
@@ -211,7 +219,8 @@ def emit_batches(
             kept += fates[index] != DROPPED
             tombstones += fates[index] == KEPT_TOMBSTONE
         stamped = batches[row, ATTRIBUTES] & DELETE_HORIZON_BIT != 0
-        must_stamp = not stamped and (tombstones > 0 or verdicts[row] & MARKER != 0)
+        expires = tombstones > 0 or verdicts[row] & MARKER != 0
+        must_stamp = not stamped and expires and horizon_ms >= 0
         how = UNCHANGED
         largest = batches[row, MAX_TIMESTAMP]
         if kept > 0 and kept == records and not must_stamp:
@@ -240,6 +249,10 @@ def emit_batches(
         survivors[count, OUT_MAX_TIMESTAMP] = largest
         survivors[count, OUT_COUNT] = kept
         survivors[count, OUT_HOW] = how
+        horizon = horizon_ms if must_stamp else batches[row, BASE_TIMESTAMP]
+        may_expire = tombstones > 0 or verdicts[row] & KEEP != 0
+        has_horizon = how != EMPTIED and may_expire and (stamped or must_stamp)
+        survivors[count, OUT_HORIZON] = horizon if has_horizon else -1
         at += size
         count += 1
     return at, count
@@ -276,3 +289,20 @@ def pick_index_entries(
         unindexed_bytes += survivors[row, OUT_SIZE]
         position += survivors[row, OUT_SIZE]
     return found, unindexed_bytes, largest, offset_of_largest
+
+
+@kernel(types.void, TABLE, INT64, INT64S, UINT8S, types.boolean[::1])
+def find_obsolete(
+    batches: Table, batch_count: int, ordinals: Table, obsolete: Bytes, found: Mask
+) -> None:
+    """Tell of each batch whether all its records are marked; not of those without ordinals."""
+    for row in range(batch_count):
+        first, count = ordinals[row], batches[row, COUNT]
+        if first < 0 or count == 0 or first + count > 8 * obsolete.size:
+            continue
+        ordinal = first
+        while ordinal < first + count:
+            if obsolete[ordinal >> 3] >> (ordinal & 7) & 1 == 0:
+                break
+            ordinal += 1
+        found[row] = ordinal == first + count

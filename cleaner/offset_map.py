@@ -1,66 +1,34 @@
-"""The offset map: for each key of a log's dirty section, the offset of its latest record.
+"""The offset map: which of a log's dirty records are obsolete, found as they are read.
 
 It is built for one run, as large as that run's records need, and then given back. A key is kept
-as a hash, in a slot of 16 bytes whose layout is drawn in cleaner/kernels.py; with at most 0.8 of
-the slots in use (0.9 when the configured ceiling binds) a key takes 20 bytes. Kafka's takes 24
-bytes a slot, allocated whole whether needed or not.
+as a hash (cleaner/hashing.py), in a slot of 16 bytes whose layout is drawn in
+cleaner/mapping.py; with at most 0.8 of the slots in use (0.9 when the configured ceiling binds)
+a key takes 20 bytes. Kafka's takes 24 bytes a slot, allocated whole whether needed or not.
 
-Two keys of one hash would silently lose a record, so the hash has to make that as good as
-impossible, whatever keys somebody chooses. It is a polynomial, evaluated modulo the prime
-P = 2^61 - 1 at a point that is drawn anew for every run and never leaves it, and a second one at
-a second point:
-
-    h(key) = (n + 1) x^(w+1) + k1 x^w + ... + kw x      n: the key's length, k: its 7-byte words
-
-Two different keys give two different polynomials of a degree of at most w + 1, so that any
-given difference between their hashes has a chance of at most (w + 1) / P to come out, over the
-choice of the point, and ((w + 1) / P)^2 for both hashes. This is a theorem about every pair of
-keys, not a hope about typical ones (Carter and Wegman, 1979). Of the 122 bits a slot stores 96;
-the other 26 say where the key's search begins, which separates keys as well, for a search ends
-at the next free slot. With searches of 100 slots (13 are usual) the chance that any two of N
-keys are taken for each other is below
-
-    200 N max(N / 16, 2^26) (w + 1)^2 / 2^122
-
-which is 4 * 10^-17 for 10^9 keys of 16 bytes, and below 10^-12 for as many keys of 4 KB.
-
-The point is secret because an attacker who knew it could solve for keys that collide. Speed:
-two multiplications per word and hash, and the two hashes overlap.
+Kafka keeps the latest offset of a key, reads the log again, and looks every record up. Here each
+record has an ordinal, and the map marks the one that a new record of its key makes obsolete: the
+dirty section needs no second look, only older segments do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from cleaner import kernels
+from cleaner import judging, mapping
+from cleaner.hashing import HashKey, hash_key_plain
+from cleaner.intrinsics import Words
+from cleaner.mapping import SPILL_COLUMNS, SpillRows
 from protocol.records import Bytes, Table
 
-PRIME = 2**61 - 1
 SLOT_BYTES = 16
 # Fuller maps search longer: 13 slots for an absent key at 0.8, 50 at 0.9.
 LOAD_FACTOR = 0.8
+NO_ROWS: SpillRows = np.empty((0, SPILL_COLUMNS), np.uint32)
+NO_HASHES: Words = np.empty(0, np.uint64)
 _SLOTS_MIN = 64
 _SLOTS_MAX = 2**32 - 1
-_WORD_BYTES = 7
-_STORED_BITS = 48
-_STORED_MASK = 2**_STORED_BITS - 1
-_UINT64 = 2**64 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class HashKey:
-    """The secret points of one run's hashes."""
-
-    point_a: int
-    point_b: int
-
-    @classmethod
-    def draw(cls, random_below: Callable[[int], int]) -> HashKey:
-        """Draw the points; `random_below` must be as secrets.randbelow is."""
-        return cls(random_below(PRIME), random_below(PRIME))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +37,31 @@ class Added:
 
     status: int  # kernels.WHOLE, FULL or BAD_RECORD
     row: int  # of the first batch that is not, or not wholly, in the map
+    spilled: int  # rows that did not fit
+    keyless: int  # records without a key
+    hashed: int  # hashes for filters
+
+
+class Obsolete:
+    """A bit for each numbered record: set when it is not to survive."""
+
+    def __init__(self, record_count: int) -> None:
+        self.bits: Bytes = np.zeros(record_count // 8 + 1, np.uint8)
+
+    def make_room(self, record_count: int) -> None:
+        """Have bits for so many records."""
+        wanted = record_count // 8 + 1
+        if wanted > len(self.bits):
+            grown = np.zeros(max(wanted, len(self.bits) * 5 // 4), np.uint8)
+            grown[: len(self.bits)] = self.bits
+            self.bits = grown
+
+    def __contains__(self, ordinal: int) -> bool:
+        return bool(self.bits[ordinal >> 3] >> (ordinal & 7) & 1)
 
 
 class OffsetMap:
-    """Keys and their latest offsets; owned by the run that fills it."""
+    """Keys and their latest records; owned by the run that fills it."""
 
     def __init__(
         self,
@@ -80,8 +69,8 @@ class OffsetMap:
         *,
         bytes_max: int,
         load_factor_max: float,
-        start_offset: int,
         hash_key: HashKey,
+        filter_point: int = 0,
     ) -> None:
         """Make a map for the keys of so many records, within a ceiling of memory."""
         wanted = int(record_count / LOAD_FACTOR) + 1
@@ -89,85 +78,119 @@ class OffsetMap:
         slots = min(max(wanted, _SLOTS_MIN), ceiling, _SLOTS_MAX)
         # Pages come from the system zeroed, and only those that are touched.
         self._table = np.zeros(2 * slots, np.uint64)
+        self._slots = slots
         # A search ends at a free slot, so that there must always be one.
         self._size_max = min(max(record_count, 1), int(slots * load_factor_max), slots - 1)
+        # Where keys may be spilled a map that is less full finds those that it lacks faster.
+        self._spilling_size = min(self._size_max, int(slots * LOAD_FACTOR))
         self._size = 0
         self._key = hash_key
-        self.start_offset = start_offset
-        self.latest_offset = start_offset - 1
+        points = (hash_key.point_a, hash_key.point_b, filter_point)
+        self._points: Words = np.array(points, np.uint64)
+        self.obsolete = Obsolete(record_count)
 
     def __len__(self) -> int:
         return self._size
 
     @property
     def memory_bytes(self) -> int:
-        """The size of the slots."""
-        return self._table.nbytes
+        """What the slots take, or took."""
+        return self._slots * SLOT_BYTES
 
     @property
     def utilization(self) -> float:
-        """The share of the slots in use."""
-        return self._size / (len(self._table) // 2)
+        """The share of the slots that a key has."""
+        return self._size / self._slots
 
-    def add(self, data: Bytes, batches: Table, verdicts: Bytes) -> Added:
-        """Note the latest offset of each key in batches that have no verdict against them."""
-        status, row, self._size = kernels.index_records(
+    def may_fill_up(self, record_count: int) -> bool:
+        """Tell whether there might be no room for the keys of so many more records."""
+        return self._size + record_count > self._spilling_size
+
+    def add(
+        self,
+        data: Bytes,
+        batches: Table,
+        verdicts: Bytes,
+        ordinals: Table,
+        *,
+        start_offset: int = 0,
+        spill: SpillRows = NO_ROWS,
+        filter_hashes: Words = NO_HASHES,
+    ) -> Added:
+        """Note the keys of batches that have no verdict against them: mapping.index_records."""
+        status, row, self._size, spilled, keyless, hashed = mapping.index_records(
             data,
             batches,
             len(batches),
             verdicts,
+            ordinals,
+            start_offset,
             self._table,
             self._size,
-            self._size_max,
-            self.start_offset,
-            self._key.point_a,
-            self._key.point_b,
+            self._spilling_size if len(spill) else self._size_max,
+            self._points,
+            self.obsolete.bits,
+            spill,
+            filter_hashes,
         )
-        return Added(status, row)
+        return Added(status, row, spilled, keyless, hashed)
 
-    def judge(
-        self, data: Bytes, batches: Table, verdicts: Bytes, now_ms: int, positions: Table,
-        fates: Bytes,
-    ) -> tuple[int, int, int, int, int]:  # fmt: skip
-        """Decide the fate of each record: kernels.judge_records with this map."""
-        return kernels.judge_records(
+    def look_up(
+        self,
+        data: Bytes,
+        batches: Table,
+        verdicts: Bytes,
+        ordinals: Table,
+        end_offset: int,
+        spill: SpillRows,
+    ) -> Added:
+        """Mark records that are older than all in the map: judging.look_up_records."""
+        status, row, spilled, keyless = judging.look_up_records(
             data,
             batches,
             len(batches),
             verdicts,
+            ordinals,
+            end_offset,
             self._table,
-            self.start_offset,
-            self.latest_offset,
+            self._points,
+            self.obsolete.bits,
+            spill,
+        )
+        return Added(status, row, spilled, keyless, 0)
+
+    def give_back(self) -> None:
+        """Free the slots; what is marked stays."""
+        self._table = np.empty(0, np.uint64)
+
+    def judge(
+        self,
+        data: Bytes,
+        batches: Table,
+        verdicts: Bytes,
+        ordinals: Table,
+        now_ms: int,
+        positions: Table,
+        fates: Bytes,
+    ) -> tuple[int, int, int, int, int]:
+        """Decide the fate of each record: judging.judge_records with this map."""
+        return judging.judge_records(
+            data,
+            batches,
+            len(batches),
+            verdicts,
+            ordinals,
+            self.obsolete.bits,
+            self._table if self._size else NO_HASHES,
+            self._points,
             now_ms,
-            self._key.point_a,
-            self._key.point_b,
             positions,
             fates,
         )
 
     def get(self, key: bytes) -> int | None:
-        """Return the latest offset of a key, None when the map has not seen it."""
+        """Return the ordinal of a key's latest record, None when the map has not seen it."""
         word_0, word_1, home = hash_key_plain(key, self._key)
-        slot = home * (len(self._table) // 2) >> 32
-        relative = kernels.find_relative(self._table, word_0, word_1, slot)
-        return self.start_offset + relative - 1 if relative else None
-
-
-def hash_key_plain(key: bytes, points: HashKey) -> tuple[int, int, int]:
-    """Hash a key as kernels.hash_key does: word 0, word 1 without an offset, its 32-bit home."""
-    a, b = (_evaluate(key, point) for point in (points.point_a, points.point_b))
-    stored_a, stored_b = a & _STORED_MASK, b & _STORED_MASK
-    rest = (a >> _STORED_BITS) << 13 | b >> _STORED_BITS
-    word_0 = stored_a << 16 | stored_b >> 32
-    word_1 = stored_b << 32 & _UINT64
-    mixture = (word_0 ^ (word_1 + (word_0 >> 29))) * 0x9E3779B97F4A7C15 & _UINT64
-    mixture = (mixture ^ mixture >> 32) * 0xD6E8FEB86659FD93 & _UINT64
-    return word_0, word_1, (rest << 6) + (mixture >> 32) & 0xFFFFFFFF
-
-
-def _evaluate(key: bytes, point: int) -> int:
-    value = len(key) + 1
-    for at in range(0, len(key), _WORD_BYTES):
-        word = int.from_bytes(key[at : at + _WORD_BYTES], "little")
-        value = (value * point + word) % PRIME
-    return value * point % PRIME
+        slot = home * self._slots >> 32
+        ordinal = mapping.find_ordinal(self._table, word_0, word_1, slot)
+        return ordinal if ordinal >= 0 else None

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from cleaner.clean import clean
 from cleaner.job import CleanerSettings, make_job
-from cleaner.policy import reason_to_clean
-from cleaner.progress import CleanerOffsets, find_candidate
+from cleaner.policy import Reason, reason_to_clean
+from cleaner.progress import CleanerOffsets, Horizons, find_candidate, range_of
 from cleaner.stats import CleanResult
 from storage.files import FileSystem
 from storage.log import Log
@@ -32,16 +32,22 @@ def clean_once(
     settings: CleanerSettings = SETTINGS,
     random_below: Callable[[int], int] = secrets.randbelow,
     before_io: Callable[[int], None] = lambda size: None,
+    horizons: Horizons | None = None,
 ) -> CleanResult | None:
     """Clean a log as a cleaner thread would, swap and checkpoint included.
 
-    None when its topic's settings say that there is nothing to clean yet. Raises what
-    cleaner.clean.clean raises.
+    `horizons` are what earlier cleanings have found, and are brought up to date. None when its
+    topic's settings say that there is nothing to clean yet. Raises what cleaner.clean.clean
+    raises.
     """
-    candidate = find_candidate(log, offsets, now_ms)
+    candidate = find_candidate(log, offsets, now_ms, horizons)
     if candidate is None:
         return None
+    if horizons is not None and candidate.is_surveyed:
+        horizons.setdefault((log.topic, log.partition), candidate.horizon_ms)
     reason = reason_to_clean(candidate.view, candidate.dirty)
+    if reason is None and not candidate.is_surveyed:
+        reason = Reason.SURVEY
     if reason is None:
         return None
 
@@ -49,13 +55,15 @@ def clean_once(
         log.replace_segments(old, new, now_ms)
 
     result = clean(
-        make_job(log, candidate.dirty, settings, now_ms, reason),
+        make_job(log, range_of(candidate, reason), settings, now_ms, reason),
         fs=fs,
         random_below=random_below,
         clock_ms=lambda: now_ms,
         before_io=before_io,
         propose=propose,
     )
+    if horizons is not None:
+        horizons[log.topic, log.partition] = result.next_horizon_ms
     offsets.cleaner_offsets[log.topic, log.partition] = result.end_offset
-    offsets.write_cleaner_offsets()
+    offsets.store(offsets.take_cleaner_offsets())
     return result

@@ -10,14 +10,16 @@ LogToClean and Cleaner.groupSegmentsBySize of Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from cleaner.view import LogView, SegmentView
 
 # The widest range of offsets that a segment's indexes can name.
 OFFSET_SPAN_MAX = 2**31 - 1
+_SETTLED_RATIO = 2
+_EXPIRY_RUNS = 10
 
 
 class Bound(Enum):
@@ -34,6 +36,7 @@ class Reason(Enum):
     OVERDUE = "max.compaction.lag.ms has passed"
     DIRTY = "it is dirtier than min.cleanable.dirty.ratio"
     EXPIRED = "tombstones or markers have expired"
+    SURVEY = "it is not known when its tombstones and markers expire"
     ASKED = "somebody asked for it"
 
 
@@ -79,8 +82,13 @@ class SegmentSizes:
     time_index_bytes: int
 
 
-def dirty_range(log: LogView, checkpoint: int | None, now_ms: int) -> DirtyRange:
-    """Find the range of a log that can be cleaned, from the offset up to which it is clean."""
+def dirty_range(
+    log: LogView, checkpoint: int | None, now_ms: int, horizon_ms: int | None = None
+) -> DirtyRange:
+    """Find the range of a log that can be cleaned, from the offset up to which it is clean.
+
+    `horizon_ms` is when the first tombstone or marker of the clean part expires.
+    """
     first_dirty, problem = _first_dirty_offset(log, checkpoint)
     uncleanable, bound = _first_uncleanable_offset(log, first_dirty, now_ms)
     # A segment is cleaned whole or not at all.
@@ -96,9 +104,28 @@ def dirty_range(log: LogView, checkpoint: int | None, now_ms: int) -> DirtyRange
         ),
         bound,
         _overdue_ms(log, first_dirty, now_ms),
-        None,
+        _expired_ms(log, horizon_ms, now_ms),
         problem,
     )
+
+
+def clean_range(log: LogView, dirty: DirtyRange) -> DirtyRange:
+    """Return the range of a cleaning that lets go of expired tombstones and markers only.
+
+    It leaves the dirty records alone: were they cleaned as well, each such cleaning would give
+    new tombstones a horizon of their own, and so bring about the next one.
+    """
+    end = _segments_from(log.segments, dirty.first_dirty_offset)[0].base_offset
+    return replace(dirty, first_uncleanable_offset=end, cleanable_bytes=0)
+
+
+def expiry_due_ms(horizon_ms: int, delete_retention_ms: int) -> int:
+    """Return when a horizon makes a log cleanable: a little later, so that several share a run.
+
+    Horizons lie as far apart as the cleanings that set them. Ten runs at most in the time of
+    delete.retention.ms carry all of them out.
+    """
+    return horizon_ms + delete_retention_ms // _EXPIRY_RUNS
 
 
 def reason_to_clean(log: LogView, dirty: DirtyRange) -> Reason | None:
@@ -160,6 +187,26 @@ def group_segments(
     return groups
 
 
+def split_settled(sizes: Sequence[int], group: range) -> Iterator[range]:
+    """Split what is not worth merging off a group: segments far larger than all that follow.
+
+    A segment that stays alone may stay as it is. One is merged with those that follow when it
+    has at most twice their bytes: so every byte is copied a few times at most while a log
+    grows, and the number of small segments stays small. Kafka merges, and copies, at each run.
+    """
+    start = group.start
+    for at in group:
+        if sizes[at] > _SETTLED_RATIO * sum(sizes[at + 1 : group.stop]):
+            if start < at:
+                break
+            yield range(at, at + 1)
+            start = at + 1
+        else:
+            break
+    if start < group.stop:
+        yield range(start, group.stop)
+
+
 def _first_dirty_offset(
     log: LogView, checkpoint: int | None
 ) -> tuple[int, CheckpointProblem | None]:
@@ -196,6 +243,13 @@ def _overdue_ms(log: LogView, first_dirty: int, now_ms: int) -> int:
     ]
     until_ms = now_ms - log.config.max_compaction_lag_ms
     return max(0, until_ms - min(firsts)) if firsts else 0
+
+
+def _expired_ms(log: LogView, horizon_ms: int | None, now_ms: int) -> int | None:
+    if horizon_ms is None:
+        return None
+    late_ms = now_ms - expiry_due_ms(horizon_ms, log.config.delete_retention_ms)
+    return late_ms if late_ms >= 0 else None
 
 
 def _segments_from(segments: Iterable[SegmentView], offset: int) -> list[SegmentView]:

@@ -6,20 +6,28 @@ cleaner-offset-checkpoint; the rest is forgotten when the broker stops.
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+from cleaner.facts import read_facts
 from cleaner.job import CleaningJob
-from cleaner.policy import CheckpointProblem, DirtyRange, dirty_range
-from cleaner.view import LogView, view_log
+from cleaner.policy import CheckpointProblem, DirtyRange, Reason, clean_range, dirty_range
+from cleaner.stats import CleanResult
+from cleaner.view import Glance, LogView, glance_at, view_log
 from config.topic import TopicConfig
 from storage.checkpoints import TopicPartition
+from storage.directory import Checkpoints
 from storage.errors import CorruptFile, DiskFailure
 from storage.log import Log
 
 logger = logging.getLogger(__name__)
+
+# When the first tombstone or marker of each partition's clean part expires, None for never; a
+# partition that is missing has not been looked at.
+Horizons: TypeAlias = dict[TopicPartition, int | None]
 
 RETRY_MIN_MS = 15_000  # Kafka's log.cleaner.backoff.ms
 RETRY_MAX_MS = 3_600_000
@@ -30,17 +38,51 @@ class CleanerOffsets(Protocol):
 
     cleaner_offsets: dict[TopicPartition, int]
 
-    def write_cleaner_offsets(self) -> None:
-        """Replace the file by what the dictionary says."""
+    def take_cleaner_offsets(self) -> Checkpoints:
+        """Note what the file is to say; store() follows."""
+
+    def store(self, taken: Checkpoints) -> None:
+        """Write it, unless a later one was written. Raises DiskFailure; any thread may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the event loop notes of a log that could be dirty."""
+
+    log: Log
+    glance: Glance
+    offsets: CleanerOffsets
+    checkpoint: int | None
+    horizon_ms: int | None  # when the first tombstone or marker of its clean part expires
+    is_surveyed: bool  # whether that is known
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the log is still as it was, but for what was appended."""
+        log, then = self.log, self.glance
+        return (
+            not log.is_closed
+            and log.config is then.config
+            and log.log_start_offset == then.log_start_offset
+            and log.segments[: len(then.segments)] == then.segments
+            and self.offsets.cleaner_offsets.get((log.topic, log.partition)) == self.checkpoint
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A log that could be cleaned, and how dirty it is."""
 
-    log: Log
+    sight: Sight
     view: LogView
     dirty: DirtyRange
+    horizon_ms: int | None
+    is_surveyed: bool
+
+    @property
+    def log(self) -> Log:
+        """The log."""
+        return self.sight.log
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +94,58 @@ class Quarantined:
     exception: str
     file: str | None
     position: int | None  # in the file
+    offset: int | None  # the first one that cannot be read
     since_ms: int
     failures: int
     retry_at_ms: int
+
+    @property
+    def sentence(self) -> str:
+        """What an operator has to look at."""
+        name = f"{self.topic}-{self.partition}"
+        where = "" if self.offset is None else f" from offset {self.offset} on"
+        return f"partition {name} cannot be cleaned{where}: {self.exception}"
 
 
 @dataclass(slots=True)
 class _Quarantine:
     public: Quarantined
+    log: Log
     config: TopicConfig
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What keeps a log's cleaning from beginning, whatever the log is like."""
+
+    is_running: bool = False
+    pause_count: int = 0
+    quarantined: Quarantined | None = None
+
+    def may_clean(self, now_ms: int) -> bool:
+        """Tell whether nothing does: not that it runs, was paused, or failed."""
+        if self.is_running or self.pause_count:
+            return False
+        return self.quarantined is None or now_ms >= self.quarantined.retry_at_ms
 
 
 class Running:
     """A job in progress. The loop sets the flag, the thread looks at it."""
 
-    __slots__ = ("is_aborted", "job", "log", "offsets")
+    __slots__ = ("is_aborted", "is_dry_run", "job", "log", "offsets")
 
-    def __init__(self, log: Log, job: CleaningJob, offsets: CleanerOffsets) -> None:
+    def __init__(
+        self, log: Log, job: CleaningJob, offsets: CleanerOffsets, *, is_dry_run: bool = False
+    ) -> None:
         self.log, self.job, self.offsets = log, job, offsets
         self.is_aborted = False
+        self.is_dry_run = is_dry_run
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition that is cleaned."""
+        return self.job.topic, self.job.partition
 
     @property
     def must_stop(self) -> bool:
@@ -85,6 +160,7 @@ class Progress:
         self._running: dict[TopicPartition, Running] = {}
         self._pauses: dict[TopicPartition, int] = {}
         self._quarantine: dict[TopicPartition, _Quarantine] = {}
+        self.horizons: Horizons = {}
 
     @property
     def running(self) -> Iterable[Running]:
@@ -97,17 +173,27 @@ class Progress:
         return tuple(entry.public for entry in self._quarantine.values())
 
     def may_clean(self, log: Log, now_ms: int) -> bool:
-        """Tell whether a log's cleaning may begin: not while it runs, is paused, or failed.
+        """Tell whether a log's cleaning may begin: not while it runs, is paused, or failed."""
+        return self.standing(log).may_clean(now_ms)
 
-        A new configuration of the topic ends its quarantine.
+    def standing(self, log: Log) -> Standing:
+        """Tell what keeps a log's cleaning from beginning.
+
+        A new configuration of the topic ends its quarantine, and so does retry_all().
         """
         key = log.topic, log.partition
-        if key in self._running or key in self._pauses:
-            return False
         entry = self._quarantine.get(key)
-        return entry is None or log.config is not entry.config or now_ms >= (
-            entry.public.retry_at_ms
+        failed = entry is not None and not entry.is_over and log.config is entry.config
+        return Standing(
+            key in self._running,
+            self._pauses.get(key, 0),
+            entry.public if entry is not None and failed else None,
         )
+
+    def retry_all(self) -> None:
+        """Let what has failed be tried again now."""
+        for entry in self._quarantine.values():
+            entry.is_over = True
 
     def begin(self, running: Running) -> None:
         """Note that a job is in progress."""
@@ -119,13 +205,19 @@ class Progress:
         if self._running.get(key) is running:
             del self._running[key]
 
-    def succeed(self, running: Running, end_offset: int) -> None:
-        """Note that a log is clean up to an offset, durably."""
+    def succeed(self, running: Running, result: CleanResult) -> None:
+        """Note up to where a log is clean, and when the first tombstone in that part expires."""
         key = running.job.topic, running.job.partition
         self._quarantine.pop(key, None)
         if not running.must_stop:
-            running.offsets.cleaner_offsets[key] = end_offset
-            running.offsets.write_cleaner_offsets()
+            running.offsets.cleaner_offsets[key] = result.end_offset
+            self.horizons[key] = result.next_horizon_ms
+
+    def note_horizon(self, candidate: Candidate) -> None:
+        """Take what a look has found out about when tombstones and markers expire."""
+        if candidate.is_surveyed and candidate.sight.is_current:
+            log = candidate.log
+            self.horizons.setdefault((log.topic, log.partition), candidate.horizon_ms)
 
     def fail(self, log: Log, error: BaseException, now_ms: int) -> Quarantined:
         """Put a partition into quarantine, for longer each time in a row; return the entry."""
@@ -134,17 +226,19 @@ class Progress:
         failures = before.public.failures + 1 if before else 1
         wait_ms = min(RETRY_MIN_MS << min(failures - 1, 16), RETRY_MAX_MS)
         file = str(error.path) if isinstance(error, CorruptFile | DiskFailure) else None
+        damage = error if isinstance(error, CorruptFile) else None
         entry = Quarantined(
             topic=log.topic,
             partition=log.partition,
             exception=f"{type(error).__name__}: {error}",
             file=file,
-            position=error.position if isinstance(error, CorruptFile) else None,
+            position=damage.position if damage else None,
+            offset=damage.offset if damage else None,
             since_ms=before.public.since_ms if before else now_ms,
             failures=failures,
             retry_at_ms=now_ms + wait_ms,
         )
-        self._quarantine[key] = _Quarantine(entry, log.config)
+        self._quarantine[key] = _Quarantine(entry, log, log.config)
         return entry
 
     def abort(self, topic: str, partition: int) -> None:
@@ -166,33 +260,94 @@ class Progress:
         else:
             self._pauses.pop((topic, partition), None)
 
-    def forget_absent(self, present: Iterable[TopicPartition]) -> None:
-        """Drop what is known of partitions that are no more."""
-        alive = set(present)
-        for state in (self._quarantine, self._pauses):
-            for key in [key for key in state if key not in alive]:
+    def forget_absent(self, present: Mapping[TopicPartition, Log]) -> None:
+        """Drop what is known of partitions that are no more, or are not to be compacted."""
+        for state in (self._pauses, self.horizons):
+            for key in state.keys() - present.keys():
                 del state[key]
+        for key, entry in list(self._quarantine.items()):
+            log = present.get(key)
+            # Another log of the same name is a new topic, or was loaded anew: it gets its chance.
+            if log is not entry.log or not log.config.compact:
+                del self._quarantine[key]
 
 
-def find_candidate(log: Log, offsets: CleanerOffsets, now_ms: int) -> Candidate | None:
-    """Look how dirty a log is; None when nothing but its active segment is dirty.
+def find_candidate(
+    log: Log, offsets: CleanerOffsets, now_ms: int, horizons: Horizons | None = None
+) -> Candidate | None:
+    """Look how dirty a log is; None when there is nothing that could be cleaned.
 
     Repairs a checkpoint that cannot be.
     """
+    sight = notice(log, offsets, now_ms, horizons)
+    if sight is None:
+        return None
+    candidate = judge(sight, now_ms)
+    repair_checkpoint(candidate)
+    return candidate
+
+
+def notice(
+    log: Log, offsets: CleanerOffsets, now_ms: int, horizons: Horizons | None
+) -> Sight | None:
+    """Note what there is of a log; None when there is nothing that could be cleaned.
+
+    Without `horizons` nobody minds what expires.
+    """
     key = log.topic, log.partition
     checkpoint = offsets.cleaner_offsets.get(key)
-    if len(log.segments) == 1 or checkpoint == log.active.base_offset:
-        return None  # the common case, and cheap: nothing to look at in the segments
-    view = view_log(log)
-    dirty = dirty_range(view, checkpoint, now_ms)
+    has_clean = checkpoint is not None and checkpoint > log.segments[0].base_offset
+    is_surveyed = horizons is None or not has_clean or key in horizons
+    horizon_ms = horizons.get(key) if horizons is not None and has_clean else None
+    has_dirty = len(log.segments) > 1 and checkpoint != log.active.base_offset
+    if is_surveyed and not has_dirty and (horizon_ms is None or now_ms < horizon_ms):
+        return None  # the common case, and cheap
+    return Sight(log, glance_at(log), offsets, checkpoint, horizon_ms, is_surveyed)
+
+
+def judge(sight: Sight, now_ms: int) -> Candidate:
+    """Look how dirty a log is; a thread may, for it reads the log's files."""
+    view = view_log(sight.glance)
+    horizon_ms, is_surveyed = sight.horizon_ms, sight.is_surveyed
+    if not is_surveyed:
+        horizon_ms, is_surveyed = _survey(sight)
+    dirty = dirty_range(view, sight.checkpoint, now_ms, horizon_ms)
+    return Candidate(sight, view, dirty, horizon_ms, is_surveyed)
+
+
+def _survey(sight: Sight) -> tuple[int | None, bool]:
+    """Find the first horizon by what is noted beside clean segments, and whether all have that."""
+    segments = sight.glance.segments
+    horizons: list[int] = []
+    for segment, following in itertools.pairwise(segments):
+        if following.base_offset > (sight.checkpoint or 0):
+            break
+        facts = read_facts(segment)
+        if facts is None:
+            return None, False
+        if facts.next_horizon_ms is not None:
+            horizons.append(facts.next_horizon_ms)
+    return min(horizons, default=None), True
+
+
+def repair_checkpoint(candidate: Candidate) -> None:
+    """Put a checkpoint right that cannot be; on the loop. The caller has it stored."""
+    sight, dirty = candidate.sight, candidate.dirty
     problem = dirty.checkpoint_problem
-    if problem is not None:
-        # Retention moves the log start past the checkpoint in the course of things.
-        if problem != CheckpointProblem.BELOW_LOG_START or not log.config.delete:
-            logger.warning(
-                "reset first dirty offset log=%s checkpoint=%d: it %s; now %d",
-                log.name, checkpoint, problem.value, dirty.first_dirty_offset,
-            )  # fmt: skip
-        offsets.cleaner_offsets[key] = dirty.first_dirty_offset
-        offsets.write_cleaner_offsets()
-    return Candidate(log, view, dirty)
+    if problem is None or not sight.is_current:
+        return
+    log = sight.log
+    # Retention moves the log start past the checkpoint in the course of things.
+    if problem != CheckpointProblem.BELOW_LOG_START or not log.config.delete:
+        logger.warning(
+            "reset first dirty offset log=%s checkpoint=%d: it %s; now %d",
+            log.name, sight.checkpoint, problem.value, dirty.first_dirty_offset,
+        )  # fmt: skip
+    sight.offsets.cleaner_offsets[log.topic, log.partition] = dirty.first_dirty_offset
+
+
+def range_of(candidate: Candidate, reason: Reason) -> DirtyRange:
+    """Return what is cleaned of a log for a reason: all that can be, or its clean part again."""
+    if reason in (Reason.EXPIRED, Reason.SURVEY):
+        return clean_range(candidate.view, candidate.dirty)
+    return candidate.dirty

@@ -2,12 +2,14 @@
 
 Every batch is judged (cleaner/keep.py), then its records (by the kernels), then what is left is
 written. A batch in which nothing changes is copied as it is. The new segment is on the disk
-before anybody hears of it.
+before anybody hears of it. A segment that would come out as it is keeps its files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -21,25 +23,29 @@ from cleaner.emission import (
     OUT_ROW,
     OUT_SIZE,
     UNCHANGED,
+    Mask,
 )
-from cleaner.indexing import AbortedSource, control_type
+from cleaner.facts import SegmentFacts
+from cleaner.indexing import AbortedSource, DirtyIndex, Ordinals, control_type
 from cleaner.job import CleaningJob
 from cleaner.keep import BatchFacts, BatchVerdict, Retention, is_last_of_producer, judge_batch
 from cleaner.kernels import (
     ATTRIBUTES,
     BASE_TIMESTAMP,
-    CONTROL,
     COUNT,
     DISCARD,
+    EXPIRED,
+    KEEP,
     LAST_OFFSET,
     MARKER,
+    NO_ORDINAL,
     POSITION,
     PRODUCER_EPOCH,
     PRODUCER_ID,
     RETAIN,
     SIZE,
 )
-from cleaner.offset_map import OffsetMap
+from cleaner.key_filter import GatheredFacts, KeyFilter
 from cleaner.output import CleanedSegment
 from cleaner.stats import Counters
 from cleaner.transactions import CleanedTransactions
@@ -50,13 +56,23 @@ from protocol.batches import (
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
     TRANSACTIONAL_BIT,
-    read_header,
-    replace_section,
+    with_section,
 )
 from protocol.compression import Codec, compress
 from protocol.records import Bytes, Table
+from storage.errors import CorruptFile
 from storage.files import Buffer, FileSystem
-from storage.segment import Segment
+from storage.segment import LOG, Segment
+from storage.transactions import pack_aborted
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What has become of a group of segments."""
+
+    segment: Segment | None  # the one in their place, None when their only one stays, or it is dry
+    facts: SegmentFacts
+    keys: KeyFilter | None
 
 
 class Rewriter:
@@ -65,49 +81,88 @@ class Rewriter:
     def __init__(
         self,
         job: CleaningJob,
-        offset_map: OffsetMap,
+        index: DirtyIndex,
         *,
         fs: FileSystem,
         aborted: AbortedSource,
         counters: Counters,
         before_io: Callable[[int], None],
+        filter_point: int,
+        is_dry: bool,
     ) -> None:
-        self._job, self._map, self._fs = job, offset_map, fs
+        """A dry run writes nothing, and makes no segments."""
+        self._is_dry = is_dry
+        self._job, self._index, self._fs = job, index, fs
         self._aborted, self._counters, self._before_io = aborted, counters, before_io
+        self._filter_point = filter_point
         self._transactions = CleanedTransactions()
-        self._horizon_ms = min(job.now_ms + job.config.delete_retention_ms, INT64_MAX)
+        horizon_ms = job.now_ms + job.config.delete_retention_ms
+        # As in Kafka: what would expire beyond the end of time gets no horizon yet.
+        self._horizon_ms = horizon_ms if horizon_ms <= INT64_MAX else -1
         last_offsets = [p.last_data_offset for p in job.producers.values()]
         self._producers_last = np.array([o for o in last_offsets if o is not None], np.int64)
         self._positions = np.empty(0, np.int64)
         self._fates = np.empty(0, np.uint8)
         self._out = np.empty(0, np.uint8)
 
-    def rewrite(self, group: Sequence[Segment], end_offset: int) -> Segment:
-        """Write what is left of a group of segments; return it, durable, as `.cleaned`.
+    def rewrite(self, places: range, end_offset: int) -> Rewritten:
+        """Write what is left of a group of the job's segments; it is durable, as `.cleaned`.
 
         What follows the group begins at `end_offset`. Nothing is left behind by a failure.
         Raises CorruptFile for damage, and whatever `before_io` raises.
         """
-        target = CleanedSegment(
-            self._fs,
-            self._job.directory,
-            group[0].base_offset,
-            self._job.config.index_interval_bytes,
-        )
+        group = self._job.segments[places.start : places.stop]
+        interval_bytes = self._job.config.index_interval_bytes
+        target = CleanedSegment(self._fs, group[0], interval_bytes, is_dry=self._is_dry)
+        self._gathered = GatheredFacts(self._filter_point, self._filter_keys_max)
         try:
             ends = [segment.base_offset for segment in group[1:]] + [end_offset]
-            for segment, end in zip(group, ends, strict=True):
+            for at, segment, end in zip(places, group, ends, strict=True):
+                if at > places.start:
+                    self._begin(target)  # to be merged
                 self._transactions.add(self._aborted(segment.base_offset, end))
-                self._rewrite_segment(segment, target)
+                self._rewrite_segment(at, end, target)
             self._counters.segments_read += len(group)
-            self._counters.segments_written += 1
-            return target.finish(self._transactions.take_kept(), group[-1].modified_ms)
+            aborted = self._transactions.take_kept()
+            if pack_aborted(aborted) != bytes(group[0].transactions.load()):
+                self._begin(target)
+            made = None
+            if target.is_begun:
+                made = target.finish(aborted, group[-1].modified_ms)
         except BaseException:
-            target.discard()
+            if target.is_begun:
+                target.discard()
             raise
+        if target.is_begun:
+            self._counters.segments_written += 1
+        else:
+            self._counters.segments_kept += 1
+        facts, keys = self._gathered.take(group[0].base_offset, target.size_bytes)
+        return Rewritten(made, facts, keys)
 
-    def _rewrite_segment(self, segment: Segment, target: CleanedSegment) -> None:
-        config = self._job.config
+    @cached_property
+    def _legacy_horizon_ms(self) -> int:
+        """What tombstones of older formats go by, which have no place for a horizon."""
+        job = self._job
+        clean = [s for s in job.segments if s.base_offset < job.dirty.first_dirty_offset]
+        return clean[-1].modified_ms - job.config.delete_retention_ms if clean else 0
+
+    @property
+    def _filter_keys_max(self) -> int:
+        # Eight bytes a key, sorted once: within a quarter of what the map may take.
+        return self._job.settings.map_bytes_max // 64
+
+    def _begin(self, target: CleanedSegment) -> None:
+        copied = target.begin()
+        self._counters.written_bytes += copied
+        self._before_io(2 * copied)
+
+    def _rewrite_segment(self, at: int, end: int, target: CleanedSegment) -> None:
+        config, segment = self._job.config, self._job.segments[at]
+        numberings = self._index.dirty.get(at), self._index.clean.get(at)
+        dirty, clean = (
+            Ordinals(self._index.start_offset, one.first) if one else None for one in numberings
+        )
         for chunk in read_chunks(
             segment.log,
             start=0,
@@ -117,19 +172,44 @@ class Rewriter:
             max_decompressed_bytes=config.max_decompressed_message_bytes,
             before_read=self._before_io,
         ):
-            verdicts = self._judge_batches(chunk)
+            ordinals = np.full(len(chunk.batches), NO_ORDINAL)
+            for numbers, is_dirty in ((dirty, True), (clean, False)):
+                if numbers is not None:
+                    ordinals = np.maximum(
+                        ordinals, numbers.number(chunk.batches, dirty=is_dirty)
+                    )
+            verdicts = self._judge_batches(chunk, segment)
+            if int(chunk.batches[-1, LAST_OFFSET]) > self._index.latest_offset:
+                beyond = chunk.batches[:, LAST_OFFSET] > self._index.latest_offset
+                verdicts[beyond] |= KEEP
+                ordinals[beyond] = NO_ORDINAL
+            verdicts[self._are_obsolete(chunk, ordinals)] |= DISCARD
             size = int(chunk.batches[:, SIZE].sum())
             self._counters.start_bytes += size
             self._counters.read_bytes += size
+            self._counters.start_records += int(chunk.batches[:, COUNT].sum())
             for piece in pieces(
                 chunk,
                 verdicts,
                 passed_over=DISCARD,
                 max_decompressed_bytes=config.max_decompressed_message_bytes,
             ):
-                self._filter(chunk, piece, target)
+                self._filter(chunk, piece, ordinals, target)
+        for numbers, before in zip((dirty, clean), numberings, strict=True):
+            is_whole = end <= self._index.latest_offset + 1
+            if numbers and before and is_whole and numbers.next != before.after:
+                raise CorruptFile(segment.path(LOG), 0, "it has changed while it was cleaned")
 
-    def _judge_batches(self, chunk: Chunk) -> Bytes:
+    def _are_obsolete(self, chunk: Chunk, ordinals: Table) -> Mask:
+        """Tell which batches have no record that stays, so that they need no decompression."""
+        batches = chunk.batches
+        found = np.zeros(len(batches), np.bool_)
+        emission.find_obsolete(
+            batches, len(batches), ordinals, self._index.map.obsolete.bits, found
+        )
+        return found
+
+    def _judge_batches(self, chunk: Chunk, segment: Segment) -> Bytes:
         """Give each batch its verdict, in the kernels' bits."""
         batches = chunk.batches
         verdicts = np.zeros(len(batches), np.uint8)
@@ -140,6 +220,8 @@ class Rewriter:
             special |= np.isin(batches[:, LAST_OFFSET], self._producers_last)
         for row in np.flatnonzero(special).tolist():
             verdicts[row] = self._bits(self._judge_batch(chunk, row), chunk, row)
+        if chunk.is_converted and segment.modified_ms <= self._legacy_horizon_ms:
+            verdicts |= EXPIRED
         return verdicts
 
     def _judge_batch(self, chunk: Chunk, row: int) -> BatchVerdict:
@@ -181,24 +263,29 @@ class Rewriter:
                 self._counters.removed_aborted_batches += not is_control
             return bits | DISCARD
         if is_control:
-            bits |= CONTROL
+            bits |= KEEP
         if verdict.is_marker_of_empty_transaction:
             bits |= MARKER
         return bits
 
-    def _filter(self, chunk: Chunk, piece: Piece, target: CleanedSegment) -> None:
+    def _filter(
+        self, chunk: Chunk, piece: Piece, ordinals: Table, target: CleanedSegment
+    ) -> None:
         """Judge the records of a piece, and write what is left of it."""
         self._make_room(piece)
-        status, row, judged, keyless, expired = self._map.judge(
+        status, row, judged, keyless, expired = self._index.map.judge(
             piece.data,
             piece.batches,
             piece.verdicts,
+            ordinals[piece.first_row : piece.first_row + len(piece.batches)],
             self._job.now_ms,
             self._positions,
             self._fates,
         )
         if status != kernels.WHOLE:
             raise chunk.damage(piece.first_row + row, kernels.PROBLEMS[status])
+        self._counters.invalid_records += keyless
+        self._counters.expired_tombstones += expired
         survivors = np.empty((len(piece.batches), emission.OUT_COLUMNS), np.int64)
         size, count = emission.emit_batches(
             piece.data,
@@ -213,20 +300,37 @@ class Rewriter:
             survivors,
         )
         survivors = survivors[:count]
-        buffers: list[Buffer] = [self._out.data[:size]]
+        self._gathered.add(piece, survivors, self._positions, self._fates, judged)
+        is_unchanged = (
+            count == len(piece.batches)
+            and not survivors[:, OUT_HOW].any()
+            and not chunk.is_converted
+        )
+        if is_unchanged and not target.is_begun:
+            survivors[:, OUT_SIZE] = chunk.batches[piece.first_row :][:count, SIZE]
+            target.pass_over(survivors)
+        else:
+            self._write(chunk, piece, survivors, self._out.data[:size], target)
+        self._counters.end_records += int(survivors[:, OUT_COUNT].sum())
+        self._counters.end_bytes += int(survivors[:, OUT_SIZE].sum())
+
+    def _write(
+        self,
+        chunk: Chunk,
+        piece: Piece,
+        survivors: Table,
+        emitted: Buffer,
+        target: CleanedSegment,
+    ) -> None:
+        self._begin(target)
+        buffers = [emitted]
         if piece.is_inflated:
-            buffers = [self._repack(chunk, piece, survivor) for survivor in survivors]
+            buffers = [self._repack(chunk, piece, survivor) for survivor in survivors.tolist()]
             survivors[:, OUT_SIZE] = [len(buffer) for buffer in buffers]
-        counters = self._counters
-        written = int(survivors[:, OUT_SIZE].sum())
-        counters.start_records += judged
-        counters.invalid_records += keyless
-        counters.expired_tombstones += expired
-        counters.end_records += int(survivors[:, OUT_COUNT].sum())
-        counters.end_bytes += written
-        counters.written_bytes += written
-        if count:
+        if len(survivors):
+            written = int(survivors[:, OUT_SIZE].sum())
             target.append(buffers, survivors)
+            self._counters.written_bytes += written
             self._before_io(written)
 
     def _make_room(self, piece: Piece) -> None:
@@ -238,11 +342,11 @@ class Rewriter:
         if len(self._out) < wanted:
             self._out = np.empty(wanted, np.uint8)
 
-    def _repack(self, chunk: Chunk, piece: Piece, survivor: Table) -> Buffer:
+    def _repack(self, chunk: Chunk, piece: Piece, survivor: Sequence[int]) -> Buffer:
         """Return a decompressed batch as it will be written: compressed as it was."""
         how, row, start, size = (
-            int(survivor[column]) for column in (OUT_HOW, OUT_ROW, OUT_POSITION, OUT_SIZE)
-        )
+            survivor[OUT_HOW], survivor[OUT_ROW], survivor[OUT_POSITION], survivor[OUT_SIZE]
+        )  # fmt: skip
         source = chunk.batches[piece.first_row + row]
         if how == UNCHANGED:
             position = int(source[POSITION])
@@ -251,5 +355,4 @@ class Rewriter:
         if how == EMPTIED:
             return written
         codec = Codec(int(source[ATTRIBUTES]) & CODEC_MASK)
-        section = compress(codec, written[HEADER_SIZE:])
-        return replace_section(read_header(written), section, codec)
+        return with_section(written, compress(codec, written[HEADER_SIZE:]))

@@ -37,9 +37,41 @@ class LogView:
     segments: tuple[SegmentView, ...]  # the last one is active
 
 
-def view_log(log: Log) -> LogView:
-    """Take a view of a log for the choice of what to compact."""
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What a view is made from, noted in no time: for views that are made in a thread."""
+
+    topic: str
+    partition: int
+    config: TopicConfig
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    segments: tuple[Segment, ...]
+
+
+def glance_at(log: Log) -> Glance:
+    """Note what there is of a log; on the event loop."""
+    return Glance(
+        log.topic,
+        log.partition,
+        log.config,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.last_stable_offset,
+        log.high_watermark,
+        log.segments,
+    )
+
+
+def view_log(log: Log | Glance) -> LogView:
+    """Take a view of a log for the choice of what to compact; may read the log's files.
+
+    No rule asks for the active segment's timestamps, which only the loop may look up.
+    """
     config = log.config
+    *sealed, active = log.segments
     with_largest = config.min_compaction_lag_ms > 0
     with_first = config.max_compaction_lag_ms < 2**63 - 1
     return LogView(
@@ -50,14 +82,17 @@ def view_log(log: Log) -> LogView:
         log.log_end_offset,
         log.last_stable_offset,
         log.high_watermark,
-        tuple(
-            SegmentView(
-                segment.base_offset,
-                segment.size_bytes,
-                largest_timestamp(segment) if with_largest else None,
-                segment.first_timestamp() if with_first else None,
-            )
-            for segment in log.segments
+        (
+            *(
+                SegmentView(
+                    segment.base_offset,
+                    segment.size_bytes,
+                    largest_timestamp(segment) if with_largest else None,
+                    segment.first_timestamp() if with_first else None,
+                )
+                for segment in sealed
+            ),
+            SegmentView(active.base_offset, active.size_bytes),
         ),
     )
 

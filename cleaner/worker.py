@@ -6,12 +6,16 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from cleaner.errors import CleaningAborted
-from cleaner.progress import Running
-from storage.errors import StaleSegments
+from cleaner.look import Look, Viewpoint, look_at_all
+from cleaner.progress import CleanerOffsets, Progress, Running
+from storage.errors import DiskFailure, StaleSegments
+from storage.exchange import Exchange, carry_out
 from storage.files import FileSystem
+from storage.log import Log
 from storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -42,19 +46,24 @@ class Loop(Protocol):
         """Tell whether the loop will run nothing more."""
 
 
-class Desk(Protocol):
+class Desk(Viewpoint, Protocol):
     """The loop's side of a thread (cleaner.desk.Desk). Every method runs on the loop."""
 
-    def take(self, thread: int) -> Running | Rest | None:
+    progress: Progress
+
+    def take(self, thread: int, look: Look) -> Running | Rest | None:
         """Give a thread its next log, or rest, or its notice (None)."""
 
     def propose(
         self, running: Running, old: Sequence[Segment], new: Sequence[Segment]
-    ) -> None:
-        """Exchange segments; raises StaleSegments when the log has changed."""
+    ) -> Exchange:
+        """Begin to exchange segments; raises StaleSegments when the log has changed."""
 
     def succeed(self, thread: int, running: Running, result: CleanResult) -> None:
         """Take a finished cleaning."""
+
+    def refused(self, log: Log, error: DiskFailure) -> None:
+        """Hear that the cleaner's checkpoint could not be stored."""
 
     def abandon(self, running: Running) -> None:
         """Take back a log whose cleaning was aborted or refused."""
@@ -91,6 +100,8 @@ class Worker:
         """`charge` takes the bytes of a read or write, and returns the seconds to wait."""
         self.number = number
         self.running: Running | None = None
+        # Set by the loop when the thread is one too many: it drops what it cleans, and leaves.
+        self.is_dismissed = False
         self._desk, self._loop, self._fs = desk, loop, fs
         self._clock_ms, self._random_below = clock_ms, random_below
         self._charge, self._stopping = charge, stopping
@@ -104,7 +115,10 @@ class Worker:
         """Clean until told to stop."""
         while not self._stopping.is_set():
             self._awake.clear()
-            order = self._ask(self._desk.take, self.number)
+            look = look_at_all(self._desk, self._ask, self._clock_ms())
+            order = self._ask(self._desk.take, self.number, look)
+            for offsets, log in look.unsaved().items():
+                self._save(offsets, log)
             if order is None:
                 return
             if isinstance(order, Rest):
@@ -121,7 +135,7 @@ class Worker:
 
         def before_io(size_bytes: int) -> None:
             wait_s = self._charge(size_bytes)
-            while not (running.must_stop or self._stopping.is_set()):
+            while not (running.must_stop or self.is_dismissed or self._stopping.is_set()):
                 if wait_s <= 0:
                     return
                 self._stopping.wait(min(wait_s, _WAIT_STEP_S))
@@ -129,7 +143,12 @@ class Worker:
             raise CleaningAborted(running.job.name)
 
         def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
-            self._ask(self._desk.propose, running, old, new)
+            exchange = self._ask(self._desk.propose, running, old, new)
+            carry_out(
+                exchange.sync,  # here: the loop does not wait for the disk
+                step=partial(self._ask, exchange.step),
+                undo=partial(self._ask, exchange.undo),
+            )
 
         try:
             result = clean(
@@ -148,9 +167,19 @@ class Worker:
             else:
                 self._ask(self._desk.fail, running, error)
         else:
+            self._ask(self._desk.progress.succeed, running, result)
+            self._save(running.offsets, running.log)
             self._ask(self._desk.succeed, self.number, running, result)
 
-    def _ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _save(self, offsets: CleanerOffsets, log: Log) -> None:
+        """Store the cleaner's checkpoint, whose news is of a log; the loop does not wait."""
+        taken = self._ask(offsets.take_cleaner_offsets)
+        try:
+            offsets.store(taken)
+        except DiskFailure as error:  # the next checkpoint has it again
+            self._ask(self._desk.refused, log, error)
+
+    def _ask(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function on the event loop, and wait for what it returns or raises.
 
         Raises CleaningAborted when the loop is gone.

@@ -345,8 +345,9 @@ class BrokerConfig:
         default=False,
         dynamic="cluster-wide",
         doc="Whether each cleaning proves, before its output takes the place of the log's "
-        "segments, that exactly the surviving records are in it. It is slower by far, and keeps "
-        "every key of the range in memory.",
+        "segments, that exactly the surviving records are in it. It reads the log's dirty section "
+        "once more, and what is rewritten twice more, in plain Python: some 30 times slower. "
+        "Meanwhile it keeps each key of the dirty section in memory, with 130 bytes beside it.",
     )
     odradek_cleaner_spill_bytes_max: int64 = option(
         "odradek.cleaner.spill.bytes.max",

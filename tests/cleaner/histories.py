@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from cleaner.job import CleanerSettings
+from cleaner.once import SETTINGS
 from protocol.compression import Codec
 from storage.transactions import AbortedTransaction
 from tests.cleaner.worlds import World
@@ -146,13 +148,13 @@ class Author:
             self.world.note_aborted(transaction)
 
 
-def write_all(world: World, steps: Sequence[Step]) -> None:
+def write_all(world: World, steps: Sequence[Step], how: CleanerSettings = SETTINGS) -> None:
     """Carry out a whole history, cleaning where it says so."""
     author = Author(world)
     for step in steps:
         if isinstance(step, Clean):
             author.end_all()
             world.now_ms += step.after_ms
-            world.clean()
+            world.clean(how)
         else:
             author.write(step)

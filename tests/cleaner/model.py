@@ -31,8 +31,13 @@ def model_clean(
     delete_retention_ms: int,
     producers_last: Mapping[int, int],
     aborted: Sequence[AbortedTransaction],
+    epochs_without_data: Mapping[int, int] | None = None,
 ) -> tuple[list[StoredBatch], list[AbortedTransaction]]:
-    """Return the batches that survive, and the aborted transactions still worth knowing."""
+    """Return the batches that survive, and the aborted transactions still worth knowing.
+
+    `producers_last` are the last data offsets of the producers that are active, and
+    `epochs_without_data` the epochs of those that have only markers left.
+    """
     latest: dict[bytes, int] = {}
     for batch in batches:
         if batch.header.is_control or _aborted_by(batch, aborted):
@@ -50,7 +55,9 @@ def model_clean(
             continue
         horizon = header.base_timestamp if header.has_delete_horizon else None
         marks_empty = False
-        if header.is_control:
+        if header.is_control and not _ends_transaction(batch):
+            remaining = batch.records
+        elif header.is_control:
             transaction = met.pop(header.producer_id, [])
             marks_empty = not transaction
             gone = not batch.records or (
@@ -69,14 +76,21 @@ def model_clean(
                 for record in batch.records
                 if not gone and _survives(record, latest, horizon, now_ms)
             )
+        epoch = (epochs_without_data or {}).get(header.producer_id)
         must_stay = (
             producers_last.get(header.producer_id) == header.last_offset
+            or (header.is_control and epoch == header.producer_epoch)
             or header.next_offset == cleaned.end
         )
         kept += _left_of(
             batch, remaining, must_stay, marks_empty, now_ms + delete_retention_ms
         )
     return kept, kept_aborted
+
+
+def _ends_transaction(control: StoredBatch) -> bool:
+    # The type is the second half of the key: 0 aborts, 1 commits.
+    return not control.records or (control.records[0].key or b"")[2:4] in (b"\0\0", b"\0\1")
 
 
 def _survives(

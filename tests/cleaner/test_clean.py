@@ -427,7 +427,7 @@ def test_everything_is_on_the_disk_before_it_is_proposed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for at in range(50):
-        world.append([(b"%d" % at, b"x" * 200)])
+        world.append([(b"%d" % (at % 20), b"x" * 200)])
     world.roll()
     events: list[tuple[str, str]] = []
     opened = FS.open

@@ -22,6 +22,11 @@ pytestmark = pytest.mark.slow
 
 # A chunk of a few hundred bytes holds one batch or two, and most batches are larger than one.
 SMALL_CHUNKS = replace(SETTINGS, chunk_bytes=200)
+# A map of one or two keys: all others are spilled.
+SPILLING = replace(SETTINGS, map_bytes_max=0, map_load_factor=0.02)
+SPILLING_MORE = replace(SPILLING, map_load_factor=0.04, chunk_bytes=200)
+# The same, but nothing may be spilled: runs end inside segments.
+PARTIAL = replace(SPILLING_MORE, spill_bytes_max=0)
 
 
 @contextmanager
@@ -43,7 +48,10 @@ def state_of(world: World) -> dict[bytes, bytes]:
     return state
 
 
-@given(HISTORIES, st.sampled_from([SETTINGS, SMALL_CHUNKS]), st.sampled_from([1, 600, 1 << 20]))
+HOW = st.sampled_from([SETTINGS, SMALL_CHUNKS, SPILLING, SPILLING_MORE])
+
+
+@given(HISTORIES, HOW, st.sampled_from([1, 600, 1 << 20]))
 def test_every_cleaning_of_a_history_equals_the_models(
     steps: list[Step], how: CleanerSettings, segment_bytes: int
 ) -> None:
@@ -71,6 +79,7 @@ def test_every_cleaning_of_a_history_equals_the_models(
             assert [b.facts for b in world.batches()] == [b.facts for b in expected]
             assert [b.records for b in world.batches()] == [b.records for b in expected]
             assert result.end_offset == world.checkpoint == world.log.active.base_offset
+            assert not list(world.log.directory.glob("spill*"))
 
 
 @given(HISTORIES)
@@ -102,11 +111,13 @@ def test_how_a_log_is_split_into_segments_makes_no_difference(
         assert many.records() == one.records()
 
 
-@given(HISTORIES)
-def test_the_latest_values_stay_and_offsets_never_move(steps: list[Step]) -> None:
+@given(HISTORIES, st.sampled_from([SETTINGS, SPILLING, PARTIAL]))
+def test_the_latest_values_stay_and_offsets_never_move(
+    steps: list[Step], how: CleanerSettings
+) -> None:
     plain = [s for s in steps if not isinstance(s, Data) or (s.producer or 0) < 3]
     with new_world() as cleaned, new_world() as untouched:
-        write_all(cleaned, [*plain, Roll(), Clean(0)])
+        write_all(cleaned, [*plain, Roll(), Clean(0)], how)
         write_all(untouched, [s for s in plain if not isinstance(s, Clean)])
         assert state_of(cleaned) == state_of(untouched)
         assert cleaned.log.log_end_offset == untouched.log.log_end_offset

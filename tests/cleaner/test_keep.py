@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner import kernels
+from cleaner.hashing import HashKey
+from cleaner.indexing import Ordinals
 from cleaner.keep import (
     BatchFacts,
     BatchVerdict,
@@ -17,7 +19,8 @@ from cleaner.keep import (
     keep_record,
     must_stamp,
 )
-from cleaner.offset_map import HashKey, OffsetMap
+from cleaner.mapping import SPILL_COLUMNS
+from cleaner.offset_map import OffsetMap
 from protocol.batches import Record, encode_batch
 from protocol.records import as_bytes
 
@@ -146,21 +149,21 @@ BATCHES = st.tuples(
 
 
 @given(
-    st.lists(BATCHES, min_size=1, max_size=8),
     st.lists(BATCHES, min_size=0, max_size=8),
-    st.integers(0, 40),
-    st.integers(0, 40),
+    st.lists(BATCHES, min_size=1, max_size=8),
+    st.lists(BATCHES, min_size=0, max_size=3),
+    st.booleans(),
 )
-def test_the_kernel_decides_as_the_rule_does(
+def test_the_kernels_decide_as_the_rule_does(
     clean: list[tuple[list[tuple[int, bytes | None, bytes | None]], int | None]],
     dirty: list[tuple[list[tuple[int, bytes | None, bytes | None]], int | None]],
-    start_offset: int,
-    latest_offset: int,
+    beyond: list[tuple[list[tuple[int, bytes | None, bytes | None]], int | None]],
+    looks_up_first: bool,
 ) -> None:
     parts: list[bytes] = []
     records: list[tuple[Record, int | None]] = []
     offset = 0
-    for rows, horizon in [*clean, *dirty]:
+    for rows, horizon in [*clean, *dirty, *beyond]:
         made = []
         for gap, key, value in rows:
             offset += gap
@@ -169,29 +172,42 @@ def test_the_kernel_decides_as_the_rule_does(
         base = made[0].offset
         parts.append(encode_batch(made, base_offset=base, delete_horizon_ms=horizon))
         records += [(record, horizon) for record in made]
-    data = b"".join(parts)
+    data = as_bytes(b"".join(parts))
     table = np.empty((len(parts), kernels.BATCH_COLUMNS), np.int64)
-    assert kernels.scan_batches(as_bytes(data), 0, len(data), 0, table) == (
-        kernels.WHOLE, len(parts), len(data),
-    )  # fmt: skip
+    status, rows_filled, _ = kernels.scan_batches(data, 0, len(data), 0, True, table)
+    assert (status, rows_filled) == (kernels.WHOLE, len(parts))
+    start_offset = int(table[len(clean), kernels.BASE_OFFSET])
+    latest_offset = int(table[len(clean) + len(dirty) - 1, kernels.LAST_OFFSET])
 
-    seen: dict[bytes, int] = {}
-    for record, _ in records:
-        if record.key is not None and record.offset >= start_offset:
-            seen[record.key] = record.offset
+    seen = {
+        record.key: record.offset
+        for record, _ in records
+        if record.key is not None and start_offset <= record.offset <= latest_offset
+    }
     built = OffsetMap(
-        100, bytes_max=1 << 20, load_factor_max=0.9, start_offset=start_offset,
-        hash_key=HashKey(123456789, 987654321),
-    )  # fmt: skip
+        100, bytes_max=1 << 20, load_factor_max=0.9, hash_key=HashKey(123456789, 987654321)
+    )
+    ordinals = Ordinals(start_offset, 0).number(table, dirty=True)
     verdicts = np.zeros(len(parts), np.uint8)
-    assert built.add(as_bytes(data), table, verdicts).status == kernels.WHOLE
+    indexed = slice(len(clean), len(clean) + len(dirty))
+    added = built.add(data, table[indexed], verdicts[indexed], ordinals[indexed])
+    assert added.status == kernels.WHOLE
     assert len(built) == len(seen)
-    assert all(built.get(key) == offset for key, offset in seen.items())
+    if looks_up_first:  # as when keys were spilled: no second look at the map
+        numbers = Ordinals(start_offset, len(records)).number(table, dirty=False)
+        built.obsolete.make_room(2 * len(records))
+        rows = np.empty((len(records), SPILL_COLUMNS), np.uint32)
+        looked_up = built.look_up(
+            data, table[: len(clean)], verdicts[: len(clean)], numbers[: len(clean)],
+            start_offset, rows,
+        )  # fmt: skip
+        assert looked_up.status == kernels.WHOLE
+        ordinals[: len(clean)] = numbers[: len(clean)]
 
-    built.latest_offset = latest_offset
+    verdicts[indexed.stop :] = kernels.KEEP
     positions, fates = np.empty(len(records), np.int64), np.empty(len(records), np.uint8)
     status, _, judged, keyless, expired = built.judge(
-        as_bytes(data), table, verdicts, NOW, positions, fates
+        data, table, verdicts, ordinals, NOW, positions, fates
     )
     assert (status, judged) == (kernels.WHOLE, len(records))
     expected = [
@@ -212,5 +228,9 @@ def test_the_kernel_decides_as_the_rule_does(
         for kept, (record, _) in zip(expected, records, strict=True)
     ]
     assert [fate == kernels.KEPT_TOMBSTONE for fate in fates.tolist()] == tombstones
-    assert keyless == sum(r.key is None and r.offset <= latest_offset for r, _ in records)
+    assert added.keyless == sum(
+        r.key is None and start_offset <= r.offset <= latest_offset for r, _ in records
+    )
+    clean_keyless = sum(r.key is None and r.offset < start_offset for r, _ in records)
+    assert keyless == (0 if looks_up_first else clean_keyless)
     assert 0 <= expired <= sum(r.value is None for r, _ in records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import crc32c as package
@@ -20,7 +21,7 @@ ROWS = 100
 def scan(data: bytes, *, offset_min: int = 0, rows: int = ROWS) -> tuple[int, int, int, Table]:
     table = np.empty((rows, kernels.BATCH_COLUMNS), np.int64)
     status, count, position = kernels.scan_batches(
-        as_bytes(data), 0, len(data), offset_min, table
+        as_bytes(data), 0, len(data), offset_min, True, table
     )
     return status, count, position, table[:count]
 
@@ -35,6 +36,12 @@ def test_the_crc_is_crc32c(data: bytes, start: int) -> None:
     assert intrinsics.crc32c(padded, start, start + len(data)) == package.crc32c(
         padded[start : start + len(data)].tobytes()
     )
+
+
+@given(st.integers(0, 20_000), st.integers(0, 2**32 - 1))
+def test_the_crc_of_long_inputs_is_crc32c(size: int, seed: int) -> None:
+    data = as_bytes(random.Random(seed).randbytes(size))
+    assert intrinsics.crc32c(data, 0, size) == package.crc32c(data.tobytes())
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))

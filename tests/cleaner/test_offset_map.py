@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner import kernels
-from cleaner.offset_map import PRIME, SLOT_BYTES, HashKey, OffsetMap, hash_key_plain
+from cleaner import hashing, kernels, mapping
+from cleaner.hashing import PRIME, HashKey, hash_key_plain
+from cleaner.indexing import Ordinals
+from cleaner.offset_map import SLOT_BYTES, OffsetMap
 from protocol.batches import Record, encode_batch
 from protocol.records import Table, as_bytes
 
@@ -21,7 +23,7 @@ ANY_KEY = HashKey(1234567890123456789, 987654321098765432)
 
 def scan(data: bytes) -> Table:
     table = np.empty((1000, kernels.BATCH_COLUMNS), np.int64)
-    status, count, _ = kernels.scan_batches(as_bytes(data), 0, len(data), 0, table)
+    status, count, _ = kernels.scan_batches(as_bytes(data), 0, len(data), 0, True, table)
     assert status == kernels.WHOLE
     return table[:count]
 
@@ -31,20 +33,16 @@ def batch_of(keys: list[bytes | None], base_offset: int = 0) -> bytes:
     return encode_batch(records, base_offset=base_offset)
 
 
-def add(target: OffsetMap, data: bytes) -> tuple[int, int]:
+def add(target: OffsetMap, data: bytes, start: int = 0) -> tuple[int, int]:
     table = scan(data)
-    added = target.add(as_bytes(data), table, np.zeros(len(table), np.uint8))
+    ordinals = Ordinals(0, start).number(table, dirty=True)
+    target.obsolete.make_room(int(ordinals[-1]) + 10**5)
+    added = target.add(as_bytes(data), table, np.zeros(len(table), np.uint8), ordinals)
     return added.status, added.row
 
 
-def new_map(records: int, *, bytes_max: int = 1 << 20, start_offset: int = 0) -> OffsetMap:
-    return OffsetMap(
-        records,
-        bytes_max=bytes_max,
-        load_factor_max=0.9,
-        start_offset=start_offset,
-        hash_key=ANY_KEY,
-    )
+def new_map(records: int, *, bytes_max: int = 1 << 20) -> OffsetMap:
+    return OffsetMap(records, bytes_max=bytes_max, load_factor_max=0.9, hash_key=ANY_KEY)
 
 
 @given(st.binary(max_size=60), POINTS, st.binary(max_size=9), st.binary(max_size=9))
@@ -52,7 +50,7 @@ def test_the_kernel_hashes_as_plain_arithmetic_does(
     key: bytes, points: HashKey, before: bytes, after: bytes
 ) -> None:
     data = as_bytes(before + key + after + b"\0")
-    hashed = kernels.hash_key(data, len(before), len(key), points.point_a, points.point_b)
+    hashed = hashing.hash_key(data, len(before), len(key), points.point_a, points.point_b)
     assert tuple(int(word) for word in hashed) == hash_key_plain(key, points)
 
 
@@ -73,16 +71,17 @@ def test_every_run_draws_its_own_points() -> None:
         min_size=1,
         max_size=600,
     ),
-    st.integers(0, 700),
 )
-def test_it_answers_as_a_dictionary_does(keys: list[bytes | None], start_offset: int) -> None:
-    built = new_map(len(keys), start_offset=start_offset)
+def test_it_answers_and_marks_as_a_dictionary_does(keys: list[bytes | None]) -> None:
+    built = new_map(len(keys))
     assert add(built, batch_of(keys)) == (kernels.WHOLE, 1)
-    latest = {k: at for at, k in enumerate(keys) if k is not None and at >= start_offset}
+    latest = {key: at for at, key in enumerate(keys) if key is not None}
     assert len(built) == len(latest)
     for number in range(401):
         key = b"key-%d" % number
         assert built.get(key) == latest.get(key)
+    for at, given_key in enumerate(keys):
+        assert (at in built.obsolete) == (given_key is None or latest[given_key] != at)
 
 
 def test_a_map_full_to_the_last_key_finds_each_one() -> None:
@@ -110,17 +109,18 @@ def test_the_ceiling_is_kept_and_the_map_says_where_it_was_full() -> None:
     # What is known already always has room: 90 of 100 slots may be used.
     assert add(built, first + again) == (kernels.WHOLE, 2)
     assert len(built) == 90
-    assert add(built, one_more) == (kernels.FULL, 0)
+    assert add(built, one_more, 180) == (kernels.FULL, 0)
     assert built.get(b"0") == 90
     assert built.get(b"another") is None
 
 
-def test_offsets_too_far_from_the_start_end_the_map() -> None:
+def test_a_record_without_a_bit_is_refused() -> None:
     built = new_map(10)
-    far = 2**32
-    assert add(built, batch_of([b"a"]) + batch_of([b"b"], far - 2)) == (kernels.WHOLE, 2)
-    assert built.get(b"b") == far - 2
-    assert add(built, batch_of([b"c"], far - 1)) == (kernels.FULL, 0)
+    data = batch_of([b"a"] * 5)
+    ordinals = np.array([8 * len(built.obsolete.bits) - 4])
+    added = built.add(as_bytes(data), scan(data), np.zeros(1, np.uint8), ordinals)
+    assert added.status == kernels.BAD_RECORD
+    assert mapping.ORDINAL_MAX < 2**32 - 1  # one more has to fit into the slot's 32 bits
 
 
 def test_a_hash_spreads_consecutive_numbers_evenly() -> None:

@@ -16,7 +16,7 @@ from protocol.compression import Codec
 from storage.errors import CorruptFile
 from storage.segment import LOG
 from tests.cleaner.test_clean_model import new_world
-from tests.cleaner.worlds import EAGER, StoredBatch, World
+from tests.cleaner.worlds import EAGER, FS, TOPIC, StoredBatch, World
 from tests.storage.old_logs import FORMATS, Written, all_records, random_log, write
 
 pytestmark = pytest.mark.slow
@@ -117,6 +117,28 @@ def test_an_old_tombstone_gets_a_delete_horizon_and_goes_after_it(
     world.roll()
     world.clean()
     assert world.values() == ["other:v"]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP], ids=lambda codec: codec.label)
+def test_an_old_tombstone_goes_when_its_segment_is_so_much_older_than_the_last_clean_one(
+    magic: int, codec: Codec, tmp_path: Path
+) -> None:
+    """What Kafka 4.3.1 does in the cleaning that would otherwise convert it."""
+    world = World(tmp_path)
+    retention_ms = EAGER.delete_retention_ms
+    ages_ms = [retention_ms + 1, retention_ms, retention_ms - 1, 0, 2 * retention_ms]
+    for at in range(len(ages_ms)):
+        record = Record(world.log.log_end_offset, 5, b"k%d" % at, None)
+        fill(world, [write(magic, codec, [record])])
+    world.append([(b"new", b"v")])
+    world.roll()
+    for segment, age_ms in zip(world.log.segments, ages_ms, strict=False):
+        FS.set_modified_ms(segment.path(LOG), world.now_ms - age_ms)
+    # The fourth segment, of age 0, is the last one that begins before this.
+    world.directory.cleaner_offsets[TOPIC, 0] = 4
+    world.clean()
+    assert world.values() == ["k2:-", "k3:-", "new:v"]
 
 
 @pytest.mark.parametrize("magic", [0, 1])

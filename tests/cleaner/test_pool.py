@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
+import secrets
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -13,14 +16,19 @@ from typing import ParamSpec
 
 import pytest
 
+from cleaner.clean import clean
 from cleaner.desk import Desk
+from cleaner.look import Look, look_at_all
 from cleaner.pool import CleanerPool
 from cleaner.progress import RETRY_MIN_MS, Running
+from cleaner.stats import CleanResult
 from cleaner.throttle import Throttle
 from cleaner.worker import Rest
 from config.broker import BrokerConfig
 from config.topic import TopicConfig
 from storage.directory import LogDirectory
+from storage.errors import DiskFailure
+from storage.files import RealFile, RealFileSystem
 from storage.log import Log
 from storage.segment import CLEANED, LOG
 from tests.cleaner.worlds import EAGER, FS, World, pairs
@@ -172,6 +180,14 @@ def test_a_paused_log_waits_for_as_many_resumes(broker: Broker) -> None:
     assert isinstance(desk.take(0), Running)
 
 
+def dry_result(running: Running) -> CleanResult:
+    """Return what a thread would report of a job, of which nothing is carried out."""
+    return clean(
+        running.job, fs=FS, random_below=secrets.randbelow, clock_ms=lambda: running.job.now_ms,
+        before_io=lambda size: None, propose=None,
+    )  # fmt: skip
+
+
 def test_quarantine_lasts_longer_each_time_until_a_success(broker: Broker) -> None:
     log = broker.add_log("a")
     desk = new_desk(broker)
@@ -184,10 +200,11 @@ def test_quarantine_lasts_longer_each_time_until_a_success(broker: Broker) -> No
         assert isinstance(desk.take(0), Rest)
         broker.world.now_ms += 1
     running = take(desk)
+    result = dry_result(running)
+    desk.progress.succeed(running, result)
     desk.progress.end(running)
-    desk.progress.succeed(running, 3)
     assert desk.progress.quarantined == ()
-    assert broker.checkpoint(log) == 3
+    assert broker.checkpoint(log) == result.end_offset
 
 
 def test_a_new_configuration_ends_the_quarantine(broker: Broker) -> None:
@@ -221,7 +238,7 @@ async def test_a_pool_cleans_by_itself_and_tells(broker: Broker) -> None:
         assert (status.threads_alive, status.threads_died) == (1, 0)
         assert {result.topic for result in status.last_results} == {"a", "b", "c"}
         assert all(result.end_records == 2 for result in status.last_results)
-        assert [result.end_offset for result in pool.history("a", 0)] == [3]
+        assert [run.result.end_offset for run in pool.desk.runs.runs(logs[0]) if run.result] == [3]
         assert pool.problems() == []
     assert pool.status().threads_alive == 0
     saved = (broker.world.directory.path / "cleaner-offset-checkpoint").read_text()
@@ -320,7 +337,7 @@ async def test_a_thread_that_dies_is_replaced_and_counted(
         await until(lambda: pool.status().threads_alive == 1)
         with monkeypatch.context() as patched:
 
-            def die(thread: int) -> Running | Rest | None:
+            def die(thread: int, look: Look) -> Running | Rest | None:
                 raise SystemError("a bug")
 
             patched.setattr(pool.desk, "take", die)
@@ -390,6 +407,105 @@ async def test_the_loop_goes_on_while_a_log_is_cleaned(broker: Broker) -> None:
             turns += 1
         assert pool.status().running
     assert turns == 100
+
+
+class Recorder:
+    """Notes which threads wait for the disk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[str, str, str]] = []  # thread, operation, file
+        self.refuse: Callable[[str, Path], bool] = lambda what, path: False
+        for name in ("sync_directory", "write_atomically"):
+            monkeypatch.setattr(RealFileSystem, name, self._noting(getattr(RealFileSystem, name)))
+        monkeypatch.setattr(RealFile, "sync", self._noting(RealFile.sync))
+        monkeypatch.setattr(RealFile, "read", self._noting(RealFile.read))
+
+    def _noting(self, operation: Callable[..., object]) -> Callable[..., object]:
+        def noting(file: RealFile | RealFileSystem, *args: object) -> object:
+            path = file.path if isinstance(file, RealFile) else Path(str(args[0]))
+            self.seen.append((threading.current_thread().name, operation.__name__, path.name))
+            if self.refuse(operation.__name__, path):
+                raise DiskFailure(path, OSError(errno.EIO, "Input/output error"))
+            return operation(file, *args)
+
+        return noting
+
+
+@on_a_loop
+async def test_the_loop_never_waits_for_the_disk(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither to look, nor to exchange segments, nor for a checkpoint, good or repaired."""
+    lags = replace(EAGER, max_compaction_lag_ms=1000, min_compaction_lag_ms=1)
+    log = broker.add_log("a", lags)
+    impossible = broker.add_log("b", lags)
+    broker.world.directory.cleaner_offsets["b", 0] = 1000
+    broker.world.directory.close()
+    path = broker.world.directory.path
+    broker.world.directory = LogDirectory(FS, path, cluster_id="c", node_id=1)
+    for topic in ("a", "b"):
+        broker.world.directory.create_log(topic, 0, bytes(16), lags, now_ms=broker.world.now_ms)
+    broker.world.now_ms += 5000
+    recorder = Recorder(monkeypatch)
+    async with running_pool(broker) as pool:
+        await until(lambda: broker.checkpoint(log) == broker.checkpoint(impossible) == 3)
+        await until(lambda: not pool.status().running)
+    assert {thread for thread, _, _ in recorder.seen} == {"cleaner-0"}
+    kinds = {what for _, what, _ in recorder.seen}
+    assert kinds == {"sync_directory", "write_atomically", "sync", "read"}
+
+
+@on_a_loop
+async def test_a_checkpoint_that_is_refused_is_told_and_stored_with_the_next(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = broker.add_log("a")
+    recorder = Recorder(monkeypatch)
+    recorder.refuse = lambda what, path: what == "write_atomically"
+    failed: list[Log] = []
+    async with running_pool(broker) as pool:
+        pool.desk.on_failed = lambda log, error: failed.append(log)
+        await until(lambda: bool(pool.desk.runs.runs(log)))
+        assert failed == [log]
+        assert "failed to store the cleaner's checkpoint log=a-0" in caplog.text
+        assert pool.problems() == []
+        recorder.refuse = lambda what, path: False
+        other = broker.add_log("b")
+        pool.wake()
+        await until(lambda: bool(pool.desk.runs.runs(other)))
+    assert broker.checkpoint(log) == broker.checkpoint(other) == 3
+    saved = (broker.world.directory.path / "cleaner-offset-checkpoint").read_text()
+    assert "a 0 3" in saved and "b 0 3" in saved
+
+
+@on_a_loop
+async def test_a_repaired_checkpoint_is_stored_though_nothing_is_cleaned(broker: Broker) -> None:
+    """Else a crash brought it back, and the log may have grown past it by then."""
+    log = broker.add_log("a", replace(EAGER, min_cleanable_dirty_ratio=1.0))
+    directory = broker.world.directory
+    directory.cleaner_offsets["a", 0] = 1000
+    directory.store(directory.take_cleaner_offsets())
+    async with running_pool(broker):
+        await until(
+            lambda: "a 0 0" in (directory.path / "cleaner-offset-checkpoint").read_text()
+        )
+    assert broker.checkpoint(log) == 0
+
+
+def test_a_log_that_changed_since_it_was_looked_at_is_not_taken(broker: Broker) -> None:
+    trimmed, damaged, other = (broker.add_log(topic) for topic in ("a", "b", "c"))
+    desk = new_desk(broker)
+    (broken,) = desk.notice([damaged])
+    look = look_at_all(desk, lambda function, *args: function(*args), broker.now_ms())
+    failed = Look(look.at_ms, [one for one in look.candidates if one[0].log is not damaged])
+    failed.failures.append((broken, DiskFailure(damaged.directory, OSError())))
+    for log in (trimmed, damaged):
+        log.delete_segments(1, broker.now_ms())
+    order = desk.take(0, failed)
+    assert isinstance(order, Running) and order.log is other
+    assert isinstance(desk.take(0, failed), Rest)
+    # What could not be read because it went meanwhile is no failure.
+    assert desk.progress.quarantined == ()
 
 
 # --- the throttle -----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cleaner.job import CleanerSettings
 from cleaner.once import SETTINGS, clean_once
+from cleaner.progress import Horizons
 from cleaner.stats import CleanResult
 from config.topic import TopicConfig
 from protocol.batches import BatchHeader, Record, decode_records, encode_batch, read_header
@@ -122,9 +123,22 @@ class World:
         """Seal the active segment."""
         self.log.roll(self.now_ms)
 
-    def clean(self, settings: CleanerSettings = SETTINGS) -> CleanResult | None:
+    def reopen(self) -> None:
+        """Close the directory, and open it again."""
+        self.directory.close()
+        self.directory = LogDirectory(FS, self.directory.path, cluster_id="c", node_id=1)
+        log = self.log
+        self.log = self.directory.create_log(
+            log.topic, log.partition, log.topic_id, log.config, now_ms=self.now_ms
+        )
+
+    def clean(
+        self, settings: CleanerSettings = SETTINGS, horizons: Horizons | None = None
+    ) -> CleanResult | None:
         """Clean the log now."""
-        return clean_once(self.log, self.directory, self.now_ms, fs=FS, settings=settings)
+        return clean_once(
+            self.log, self.directory, self.now_ms, fs=FS, settings=settings, horizons=horizons
+        )
 
     @property
     def checkpoint(self) -> int | None:

@@ -52,8 +52,10 @@ KAFKA_4_4 = {
 }
 OURS = {
     "internal.segment.bytes",  # Kafka has it for topics only
+    "log.cleaner.verify",
     "log.flush.acks.all",
     "metrics.listener",
+    "odradek.cleaner.spill.bytes.max",
     "odradek.cluster.id",
     "odradek.create.missing.partitions",
     "odradek.open.files.max",
@@ -115,6 +117,7 @@ TOPICS = [
     {"segment.ms": "0"},
     {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"},
     {"cleanup.policy": "compact,compact"},
+    {"cleanup.policy": ""},
     {"leader.replication.throttled.replicas": "1:2,x"},
     {"leader.replication.throttled.replicas": "*"},
 ]

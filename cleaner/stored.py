@@ -1,0 +1,87 @@
+"""Batches as they lie in a segment's file, read one by one in plain Python and checked.
+
+For proofs and look-ups: nothing here shares code with the kernels that clean.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.batches import BatchHeader, Record
+from protocol.errors import ProtocolError
+from protocol.legacy import decode_stored, stored_crc
+from storage.errors import CorruptFile
+from storage.scan import Batches
+from storage.segment import LOG, Segment
+from storage.transactions import AbortedTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A batch, or an entry of an older format, whose CRC is right."""
+
+    path: Path
+    position: int
+    header: BatchHeader
+    data: memoryview
+
+    def records(self, decompressed_bytes_max: int) -> list[Record]:
+        """Decode the records. Raises CorruptFile."""
+        try:
+            return decode_stored(self.data, 0, decompressed_bytes_max)
+        except ProtocolError as error:
+            raise self.damage(str(error)) from error
+
+    def damage(self, cause: str) -> CorruptFile:
+        """Return the error for this batch."""
+        return CorruptFile(self.path, self.position, cause)
+
+
+def batches_of(segment: Segment) -> Batches:
+    """Return a segment's batches, up to where they end now."""
+    return Batches(segment.log, segment.path(LOG), segment.size_bytes)
+
+
+def read_stored(
+    batches: Batches, offset_min: int, before_io: Callable[[int], None]
+) -> Iterator[Stored]:
+    """Read a file's batches, each as it was written, at rising offsets.
+
+    `before_io` hears of the bytes of each: it may wait, and may raise. Raises CorruptFile where
+    something else lies.
+    """
+    end = 0
+    for position, header, data in batches.read():
+        before_io(len(data))
+        if stored_crc(header, data) != header.crc:
+            raise CorruptFile(batches.path, position, "the CRC is not that of the bytes")
+        if header.base_offset < offset_min:
+            cause = f"offset {header.base_offset} where one from {offset_min} on must come"
+            raise CorruptFile(batches.path, position, cause)
+        yield Stored(batches.path, position, header, data)
+        offset_min, end = header.next_offset, position + len(data)
+    if end != batches.size_bytes:
+        raise CorruptFile(batches.path, end, "no whole batch")
+
+
+class AbortedRanges:
+    """Tells which batches belong to aborted transactions."""
+
+    def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
+        # By producer, whose transactions follow one another: their first and last offsets.
+        self._by_producer: dict[int, tuple[list[int], list[int]]] = {}
+        for one in sorted(set(transactions)):
+            firsts, lasts = self._by_producer.setdefault(one.producer_id, ([], []))
+            firsts.append(one.first_offset)
+            lasts.append(one.last_offset)
+
+    def hold(self, header: BatchHeader) -> bool:
+        """Tell whether readers of what is committed pass a batch over."""
+        if not header.is_transactional or header.producer_id not in self._by_producer:
+            return False
+        firsts, lasts = self._by_producer[header.producer_id]
+        at = bisect_right(firsts, header.base_offset) - 1
+        return at >= 0 and header.base_offset <= lasts[at]

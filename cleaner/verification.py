@@ -1,0 +1,194 @@
+"""Proves the guarantees of one log: cleans it between two looks, or looks at it as it is.
+
+The looks are snapshots, whose files stay open, so that what was there before can be compared
+record by record with what is there after, however large the log is. Reading takes a thread, at
+the pace that log.cleaner.io.max.bytes.per.second leaves, and plain Python's. In memory are the
+keys of the log and their offsets, of cleaner.guarantees.KEYS_MAX at most at once (some 300 MB):
+a log with more is read in several rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from cleaner.asked import Status
+from cleaner.errors import CleaningAborted
+from cleaner.guarantees import (
+    OFFSETS_UNCHANGED,
+    Bounds,
+    Finding,
+    Violation,
+    compare,
+    final_state,
+)
+from cleaner.pool import CleanerPool
+from cleaner.progress import CleanerOffsets
+from cleaner.snapshot import Snapshot, take_snapshot
+from cleaner.soundness import prove_clean_section, prove_indexes
+from cleaner.stats import CleanResult
+from storage.errors import CorruptFile
+from storage.files import FileSystem
+from storage.log import Log
+
+# How soon a thread that the throttle holds back notices that it is to stop.
+_WAIT_STEP_S = 0.2
+
+
+class NotCleaned(Exception):
+    """The log was not cleaned, so that nothing is proved; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was proved of one partition, and what was not."""
+
+    topic: str
+    partition: int
+    result: CleanResult | None  # None when it was not cleaned
+    start_offset: int
+    end_offset: int
+    clean_offset: int  # the cleaner's checkpoint, when all was looked at
+    size_bytes: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether nothing was found that breaks a guarantee."""
+        return all(one.violation is None for one in self.findings)
+
+
+class Pace:
+    """What a reading thread is told before it reads: to wait, or to stop."""
+
+    def __init__(self, charge: Callable[[int], float], must_stop: Callable[[], bool]) -> None:
+        """`charge` takes the bytes of a read, and returns the seconds to wait."""
+        self._charge, self._must_stop = charge, must_stop
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Have the thread stop."""
+        self._stopped.set()
+
+    def before_io(self, size_bytes: int) -> None:
+        """Wait as long as the throttle wants; raises CleaningAborted when it is to stop."""
+        wait_s = self._charge(size_bytes)
+        while not (self._stopped.is_set() or self._must_stop()):
+            if wait_s <= 0:
+                return
+            self._stopped.wait(min(wait_s, _WAIT_STEP_S))
+            wait_s = self._charge(0)
+        raise CleaningAborted("the proof was aborted")
+
+
+def bounds_of(before: Snapshot, after: Snapshot, result: CleanResult, lag_ms: int) -> Bounds:
+    """Return what of two looks at a log is compared; `lag_ms` is its min.compaction.lag.ms."""
+    return Bounds(
+        start_offset=max(before.start_offset, after.start_offset),
+        stable_offset=before.stable_offset,
+        end_offset=before.end_offset,
+        first_dirty_offset=result.first_dirty_offset,
+        first_uncleanable_offset=result.first_uncleanable_offset,
+        min_lag_ms=lag_ms,
+        now_ms=result.started_ms,
+    )
+
+
+def prove_guarantees(
+    before: Snapshot, after: Snapshot, bounds: Bounds, before_io: Callable[[int], None]
+) -> list[Finding]:
+    """Prove the four guarantees of a cleaning; in a thread.
+
+    Raises CorruptFile, DiskFailure, and what `before_io` raises.
+    """
+    return [
+        *compare(before.seen(before_io), after.seen(before_io), bounds),
+        final_state(lambda: before.seen(before_io), lambda: after.seen(before_io), bounds),
+    ]
+
+
+def prove_as_it_is(
+    snapshot: Snapshot,
+    checkpoint: int | None,
+    fs: FileSystem,
+    before_io: Callable[[int], None],
+) -> list[Finding]:
+    """Prove what can be proved of a log as it is; in a thread.
+
+    `checkpoint` is the offset up to which it is clean, None when it is no compacted one. Raises
+    DiskFailure, and what `before_io` raises.
+    """
+    found = prove_indexes(snapshot, fs, before_io)
+    if checkpoint is None:
+        return found
+    try:
+        return [*found, *prove_clean_section(snapshot, checkpoint, before_io)]
+    except CorruptFile:  # of which the first finding tells
+        return found
+
+
+def prove_run(
+    before: Snapshot,
+    after: Snapshot,
+    bounds: Bounds,
+    checkpoint: int,
+    fs: FileSystem,
+    before_io: Callable[[int], None],
+) -> list[Finding]:
+    """Prove all of a cleaning: the guarantees, and the log as it has left it; in a thread.
+
+    Raises DiskFailure, and what `before_io` raises.
+    """
+    as_it_is = prove_as_it_is(after, checkpoint, fs, before_io)
+    try:
+        return [*prove_guarantees(before, after, bounds, before_io), *as_it_is]
+    except CorruptFile as error:
+        unread = Violation(after.start_offset, None, f"it could not be compared: {error}")
+        return [Finding(OFFSETS_UNCHANGED, 0, unread), *as_it_is]
+
+
+async def verify(
+    log: Log,
+    pool: CleanerPool,
+    offsets: CleanerOffsets,
+    *,
+    fs: FileSystem,
+    pace: Pace,
+    run: bool,
+) -> Verification:
+    """Prove a log's guarantees; with `run` over a cleaning of all that can be cleaned now.
+
+    That cleaning's output is proved before the swap as well, whatever log.cleaner.verify says.
+    On the loop. Raises CorruptFile, DiskFailure, NotCleaned and CleaningAborted.
+    """
+    in_thread = asyncio.get_running_loop().run_in_executor
+    key = log.topic, log.partition
+    result = None
+    before = take_snapshot(log)
+    if run:
+        outcome = await pool.ask(log, must_verify=True)
+        if outcome.status not in (Status.CLEANED, Status.NOTHING):
+            raise NotCleaned(f"{log.name}: {outcome.status.value}: {outcome.because}")
+        result = outcome.result
+    after = take_snapshot(log)
+    checkpoint = offsets.cleaner_offsets.get(key, after.start_offset)
+    if result is not None:
+        bounds = bounds_of(before, after, result, log.config.min_compaction_lag_ms)
+        prove = partial(prove_run, before, after, bounds, checkpoint, fs, pace.before_io)
+    else:
+        clean = checkpoint if log.config.compact else None
+        prove = partial(prove_as_it_is, after, clean, fs, pace.before_io)
+    findings = await in_thread(None, prove)
+    return Verification(
+        log.topic,
+        log.partition,
+        result,
+        after.start_offset,
+        after.end_offset,
+        checkpoint,
+        after.size_bytes,
+        tuple(findings),
+    )

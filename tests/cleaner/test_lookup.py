@@ -1,0 +1,121 @@
+"""The latest record of a key, against the plain reading of the whole log."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cleaner.errors import CleaningAborted
+from cleaner.lookup import find_latest
+from cleaner.snapshot import take_snapshot
+from cleaner.verification import Pace
+from protocol.batches import Record
+from protocol.compression import Codec
+from storage.errors import CorruptFile
+from storage.segment import LOG
+from tests.cleaner.histories import HISTORIES, write_all
+from tests.cleaner.test_old_formats import fill
+from tests.cleaner.worlds import EAGER, World, pairs
+from tests.storage.old_logs import write
+
+
+def latest(world: World, key: bytes, *, is_committed: bool = True) -> Record | None:
+    found = find_latest(
+        take_snapshot(world.log),
+        0,
+        key,
+        is_committed=is_committed,
+        before_io=lambda size: None,
+    )
+    return None if found is None else found.record
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(HISTORIES, st.booleans())
+def test_it_is_what_a_reader_of_the_whole_log_ends_with(steps: list, is_committed: bool) -> None:  # type: ignore[type-arg]
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
+        world = World(Path(path), replace(EAGER, internal_segment_bytes=600))
+        write_all(world, steps)
+        snapshot = take_snapshot(world.log)
+        expected: dict[bytes, Record] = {}
+        for seen in snapshot.seen(lambda size: None):
+            key, offset = seen.record.key, seen.record.offset
+            if is_committed and not (seen.is_committed and offset < snapshot.stable_offset):
+                continue
+            if key is not None:
+                expected[key] = seen.record
+        for key in (b"", b"a", b"seven-7", b"eight-88", b"x" * 70, b"\0\0\0\0", b"never"):
+            assert latest(world, key, is_committed=is_committed) == expected.get(key)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.label)
+def test_it_is_found_in_any_codec(world: World, codec: Codec) -> None:
+    world.append(pairs("a:1 b:1 a:2 ab:3"), codec=codec)
+    found = latest(world, b"a")
+    assert found is not None
+    assert (found.offset, found.value, found.headers) == (2, b"2", (("h", b"a"),))
+    assert latest(world, b"h") is None  # in the batch's bytes, but no key
+
+
+def test_what_is_aborted_or_undecided_is_left_out_unless_it_is_asked_for(world: World) -> None:
+    world.append(pairs("a:1"))
+    world.append(pairs("a:2"), producer=(7, 0, 0), transactional=True)
+    found = latest(world, b"a")
+    assert found is not None and found.value == b"1"
+    found = latest(world, b"a", is_committed=False)
+    assert found is not None and found.value == b"2"
+
+
+def test_what_lies_before_the_log_start_is_not_found(world: World) -> None:
+    world.append(pairs("a:1 b:1"))
+    world.log.advance_start_offset(1)
+    assert latest(world, b"a") is None
+    assert latest(world, b"b") is not None
+
+
+def test_old_segments_are_not_read_when_a_newer_one_has_the_key(world: World) -> None:
+    world.append(pairs("a:1 b:1"))
+    world.roll()
+    world.append(pairs("a:2"))
+    path = world.log.segments[0].path(LOG)
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    found = latest(world, b"a")
+    assert found is not None and found.value == b"2"
+    with pytest.raises(CorruptFile):
+        latest(world, b"b")
+
+
+def test_it_is_found_among_messages_of_old_formats(world: World) -> None:
+    fill(
+        world,
+        [
+            write(0, Codec.NONE, [Record(0, 5, b"k", b"v")]),
+            write(1, Codec.GZIP, [Record(1, 6, b"k", b"w"), Record(2, 6, b"l", b"w")]),
+        ],
+    )
+    found = latest(world, b"k")
+    assert found is not None and (found.offset, found.value) == (1, b"w")
+
+
+def test_who_stops_it_stops_it(world: World) -> None:
+    world.append(pairs("a:1"))
+    pace = Pace(lambda size: 0.0, lambda: False)
+    pace.stop()
+    with pytest.raises(CleaningAborted):
+        find_latest(
+            take_snapshot(world.log), 0, b"a", is_committed=True, before_io=pace.before_io
+        )
