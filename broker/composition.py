@@ -37,6 +37,7 @@ from broker.metadata import SqliteMetadata
 from broker.metrics import Metrics
 from broker.partitions import Partitions
 from broker.periodic import Periodic
+from broker.priority import give_way, prefer_the_event_loop
 from broker.producer_ids import ProducerIds
 from broker.reconstruction import find_topics, skip_producer_ids
 from broker.server import Listener, Server
@@ -68,7 +69,7 @@ class Broker:
 
     def __init__(self, static: Layer, fs: FileSystem, clock: Clock) -> None:
         self._static = static
-        self._fs = fs
+        self.fs = fs
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self._random = random.SystemRandom()
@@ -130,7 +131,7 @@ class Broker:
 
     def _with_node_id_of(self, meta: Path) -> Layer:
         """Return the static settings with the node id of the data, where nothing else says it."""
-        found = read_properties(self._fs, meta) if self._fs.exists(meta) else {}
+        found = read_properties(self.fs, meta) if self.fs.exists(meta) else {}
         if "node.id" not in found:
             return self._static
         values = {**self._static.values, "node.id": found["node.id"]}
@@ -141,16 +142,16 @@ class Broker:
     async def _load(self, config: BrokerConfig) -> None:
         self.node_id = config.node_id
         paths = [Path(name) for name in config.data_directories]
-        self._fs.make_directory(paths[0])
+        self.fs.make_directory(paths[0])
         self.readers = self._make_readers(config)
         self._stopping.callback(lambda: self.readers.shutdown())
         new_cluster_id = partial(self._new_cluster_id, config, paths[0])
-        self.store = SqliteMetadata(self._fs, paths, new_cluster_id)
+        self.store = SqliteMetadata(self.fs, paths, new_cluster_id)
         self._stopping.push_async_callback(self.store.close)
         metadata = await self.store.load()
         self.cluster_id = metadata.cluster_id
         if self.store.is_new:
-            refuse_kafkas(self._fs, paths)
+            refuse_kafkas(self.fs, paths)
         self.partitions = self._open_directories(paths)
         # Nothing is written before the directories are known to be ours.
         if self.store.is_new:
@@ -172,7 +173,7 @@ class Broker:
             now_ms=now_ms,
             new_id=lambda: random_id(self._random),
         )
-        self.disks = Disks(self._fs, self.topics, self.partitions, self._open_directory, now_ms)
+        self.disks = Disks(self.fs, self.topics, self.partitions, self._open_directory, now_ms)
         self.disks.on_offline.append(self.purgatory.deleted)
         self.group_commit.on_failed = self.disks.take_offline
         self.topics.on_deleted.append(self._wake_readers)
@@ -186,7 +187,7 @@ class Broker:
         self._make_groups()
 
     def _open_directory(self, path: Path) -> LogDirectory:
-        return LogDirectory(self._fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
+        return LogDirectory(self.fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
 
     def _open_directories(self, paths: Sequence[Path]) -> Partitions:
         """Open the log directories; one whose disk refuses is offline, unless it is the only one.
@@ -250,11 +251,18 @@ class Broker:
     def _start_background(self) -> None:
         loading = start_task("load groups", self.groups.load())
         self._stopping.callback(loading.cancel)
+        prefer_the_event_loop()
         self.cleaner = CleanerPool(
-            LogTable(self.partitions), lambda: self.config, self.loop, self.clock, self._fs
+            LogTable(self.partitions),
+            lambda: self.config,
+            self.loop,
+            self.clock,
+            self.fs,
+            on_thread=give_way,
         )
         self.cleaner.desk.on_failed = self.disks.note
         self.cleaner.deleter.on_failed = self.disks.note
+        self.cleaner.roller.on_failed = self.disks.note
         self.configs.on_changed.append(lambda _: self.cleaner.reconfigure())
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()
@@ -318,7 +326,7 @@ class Broker:
 
     def _new_cluster_id(self, config: BrokerConfig, path: Path) -> str:
         """Return the id for a new database: the one set, that of the data, or a random one."""
-        known = config.odradek_cluster_id or read_cluster_id(self._fs, path)
+        known = config.odradek_cluster_id or read_cluster_id(self.fs, path)
         return known or encode_uuid(random_id(self._random))
 
 

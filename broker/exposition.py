@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from broker.cleaner_exposition import cleaner_families
+from broker.families import counter, gauge
 from broker.metrics import LogRow, Snapshot
-from cleaner.pool import PoolStatus
 
 
 def render(snapshot: Snapshot) -> bytes:
@@ -36,7 +37,7 @@ class SnapshotCollector:
         yield from _requests(self._snapshot)
         yield from _logs(self._snapshot.logs)
         yield from _disks(self._snapshot)
-        yield from _cleaner(self._snapshot.cleaner)
+        yield from cleaner_families(self._snapshot)
 
 
 def _requests(snapshot: Snapshot) -> Iterable[Metric]:
@@ -46,32 +47,32 @@ def _requests(snapshot: Snapshot) -> Iterable[Metric]:
     for name, count in snapshot.requests.items():
         requests.add_metric([name], count)
     yield requests
-    yield _counter(
+    yield counter(
         "odradek_malformed_requests",
         "Connections closed for bytes that are no request: look in the log for the peer.",
         snapshot.malformed_requests,
     )
-    yield _counter(
+    yield counter(
         "odradek_failed_requests",
         "Requests that hit a bug in the broker: report the trace in the log.",
         snapshot.failed_requests,
     )
-    yield _counter(
+    yield counter(
         "odradek_refused_batches",
         "Record batches refused: the producer's error says what to change.",
         snapshot.refused_batches,
     )
-    yield _counter(
+    yield counter(
         "kafka_server_bytes_in", "Bytes of record batches appended.", snapshot.produced_bytes
     )
-    yield _counter(
+    yield counter(
         "kafka_server_bytes_out", "Bytes of record batches fetched.", snapshot.fetched_bytes
     )
-    yield _counter(
+    yield counter(
         "odradek_flushes", "Trips to the disk; many appends share one.", snapshot.flushes
     )
-    yield _gauge("kafka_server_connections", "Open connections.", snapshot.connection_count)
-    yield _gauge(
+    yield gauge("kafka_server_connections", "Open connections.", snapshot.connection_count)
+    yield gauge(
         "kafka_server_delayed_fetches",
         "Fetches that wait for records.",
         snapshot.parked_fetch_count,
@@ -85,19 +86,19 @@ def _logs(logs: Sequence[LogRow]) -> Iterable[Metric]:
         ("kafka_log_end_offset", "Offset that the next record gets.", "end_offset"),
         ("kafka_log_num_segments", "Segments of a partition.", "segment_count"),
     ):
-        gauge = GaugeMetricFamily(name, text, labels=["topic", "partition"])
+        family = GaugeMetricFamily(name, text, labels=["topic", "partition"])
         for row in logs:
-            gauge.add_metric([row.topic, str(row.partition)], getattr(row, attribute))
-        yield gauge
+            family.add_metric([row.topic, str(row.partition)], getattr(row, attribute))
+        yield family
 
 
 def _disks(snapshot: Snapshot) -> Iterable[Metric]:
-    yield _gauge(
+    yield gauge(
         "kafka_log_log_manager_offline_log_directory_count",
         "Log directories that cannot be used; /health names them and the cause.",
         snapshot.offline_directory_count,
     )
-    yield _gauge(
+    yield gauge(
         "kafka_server_replica_manager_offline_replica_count",
         "Partitions that cannot be used because of a disk.",
         snapshot.offline_partition_count,
@@ -110,47 +111,3 @@ def _disks(snapshot: Snapshot) -> Iterable[Metric]:
     for directory, count in snapshot.disk_failures.items():
         failures.add_metric([directory], count)
     yield failures
-
-
-def _cleaner(status: PoolStatus) -> Iterable[Metric]:
-    yield _gauge(
-        "kafka_log_cleaner_dead_thread_count",
-        "Cleaner threads that should run and do not: look in the log for the cause.",
-        status.threads_wanted - status.threads_alive,
-    )
-    yield _gauge(
-        "kafka_log_cleaner_manager_max_dirty_percent",
-        "Dirty share of the filthiest compacted log.",
-        100 * status.last_choice.max_dirty_ratio,
-    )
-    yield _gauge(
-        "kafka_log_cleaner_max_compaction_delay_secs",
-        "By how much the most overdue log has missed max.compaction.lag.ms.",
-        status.last_choice.max_overdue_ms / 1000,
-    )
-    yield _gauge(
-        "kafka_log_cleaner_manager_uncleanable_partitions_count",
-        "Partitions whose last cleaning failed; /health names them and the cause.",
-        len(status.quarantined),
-    )
-    yield _counter(
-        "odradek_cleaner_threads_died",
-        "Cleaner threads that ended by an error, and were replaced.",
-        status.threads_died,
-    )
-    reclaimed = GaugeMetricFamily(
-        "odradek_cleaner_last_reclaimed_bytes",
-        "Bytes that a partition's last cleaning gave back.",
-        labels=["topic", "partition"],
-    )
-    for result in status.last_results:
-        reclaimed.add_metric([result.topic, str(result.partition)], result.reclaimed_bytes)
-    yield reclaimed
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, text, value=value)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=value)

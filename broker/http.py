@@ -1,4 +1,4 @@
-"""The HTTP listener: /metrics for Prometheus, /health for whoever restarts things.
+"""The HTTP listener: /metrics for Prometheus, /health for whoever restarts things, /api as JSON.
 
 It is started after the Kafka listeners, so that loading the HTTP library delays no client.
 """
@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from broker.cleaner_routes import add_cleaner_routes
 from broker.exposition import render
 from broker.metrics import take_snapshot
+from broker.proof_api import add_routes as add_proof_routes
+from broker.requests import answer_problems
 
 if TYPE_CHECKING:
     from broker.composition import Broker
@@ -29,9 +32,11 @@ class HttpServer:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        app = web.Application()
+        app = web.Application(middlewares=[answer_problems])
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/health", self._health)
+        add_proof_routes(app, broker)
+        add_cleaner_routes(app, broker)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_DRAIN_S)
         self.port = 0
 
@@ -47,7 +52,7 @@ class HttpServer:
         await self._runner.cleanup()
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        snapshot = take_snapshot(self._broker)
+        snapshot = await take_snapshot(self._broker)
         text = await asyncio.get_running_loop().run_in_executor(None, render, snapshot)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

@@ -6,15 +6,24 @@ that it counts.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.apis import BY_KEY
-from cleaner.pool import PoolStatus
+from cleaner.history import Totals
+from cleaner.pool import CleanerPool, PoolStatus
+from cleaner.runs import Run
+from cleaner.survey import Noted
+from storage.log import Log
 
 if TYPE_CHECKING:
     from broker.composition import Broker
+
+# So many are noted in one turn of the event loop.
+_LOGS_AT_ONCE = 100
 
 
 class Metrics:
@@ -55,6 +64,15 @@ class LogRow:
 
 
 @dataclass(frozen=True, slots=True)
+class CleanerRow:
+    """What is shown of a compacted partition's cleaning, before it is worked out."""
+
+    noted: Noted
+    last: Run | None  # that went well
+    totals: Totals
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that is shown, as it was at one moment."""
 
@@ -72,10 +90,22 @@ class Snapshot:
     offline_directory_count: int
     offline_partition_count: int
     disk_failures: Mapping[str, int]  # by log directory
+    now_ms: int = 0
+    cleaner_rows: Sequence[CleanerRow] = ()
 
 
-def take_snapshot(broker: Broker) -> Snapshot:
-    """Note what there is to show; on the event loop."""
+async def take_snapshot(broker: Broker) -> Snapshot:
+    """Note what there is to show, letting the event loop do other things in between."""
+    rows: list[LogRow] = []
+    cleaner_rows: list[CleanerRow] = []
+    for at, log in enumerate(list(broker.logs())):
+        if at % _LOGS_AT_ONCE == _LOGS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+        if log.is_closed:
+            continue
+        rows.append(_log_row(log))
+        if log.config.compact:
+            cleaner_rows.append(_cleaner_row(broker.cleaner, log))
     metrics = broker.metrics
     return Snapshot(
         requests={BY_KEY[key].name: count for key, count in metrics.requests.items()},
@@ -87,19 +117,27 @@ def take_snapshot(broker: Broker) -> Snapshot:
         flushes=broker.group_commit.flushes,
         connection_count=len(broker.server.connections),
         parked_fetch_count=len(broker.purgatory),
-        logs=[
-            LogRow(
-                log.topic,
-                log.partition,
-                log.size_bytes,
-                log.log_start_offset,
-                log.log_end_offset,
-                len(log.segments),
-            )
-            for log in broker.logs()
-        ],
+        logs=rows,
         cleaner=broker.cleaner.status(),
         offline_directory_count=len(broker.partitions.offline_directories),
         offline_partition_count=len(broker.topics.offline()),
         disk_failures={str(path): count for path, count in broker.disks.failures.items()},
+        now_ms=broker.clock.now_ms(),
+        cleaner_rows=cleaner_rows,
     )
+
+
+def _log_row(log: Log) -> LogRow:
+    return LogRow(
+        log.topic,
+        log.partition,
+        log.size_bytes,
+        log.log_start_offset,
+        log.log_end_offset,
+        len(log.segments),
+    )
+
+
+def _cleaner_row(cleaner: CleanerPool, log: Log) -> CleanerRow:
+    runs = cleaner.desk.runs
+    return CleanerRow(cleaner.note(log), runs.last_good(log), copy(runs.totals(log)))

@@ -18,11 +18,11 @@ from broker.adoption.errors import AdoptionError
 from broker.adoption.left_behind import counted
 from broker.adoption.plan import AdoptedTopic, Obstacle
 from broker.metadata import MetadataError
+from cli.words import size
 from storage.errors import DirectoryInUse, StorageError
 from storage.files import FileSystem, RealFileSystem
 
 _OBSTACLES_SHOWN_MAX = 30
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def adopt(source: Source, *, force: bool, dry_run: bool, fs: FileSystem | None = None) -> int:
@@ -99,7 +99,7 @@ def _topic_table(topics: Iterable[AdoptedTopic]) -> Table:
             Text(topic.record.name),
             str(topic.record.partition_count),
             _offsets(topic),
-            _size(sum(one.size_bytes for one in topic.partitions)),
+            size(sum(one.size_bytes for one in topic.partitions)),
             ",".join(sorted(topic.config.cleanup_policy)) or "keep",
             Text(_settings(settings)),
             style="dim" if _is_internal(topic) else None,
@@ -173,10 +173,3 @@ def _names(source: Source) -> str:
 
 def _settings(settings: Mapping[str, str]) -> str:
     return " ".join(f"{key}={value}" for key, value in sorted(settings.items()))
-
-
-def _size(size_bytes: int) -> str:
-    size, unit = float(size_bytes), 0
-    while size >= 1000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size_bytes} B"

@@ -10,6 +10,9 @@ from pathlib import Path
 import click
 
 from cli import VERSION
+from cli.cleaner import cleaner
+from cli.get import get
+from cli.verify import verify
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -96,6 +99,11 @@ def adopt(
 
     source = Source(tuple(dict.fromkeys(directories)), metadata_dir, without_metadata)
     sys.exit(run(source, force=force, dry_run=dry_run))
+
+
+cleaner.add_command(verify)
+main.add_command(cleaner)
+main.add_command(get)
 
 
 @main.group()

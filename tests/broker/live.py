@@ -22,7 +22,7 @@ from unittest import mock
 import uvloop
 
 from broker import composition
-from broker.clock import SystemClock
+from broker.clock import Clock, SystemClock
 from broker.composition import Broker
 from broker.topic import Topic
 from broker.topic_plans import NewTopic
@@ -62,7 +62,11 @@ def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 @asynccontextmanager
 async def live(
-    path: Path, settings: Mapping[str, str] | None = None, *, fs: FileSystem | None = None
+    path: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Broker]:
     """Start on a directory with settings of server.properties; stop at the end."""
     values = {
@@ -72,7 +76,8 @@ async def live(
         "group.initial.rebalance.delay.ms": "0",
         **(settings or {}),
     }
-    broker = Broker(Layer(Source.STATIC_BROKER, values), fs or RealFileSystem(), SystemClock())
+    static = Layer(Source.STATIC_BROKER, values)
+    broker = Broker(static, fs or RealFileSystem(), clock or SystemClock())
     with mock.patch.object(composition, "start_warm_up"):
         await broker.start()
     try:

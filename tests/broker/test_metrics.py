@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.processes import kafka_libs
 from broker.composition import Broker
 from broker.exposition import render
 from broker.metrics import LogRow, Snapshot
@@ -133,3 +135,23 @@ async def get(broker: Broker, path: str) -> tuple[int, bytes]:
 async def health(broker: Broker) -> tuple[int, Any]:
     status, text = await get(broker, "/health")
     return status, json.loads(text)
+
+
+@pytest.mark.kafka
+def test_each_gauge_of_kafkas_cleaner_has_its_series() -> None:
+    libs = kafka_libs()
+    assert libs is not None
+    (jar,) = libs.glob("kafka-storage-[0-9]*.jar")
+    names = set()
+    with zipfile.ZipFile(jar) as classes:
+        for name in ("LogCleaner", "LogCleanerManager"):
+            found = classes.read(f"org/apache/kafka/storage/internals/log/{name}.class")
+            names |= set(re.findall(rb"[a-z-]+-(?:percent|secs|ms|count|bytes)\b", found))
+            names |= set(re.findall(rb"DeadThreadCount", found))
+    assert len(names) == 9
+    families = parse(render(snapshot()))
+    for name in (one.decode() for one in names):
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower().replace("-", "_")
+        words = words.removeprefix("cleaner_")
+        series = {f"kafka_log_cleaner_{words}", f"kafka_log_cleaner_manager_{words}"}
+        assert families.keys() & series

@@ -1,0 +1,106 @@
+"""What the answers about the cleaner are made of: noted on the event loop, seen in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleaner.survey import Finding, Noted, Unreadable, look
+from cleaner.why import ActiveSegment, Answer, Facts, OpenTransaction, Threads, explain
+from config.values import INT64_MAX
+from protocol.errors import ProtocolError
+from storage.errors import StorageError
+from storage.log import Log
+from storage.rolling import segment_bytes_max
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
+
+# So many are noted in one turn of the event loop.
+_LOGS_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Closeup:
+    """A log with all that an answer about it depends on."""
+
+    log: Log  # only to be handed on: a thread must not look at it
+    noted: Noted
+    threads: Threads
+    active: ActiveSegment
+    transaction: OpenTransaction | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A log, how it is, and what becomes of it."""
+
+    log: Log
+    finding: Finding
+    answer: Answer
+
+
+async def see(
+    broker: Broker, logs: Iterable[Log], now_ms: int
+) -> tuple[list[Seen], list[Unreadable]]:
+    """Look closely at logs, letting the event loop do other things meanwhile."""
+    closeups, threads = [], broker.cleaner.threads()
+    for at, log in enumerate(list(logs)):
+        if at % _LOGS_AT_ONCE == _LOGS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+        if not log.is_closed:
+            noted, transaction = broker.cleaner.note(log), _open_transaction(log)
+            closeups.append(Closeup(log, noted, threads, _active(log), transaction))
+    return await asyncio.get_running_loop().run_in_executor(None, _see_all, closeups, now_ms)
+
+
+def _see_all(closeups: Sequence[Closeup], now_ms: int) -> tuple[list[Seen], list[Unreadable]]:
+    seen: list[Seen] = []
+    unreadable: list[Unreadable] = []
+    for one in closeups:
+        try:
+            finding = look(one.noted, now_ms)
+            facts = Facts(
+                finding.view,
+                one.noted.checkpoint,
+                one.noted.standing,
+                one.threads,
+                one.active,
+                one.transaction,
+                one.noted.horizon_ms,
+            )
+            seen.append(Seen(one.log, finding, explain(facts, now_ms)))
+        except (StorageError, ProtocolError) as error:
+            unreadable.append(Unreadable(one.noted, f"{type(error).__name__}: {error}"))
+    return seen, unreadable
+
+
+def _active(log: Log) -> ActiveSegment:
+    active, config = log.active, log.config
+    bytes_left = max(segment_bytes_max(config) - active.size_bytes, 0)
+    if active.size_bytes == 0:
+        return ActiveSegment(active.base_offset, 0, bytes_left, None)
+    try:
+        first_ms = active.first_timestamp()
+    except StorageError:
+        return ActiveSegment(active.base_offset, active.size_bytes, bytes_left, None)
+    began_ms = first_ms if first_ms is not None and first_ms >= 0 else active.created_ms
+    rolls_at_ms = began_ms + config.max_segment_ms - active.roll_jitter_ms + 1
+    overdue_at_ms = None
+    if config.compact and config.max_compaction_lag_ms < INT64_MAX and first_ms:
+        overdue_at_ms = first_ms + config.max_compaction_lag_ms + 1 if first_ms > 0 else None
+    return ActiveSegment(
+        active.base_offset, active.size_bytes, bytes_left, rolls_at_ms, overdue_at_ms
+    )
+
+
+def _open_transaction(log: Log) -> OpenTransaction | None:
+    first_offset = log.producers.first_open_offset
+    if first_offset is None:
+        return None
+    owner = next(
+        one.producer_id for one in log.producers if one.transaction_first_offset == first_offset
+    )
+    return OpenTransaction(owner, first_offset)

@@ -1,0 +1,170 @@
+"""The cleaner's answers as JSON values: Kafka's words, enums by name with what they mean."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from broker.cleaner_facts import Seen
+from cleaner.asked import Outcome
+from cleaner.dry_run import Missing
+from cleaner.plan import Plan
+from cleaner.policy import DirtyRange
+from cleaner.pool import PoolStatus
+from cleaner.progress import Running
+from cleaner.runs import Run, result_as_json, run_as_json
+from cleaner.stats import CleanResult
+from cleaner.survey import Finding, Unreadable
+from cleaner.why import Answer, Verdict
+from config.broker import BrokerConfig
+from config.option import options_of
+from storage.checkpoints import TopicPartition
+
+Json = dict[str, object]
+
+_SETTINGS = ("log.cleaner.", "odradek.cleaner.")
+
+
+def state(
+    status: PoolStatus,
+    config: BrokerConfig,
+    *,
+    running: Sequence[Running],
+    asked: Sequence[TopicPartition],
+    next_up: Sequence[Finding],
+    later: Sequence[Finding],
+    unreadable: Sequence[Unreadable],
+    now_ms: int,
+) -> Json:
+    """Show how the cleaner is and what it will do next."""
+    return {
+        "now_ms": now_ms,
+        "threads": {
+            "wanted": status.threads_wanted,
+            "alive": status.threads_alive,
+            "died": status.threads_died,
+            "last_death": status.last_death,
+        },
+        "settings": {
+            one.name: getattr(config, one.attribute)
+            for one in options_of(BrokerConfig)
+            if one.name.startswith(_SETTINGS)
+        },
+        "last_choice": dataclasses.asdict(status.last_choice),
+        "running": [_running(one) for one in running],
+        "asked": [{"topic": topic, "partition": number} for topic, number in asked],
+        "next": [_brief(one) for one in next_up],
+        "later": [_brief(one) for one in later],
+        "quarantined": [dataclasses.asdict(one) for one in status.quarantined],
+        "unreadable": [unread(one) for one in unreadable],
+    }
+
+
+def plan(seen: Seen, made: Plan, position: int | None) -> Json:
+    """Show what cleaning a log would do, when, and what it waits for."""
+    finding, answer = seen.finding, seen.answer
+    dirty = finding.dirty
+    exact = made.exact if isinstance(made.exact, CleanResult) else None
+    missing = made.exact if isinstance(made.exact, Missing) else None
+    return {
+        **_answer(finding, answer, position),
+        "clean_bytes": dirty.clean_bytes,
+        "cleanable_bytes": dirty.cleanable_bytes,
+        "uncleanable_bytes": finding.uncleanable_bytes,
+        "at_most": {
+            "records": made.bounds.records_max,
+            "map_bytes": made.bounds.map_bytes_max,
+            "may_spill": made.bounds.may_spill,
+            "read_bytes": made.bounds.read_bytes_max,
+            "written_bytes": made.bounds.written_bytes_max,
+        },
+        "exact": None if exact is None else result_as_json(exact),
+        "exact_missing": None if missing is None else missing.name,
+        "exact_missing_because": None if missing is None else missing.value,
+    }
+
+
+def why(seen: Seen, position: int | None, now_ms: int) -> Json:
+    """Show every condition for a log's cleaning."""
+    return {
+        "now_ms": now_ms,
+        **_answer(seen.finding, seen.answer, position),
+        "conditions": [
+            {**dataclasses.asdict(one), "kind": one.kind.name}
+            for one in seen.answer.conditions
+        ],
+    }
+
+
+def outcome(one: Outcome) -> Json:
+    """Show how a cleaning that was asked for has ended."""
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "outcome": one.status.name,
+        "because": one.because,
+        "sentence": f"{one.status.value}: {one.because}",
+        "result": None if one.result is None else result_as_json(one.result),
+    }
+
+
+def run(one: Run) -> Json:
+    """Show a run of the history."""
+    return run_as_json(one)
+
+
+def unread(one: Unreadable) -> Json:
+    """Show a log that could not be looked at."""
+    glance = one.noted.log
+    return {"topic": glance.topic, "partition": glance.partition, "because": one.cause}
+
+
+def _answer(finding: Finding, answer: Answer, position: int | None) -> Json:
+    dirty = answer.dirty
+    is_queued = answer.verdict is Verdict.NOW or finding.noted.is_asked
+    return {
+        "topic": finding.topic,
+        "partition": finding.partition,
+        "verdict": answer.verdict.name,
+        "sentence": answer.sentence,
+        "reason": answer.reason.name if answer.reason else None,
+        "due_ms": answer.due_ms,
+        "is_asked": finding.noted.is_asked,
+        "queue_position": position if is_queued else None,
+        "log_start_offset": finding.view.log_start_offset,
+        **_range(dirty),
+        "log_end_offset": finding.view.log_end_offset,
+        "segments": len(finding.view.segments),
+        "dirty_ratio": dirty.cleanable_ratio,
+    }
+
+
+def _range(dirty: DirtyRange) -> Json:
+    return {
+        "first_dirty_offset": dirty.first_dirty_offset,
+        "first_uncleanable_offset": dirty.first_uncleanable_offset,
+        "bound": dirty.bound.name,
+        "bound_is": dirty.bound.value,
+    }
+
+
+def _brief(finding: Finding) -> Json:
+    return {
+        "topic": finding.topic,
+        "partition": finding.partition,
+        "reason": finding.reason.name if finding.reason else None,
+        "due_ms": finding.due_ms,
+        "dirty_ratio": finding.dirty.cleanable_ratio,
+        "cleanable_bytes": finding.dirty.cleanable_bytes,
+        "overdue_ms": finding.dirty.overdue_ms,
+    }
+
+
+def _running(one: Running) -> Json:
+    return {
+        "topic": one.job.topic,
+        "partition": one.job.partition,
+        "reason": one.job.reason.name,
+        "began_ms": one.job.now_ms,
+        "is_dry_run": one.is_dry_run,
+    }

@@ -1,0 +1,196 @@
+"""The cleaner over HTTP: what it does, will do and has done, and a way to ask it to.
+
+    GET  /api/cleaner                                   threads, settings, queue, quarantine
+    GET  /api/cleaner/plan?topic=T&partition=P&exact=   what cleaning would do
+    GET  /api/cleaner/why?topic=T&partition=P           every condition for a cleaning
+    POST /api/cleaner/run?topic=T&partition=P&wait=     clean now
+    GET  /api/cleaner/history?topic=T&partition=P       the last runs
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from broker import cleaner_json as shown
+from broker.cleaner_facts import Seen, see
+from broker.requests import Parameters, Problem, answer, answer_from_thread, logs_of
+from cleaner.dry_run import Missing
+from cleaner.job import CleanerSettings
+from cleaner.plan import Plan, bounds
+from cleaner.stats import CleanResult
+from cleaner.survey import queue
+from cleaner.why import Verdict
+from storage.log import Log
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
+
+# All dry runs of one request end within this; for what is left out only bounds are told.
+EXACT_TIME_MAX_S = 20.0
+_SHOWN_MAX = 20
+
+
+def add_cleaner_routes(app: web.Application, broker: Broker) -> None:
+    """Add what is asked of the cleaner to an application."""
+    routes = CleanerRoutes(broker)
+    app.router.add_get("/api/cleaner", routes.state)
+    app.router.add_get("/api/cleaner/plan", routes.plan)
+    app.router.add_get("/api/cleaner/why", routes.why)
+    app.router.add_post("/api/cleaner/run", routes.run)
+    app.router.add_get("/api/cleaner/history", routes.history)
+
+
+class CleanerRoutes:
+    """Answers as JSON; the event loop owns it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def state(self, request: web.Request) -> web.Response:
+        """Tell how the cleaner is and what it will do next."""
+        Parameters(request, ())
+        now_ms = self._broker.clock.now_ms()
+        seen, unreadable = await see(self._broker, self._compacted(), now_ms)
+        pool = self._broker.cleaner
+        status, config = pool.status(), self._broker.config
+        running, asked = list(pool.desk.progress.running), pool.desk.asked.waiting
+
+        def body() -> object:
+            findings = [one.finding for one in seen]
+            later = [one for one in findings if one.due_ms is not None and one.due_ms > now_ms]
+            return shown.state(
+                status,
+                config,
+                running=running,
+                asked=asked,
+                next_up=queue(findings, now_ms)[:_SHOWN_MAX],
+                later=sorted(later, key=lambda one: one.due_ms or 0)[:_SHOWN_MAX],
+                unreadable=unreadable,
+                now_ms=now_ms,
+            )
+
+        return await answer_from_thread(body)
+
+    async def plan(self, request: web.Request) -> web.Response:
+        """Tell what cleaning would do: of one topic exactly, of all of them at most."""
+        parameters = Parameters(request, ("topic", "partition", "exact"))
+        topic, number = parameters.text("topic"), parameters.number("partition")
+        if topic is None and number is not None:
+            raise Problem(400, "a partition is of a topic: name it with topic=")
+        is_exact = parameters.flag("exact", default=topic is not None)
+        wanted = None if topic is None else set(logs_of(self._broker, topic, number))
+        now_ms = self._broker.clock.now_ms()
+        compacted = self._compacted()
+        seen, unreadable = await see(self._broker, compacted, now_ms)
+        positions = _positions(seen, now_ms)
+        if wanted is not None:
+            seen = [one for one in seen if one.log in wanted]
+        busy = [one for one in seen if wanted is not None or _has_work(one)]
+        busy.sort(key=lambda one: _order(one, positions))
+        plans = await self._plan(busy, is_exact=is_exact)
+        return await answer_from_thread(
+            lambda: {
+                "now_ms": now_ms,
+                "is_exact": is_exact,
+                "plans": [
+                    shown.plan(one, made, positions.get(one.log))
+                    for one, made in zip(busy, plans, strict=True)
+                ],
+                "nothing_to_clean": len(seen) - len(busy),
+                "not_compacted": sum(not log.config.compact for log in wanted or ()),
+                "unreadable": [
+                    shown.unread(one)
+                    for one in unreadable
+                    if topic is None or one.noted.log.topic == topic
+                ],
+            }
+        )
+
+    async def _plan(self, seen: Sequence[Seen], *, is_exact: bool) -> list[Plan]:
+        deadline_s = time.monotonic() + EXACT_TIME_MAX_S
+        settings = CleanerSettings.of(self._broker.config)
+        plans = []
+        for one in seen:
+            exact: CleanResult | Missing = Missing.NOT_ASKED
+            if is_exact:
+                exact = await self._broker.cleaner.dry_runs.run(one.log, deadline_s)
+            plans.append(Plan(bounds(one.finding, settings), exact))
+        return plans
+
+    async def why(self, request: web.Request) -> web.Response:
+        """Tell every condition for a partition's cleaning."""
+        log = self._one_log(Parameters(request, ("topic", "partition")))
+        now_ms = self._broker.clock.now_ms()
+        found, unreadable = await see(self._broker, [log], now_ms)
+        if not found:
+            because = unreadable[0].cause if unreadable else "it was deleted meanwhile"
+            raise Problem(503, f"{log.name} cannot be looked at: {because}")
+        position = None
+        if log.config.compact:
+            others, _ = await see(self._broker, self._compacted(), now_ms)
+            position = _positions(others, now_ms).get(log)
+        return answer(shown.why(found[0], position, now_ms))
+
+    async def run(self, request: web.Request) -> web.Response:
+        """Clean a topic's partitions now, or only have them cleaned."""
+        parameters = Parameters(request, ("topic", "partition", "wait"))
+        topic = parameters.text("topic")
+        if topic is None:
+            raise Problem(400, "name the topic: topic=")
+        logs = logs_of(self._broker, topic, parameters.number("partition"))
+        must_wait = parameters.flag("wait", default=True)
+        answers = [self._broker.cleaner.ask(log) for log in logs]
+        if not must_wait:
+            asked = [{"topic": log.topic, "partition": log.partition} for log in logs]
+            return answer({"asked": asked}, status=202)
+        outcomes = await asyncio.gather(*answers)
+        return answer({"outcomes": [shown.outcome(one) for one in outcomes]})
+
+    async def history(self, request: web.Request) -> web.Response:
+        """Tell the last runs of a partition, the oldest first."""
+        log = self._one_log(Parameters(request, ("topic", "partition")))
+        runs = self._broker.cleaner.desk.runs
+        return answer(
+            {
+                "now_ms": self._broker.clock.now_ms(),
+                "topic": log.topic,
+                "partition": log.partition,
+                "is_loaded": runs.is_loaded,
+                "runs": [shown.run(one) for one in runs.runs(log)],
+            }
+        )
+
+    def _one_log(self, parameters: Parameters) -> Log:
+        topic, number = parameters.text("topic"), parameters.number("partition")
+        if topic is None or number is None:
+            raise Problem(400, "name the topic and the partition: topic= and partition=")
+        (log,) = logs_of(self._broker, topic, number)
+        return log
+
+    def _compacted(self) -> list[Log]:
+        return [log for log in self._broker.logs() if log.config.compact]
+
+
+def _has_work(one: Seen) -> bool:
+    """Tell whether something will be cleaned, now or later, or is being cleaned."""
+    return one.finding.dirty.cleanable_bytes > 0 or one.answer.verdict is not Verdict.NOT
+
+
+def _positions(seen: Iterable[Seen], now_ms: int) -> dict[Log, int]:
+    """Return the place in the queue of each log that a free thread may take now."""
+    logs = {(one.finding.topic, one.finding.partition): one.log for one in seen}
+    ordered = queue((one.finding for one in seen), now_ms)
+    return {logs[one.topic, one.partition]: at for at, one in enumerate(ordered, 1)}
+
+
+def _order(one: Seen, positions: dict[Log, int]) -> tuple[float, float, str, int]:
+    """Order plans: what is in the queue, then by when it is due, then by name."""
+    never = float("inf")
+    due = one.answer.due_ms
+    place = positions.get(one.log, never)
+    return place, never if due is None else due, one.finding.topic, one.finding.partition

@@ -1,0 +1,139 @@
+"""What the JSON routes share: parameters, partitions by name, problems as answers.
+
+A problem is answered with a status and {"error": "what to change"}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from broker.topic import Topic
+from storage.errors import StorageError
+from storage.log import Log
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_FLAGS = {"true": True, "1": True, "": True, "false": False, "0": False}
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_TOPICS_TOLD_MAX = 10
+
+to_json = partial(json.dumps, indent=2)
+
+
+class Problem(Exception):
+    """A request that is not carried out; says what to change."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@web.middleware
+async def answer_problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer a Problem as JSON, and refuse what another site's page has a browser send."""
+    try:
+        if request.method not in _SAFE_METHODS:
+            _refuse_other_sites(request)
+        return await handler(request)
+    except Problem as problem:
+        return answer({"error": str(problem)}, status=problem.status)
+
+
+def answer(body: object, status: int = 200) -> web.Response:
+    """Answer with JSON that a person can read, too."""
+    return web.Response(
+        text=to_json(body) + "\n", status=status, content_type="application/json"
+    )
+
+
+async def answer_from_thread(make: Callable[[], object]) -> web.Response:
+    """Answer with what a function returns, called in a thread: large bodies take a while."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(None, lambda: answer(make()))
+
+
+class Parameters:
+    """The query of a request; raises Problem for one that is unknown, doubled or no value."""
+
+    def __init__(self, request: web.Request, known: Iterable[str]) -> None:
+        self._query = request.query
+        known = list(known)
+        for name in self._query:
+            if name not in known:
+                told = f"known are {', '.join(known)}" if known else "there are none here"
+                raise Problem(400, f"{name} is no parameter: {told}")
+            if len(self._query.getall(name)) > 1:
+                raise Problem(400, f"{name} is there twice: say it once")
+
+    def text(self, name: str) -> str | None:
+        """Return a parameter, None when it is not there."""
+        return self._query.get(name)
+
+    def number(self, name: str) -> int | None:
+        """Return a whole number from 0 on, None when it is not there."""
+        text = self._query.get(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) <= 10):
+            raise Problem(400, f"{name}={text} is no number: write it in digits")
+        return int(text)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return whether something is wanted."""
+        text = self._query.get(name)
+        if text is None:
+            return default
+        if text not in _FLAGS:
+            raise Problem(400, f"{name}={text} is neither true nor false")
+        return _FLAGS[text]
+
+
+def topic_of(
+    broker: Broker, name: str | None, partition: int | None
+) -> tuple[Topic, Sequence[int]]:
+    """Return a topic with all its partitions' numbers, or one of them; raises Problem."""
+    if not name:
+        raise Problem(400, "say which topic: ?topic=…")
+    found = broker.topics.get(name)
+    if found is None:
+        names = sorted(one.name for one in broker.topics)
+        told = ", ".join(names[:_TOPICS_TOLD_MAX])
+        if len(names) > _TOPICS_TOLD_MAX:
+            told += f" and {len(names) - _TOPICS_TOLD_MAX} more"
+        told = f"there are {told}" if names else "create it first, there are no topics yet"
+        raise Problem(404, f"there is no topic {name}: {told}")
+    count = len(found.partitions)
+    if partition is not None and partition >= count:
+        raise Problem(
+            404, f"topic {name} has no partition {partition}: it has {count}, counted from 0"
+        )
+    return found, range(count) if partition is None else [partition]
+
+
+def logs_of(broker: Broker, topic: str, partition: int | None) -> list[Log]:
+    """Return the logs of a topic, or of one of its partitions; raises Problem."""
+    found, numbers = topic_of(broker, topic, partition)
+    try:
+        logs = [found.log(one) for one in numbers]
+    except StorageError as error:
+        raise Problem(
+            503, f"a partition of {topic} is offline, see /health and try again: {error}"
+        ) from error
+    return [log for log in logs if log is not None]
+
+
+def _refuse_other_sites(request: web.Request) -> None:
+    """Raise Problem when a browser says that the request comes from a page of another site."""
+    origin = request.headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc != request.host:
+        raise Problem(403, f"the page of {origin} may not change anything here")

@@ -1,0 +1,168 @@
+"""The broker's answers about its cleaner, as JSON has them (broker/cleaner_json.py)."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+Value = str | int | float | bool | None
+
+
+class Result(TypedDict):
+    """What a cleaning, or a dry run, reports."""
+
+    reason: str
+    first_dirty_offset: int
+    end_offset: int
+    total_ms: int
+    indexed_bytes: int
+    read_bytes: int
+    written_bytes: int
+    start_bytes: int
+    end_bytes: int
+    reclaimed_bytes: int
+    start_records: int
+    end_records: int
+    removed_records: int
+    expired_tombstones: int
+    removed_markers: int
+    removed_aborted_batches: int
+    invalid_records: int
+    segments_read: int
+    segments_kept: int
+    segments_skipped: int
+    segments_written: int
+    map_keys: int
+    map_bytes: int
+    spilled_bytes: int
+    spill_count: int
+
+
+class AtMost(TypedDict):
+    """The most that a cleaning takes."""
+
+    records: int
+    map_bytes: int
+    may_spill: bool
+    read_bytes: int
+    written_bytes: int
+
+
+class Log(TypedDict):
+    """A partition, how dirty it is, and what becomes of it."""
+
+    topic: str
+    partition: int
+    verdict: str
+    sentence: str
+    reason: str | None
+    due_ms: int | None
+    queue_position: int | None
+    log_start_offset: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    bound_is: str
+    log_end_offset: int
+    segments: int
+    dirty_ratio: float
+
+
+class Plan(Log):
+    """What cleaning a partition would do."""
+
+    clean_bytes: int
+    cleanable_bytes: int
+    uncleanable_bytes: int
+    at_most: AtMost
+    exact: Result | None
+    exact_missing: str | None
+    exact_missing_because: str | None
+
+
+class Unreadable(TypedDict):
+    """A partition that could not be looked at."""
+
+    topic: str
+    partition: int
+    because: str
+
+
+class PlanAnswer(TypedDict):
+    """GET /api/cleaner/plan."""
+
+    now_ms: int
+    is_exact: bool
+    nothing_to_clean: int
+    not_compacted: int
+    unreadable: list[Unreadable]
+    plans: list[Plan]
+
+
+class Condition(TypedDict):
+    """One condition for a cleaning."""
+
+    kind: str
+    name: str
+    is_met: bool
+    value: Value
+    threshold: Value
+    text: str
+    met_at_ms: int | None
+
+
+class WhyAnswer(Log):
+    """GET /api/cleaner/why."""
+
+    now_ms: int
+    conditions: list[Condition]
+
+
+class Outcome(TypedDict):
+    """How a cleaning that was asked for has ended."""
+
+    topic: str
+    partition: int
+    outcome: str
+    sentence: str
+    result: Result | None
+
+
+class Asked(TypedDict):
+    """A partition that will be cleaned."""
+
+    topic: str
+    partition: int
+
+
+class RunAnswer(TypedDict, total=False):
+    """POST /api/cleaner/run: outcomes, or what was asked for when nobody waits."""
+
+    outcomes: list[Outcome]
+    asked: list[Asked]
+
+
+class Failure(TypedDict):
+    """Why a cleaning failed."""
+
+    exception: str
+    file: str | None
+    position: int | None
+    failures: int
+    retry_at_ms: int
+
+
+class Run(TypedDict):
+    """A run of the history: a result, or a failure."""
+
+    outcome: str
+    at_ms: int
+    result: Result
+    failure: Failure
+
+
+class HistoryAnswer(TypedDict):
+    """GET /api/cleaner/history."""
+
+    now_ms: int
+    topic: str
+    partition: int
+    runs: list[Run]

@@ -1,0 +1,138 @@
+"""odradek cleaner: asks a running broker what its cleaner does, will do and has done."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import TypeVar, cast
+
+import click
+
+from cli.answers import HistoryAnswer, PlanAnswer, RunAnswer, WhyAnswer
+from cli.ask import AskError, ask, url_option
+
+F = TypeVar("F", bound=Callable[..., None])
+Answer = dict[str, object]
+
+# A cleaning lasts as long as it lasts.
+_NO_TIMEOUT = None
+
+
+def _asking(command: F) -> F:
+    """Add the options that all commands have."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")(
+        command
+    )
+    return url_option(command)
+
+
+@click.group()
+def cleaner() -> None:
+    """Ask a running broker's log cleaner.
+
+    What will it do, when, and why not: `plan` and `why`. Have it clean now: `run`. What has it
+    done: `history`.
+    """
+
+
+@cleaner.command()
+@click.argument("topic", required=False)
+@click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
+@click.option(
+    "--exact/--estimate",
+    default=None,
+    help="Find out exact figures by a dry run, or tell bounds only. A TOPIC's are exact unless "
+    "it is said, all topics' are not.",
+)
+@_asking
+def plan(
+    topic: str | None, partition: int | None, exact: bool | None, url: str, as_json: bool
+) -> None:
+    """Show what the cleaner would do with a TOPIC, or with all of them.
+
+    Nothing is changed: a dry run reads and judges every record, and keeps what it finds.
+    """
+    parameters = {"topic": topic, "partition": partition, "exact": _text(exact)}
+    answer = _ask(url, "/api/cleaner/plan", parameters)
+    if as_json:
+        return _print_json(answer)
+    from cli.cleaner_plan import show_plan
+
+    show_plan(cast(PlanAnswer, answer), topic)
+
+
+@cleaner.command()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@_asking
+def why(topic: str, partition: int, url: str, as_json: bool) -> None:
+    """Show every condition for the cleaning of a partition.
+
+    Each with its value, what it has to be, and when it will be.
+    """
+    answer = _ask(url, "/api/cleaner/why", {"topic": topic, "partition": partition})
+    if as_json:
+        return _print_json(answer)
+    from cli.cleaner_why import show_why
+
+    show_why(cast(WhyAnswer, answer))
+
+
+@cleaner.command()
+@click.argument("topic")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for the result.")
+@_asking
+def run(topic: str, partition: int | None, no_wait: bool, url: str, as_json: bool) -> None:
+    """Clean a TOPIC now, before all others and however dirty it is.
+
+    The active segment is sealed first. Records younger than min.compaction.lag.ms and those of
+    open transactions stay as they are.
+    """
+    parameters = {"topic": topic, "partition": partition, "wait": _text(not no_wait)}
+    answer = _ask(url, "/api/cleaner/run", parameters, post=True)
+    if as_json:
+        _print_json(answer)
+    else:
+        from cli.cleaner_runs import show_outcomes
+
+        show_outcomes(cast(RunAnswer, answer))
+    outcomes = answer.get("outcomes", [])
+    assert isinstance(outcomes, list)
+    sys.exit(any(one["outcome"] not in ("CLEANED", "NOTHING") for one in outcomes))
+
+
+@cleaner.command()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@_asking
+def history(topic: str, partition: int, url: str, as_json: bool) -> None:
+    """Show the last runs over a partition, the failed ones included."""
+    answer = _ask(url, "/api/cleaner/history", {"topic": topic, "partition": partition})
+    if as_json:
+        return _print_json(answer)
+    from cli.cleaner_runs import show_history
+
+    show_history(cast(HistoryAnswer, answer))
+
+
+def _ask(
+    url: str, path: str, parameters: Mapping[str, object], *, post: bool = False
+) -> Answer:
+    """Ask, or end with one line that says why there is no answer."""
+    try:
+        if post:
+            return ask(url, path, parameters, post=True, timeout_s=_NO_TIMEOUT)
+        return ask(url, path, parameters)
+    except AskError as error:
+        click.echo(f"odradek: {error}", err=True)
+        sys.exit(1)
+
+
+def _print_json(answer: Answer) -> None:
+    click.echo(json.dumps(answer, indent=2))
+
+
+def _text(flag: bool | None) -> str | None:
+    return None if flag is None else str(flag).lower()

@@ -1,0 +1,122 @@
+"""Shows cleanings that have ended: those asked for just now, and the last ones of a log."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from cli import words
+from cli.answers import HistoryAnswer, Result, Run, RunAnswer
+from cli.tables import new_table, print_table
+
+_STYLES = {"CLEANED": "bold green", "NOTHING": "bold"}
+# Why a log is cleaned, in a word (cleaner.policy.Reason).
+REASONS = {
+    "OVERDUE": "overdue", "DIRTY": "dirty", "EXPIRED": "expired", "ASKED": "asked for",
+}  # fmt: skip
+
+
+def show_outcomes(answer: RunAnswer) -> None:
+    """Print how the cleanings that were asked for have ended."""
+    console = Console(highlight=False)
+    for asked in answer.get("asked", []):
+        console.print(f"{asked['topic']}-{asked['partition']} will be cleaned next.")
+    for one in answer.get("outcomes", []):
+        name = f"{one['topic']}-{one['partition']}"
+        result = one["result"]
+        told = one["sentence"] if result is None else _gain(result)
+        console.print(
+            Text(name, style=_STYLES.get(one["outcome"], "bold red"))
+            + Text(f"  {told}", style="not bold"),
+            soft_wrap=True,
+        )
+        if result is not None:
+            for line in _details(result):
+                console.print(f"  {line}", style="dim", soft_wrap=True)
+
+
+def show_history(answer: HistoryAnswer) -> None:
+    """Print the last runs, the newest last."""
+    console = Console(highlight=False)
+    name = f"{answer['topic']}-{answer['partition']}"
+    runs, now_ms = answer["runs"], answer["now_ms"]
+    if not runs:
+        console.print(f"{name} has not been cleaned yet.")
+        return
+    table = new_table()
+    table.add_column("Ended")
+    table.add_column("Because")
+    for title in ("Clean up to", "Before", "After", "Records gone", "Took"):
+        table.add_column(title, justify="right")
+    for one in runs:
+        table.add_row(*_row(one, now_ms), style=None if one["outcome"] == "CLEANED" else "red")
+    print_table(console, table)
+    failed = [one for one in runs if one["outcome"] == "FAILED"]
+    for at, one in enumerate(failed):
+        if not at:
+            console.print()
+        _show_failure(console, one, now_ms)
+
+
+def _row(one: Run, now_ms: int) -> list[str]:
+    ended = words.distance(one["at_ms"], now_ms)
+    if one["outcome"] != "CLEANED":
+        return [ended, "failed"]
+    result = one["result"]
+    return [
+        ended,
+        REASONS.get(result["reason"], result["reason"]),
+        f"{result['end_offset']:,}",
+        words.size(result["start_bytes"]),
+        words.size(result["end_bytes"]),
+        f"{result['removed_records']:,}",
+        words.duration(result["total_ms"]),
+    ]
+
+
+def _show_failure(console: Console, one: Run, now_ms: int) -> None:
+    failure = one["failure"]
+    told = Text(f"{words.distance(one['at_ms'], now_ms)}: {failure['exception']}")
+    console.print(told, soft_wrap=True)
+    at_ms = failure["retry_at_ms"]
+    if at_ms > now_ms:
+        console.print(f"  tried again {words.distance(at_ms, now_ms)}")
+
+
+def _gain(result: Result) -> str:
+    share = 100 * result["reclaimed_bytes"] / max(result["start_bytes"], 1)
+    before, after = words.size(result["start_bytes"]), words.size(result["end_bytes"])
+    took = words.duration(result["total_ms"])
+    return f"was cleaned in {took}: {before} became {after} ({share:.1f}% less)"
+
+
+def records_gone(result: Result) -> str:
+    """Say how many records go or went, and which of them are no ordinary ones."""
+    kinds = [
+        words.count(number, *nouns)
+        for number, *nouns in (
+            (result["expired_tombstones"], "expired tombstone"),
+            (result["removed_markers"], "marker"),
+            (result["removed_aborted_batches"], "aborted batch", "aborted batches"),
+            (result["invalid_records"], "record without a key", "records without a key"),
+        )
+        if number
+    ]
+    among = f", among them {', '.join(kinds)}" if kinds else ""
+    of = words.count(result["start_records"], "record")
+    return f"{result['removed_records']:,} of {of}{among}"
+
+
+def _details(result: Result) -> list[str]:
+    keys = words.count(result["map_keys"], "key")
+    written = words.count(result["segments_written"], "segment")
+    lines = [
+        f"offsets {result['first_dirty_offset']:,} to {result['end_offset'] - 1:,} were dirty, "
+        f"with {keys}",
+        f"records gone: {records_gone(result)}",
+        f"{written} written with {words.size(result['written_bytes'])}, "
+        f"{result['segments_kept']:,} kept as they were",
+    ]
+    if result["spilled_bytes"]:
+        lines.append(f"{words.size(result['spilled_bytes'])} were spilled to temporary files")
+    return lines

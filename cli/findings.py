@@ -1,0 +1,74 @@
+"""Shows a person what was proved of a topic, and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from cli.words import key_text, size
+
+_ONE_OF = {
+    "batches": "batch",
+    "entries": "entry",
+    "records": "record",
+    "tombstones": "tombstone",
+}
+
+
+def show(topic: str, partitions: Iterable[Mapping[str, Any]]) -> None:
+    """Print the findings for each partition."""
+    console = Console(highlight=False)
+    for one in partitions:
+        _show(console, topic, one)
+
+
+def _show(console: Console, topic: str, one: Mapping[str, Any]) -> None:
+    name = f"[bold]{escape(topic)}-{one['partition']}[/]"
+    if "error" in one:
+        console.print(f"{name}  [red]not proved:[/] {escape(one['error'])}\n", soft_wrap=True)
+        return
+    span = f"offsets {one['start_offset']:,} to {one['end_offset']:,}"
+    told = f"{span}, clean up to {one['clean_offset']:,}, {size(one['size_bytes'])}"
+    console.print(f"{name}  {told}", soft_wrap=True)
+    console.print(f"  {_cleaned(one['cleaned'])}", soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("Guarantee", overflow="fold")
+    table.add_column("Examined", justify="right")
+    table.add_column("")
+    for finding in one["findings"]:
+        table.add_row(
+            Text(finding["name"]),
+            Text(_counted(finding["examined"], finding["of"])),
+            Text("broken", "bold red") if finding["violation"] else Text("OK", "green"),
+        )
+    console.print(Padding(table, (0, 0, 0, 2)))
+    for finding in one["findings"]:
+        if finding["violation"]:
+            console.print(f"\n  [bold red]Broken:[/] {escape(finding['name'])}", soft_wrap=True)
+            console.print(f"  {escape(_violation(finding['violation']))}", soft_wrap=True)
+    console.print()
+
+
+def _cleaned(run: Mapping[str, Any] | None) -> str:
+    if run is None:
+        return "Nothing was cleaned."
+    dirty = f"the dirty section was {run['first_dirty_offset']:,} to {run['end_offset']:,}"
+    records = f"{run['end_records']:,} of {run['start_records']:,} records"
+    sizes = f"{size(run['end_bytes'])} of {size(run['start_bytes'])}"
+    return f"Cleaned in {run['total_ms'] / 1000:,.1f} s: {records} are left, {sizes}; {dirty}."
+
+
+def _counted(count: int, things: str) -> str:
+    return f"{count:,} {_ONE_OF[things] if count == 1 else things}"
+
+
+def _violation(violation: Mapping[str, Any]) -> str:
+    key = violation["key"]
+    named = "" if key is None else f", key {key_text(key)}"
+    return f"At offset {violation['offset']}{named}: {violation['text']}."

@@ -1,0 +1,125 @@
+"""odradek get: prints the latest value of a key."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any, cast
+
+import click
+
+from cli.ask import answer_or_exit, url_option
+from cli.words import key_text, time_text
+
+
+@click.command("get")
+@click.argument("topic")
+@click.argument("key")
+@click.option(
+    "--key-format",
+    type=click.Choice(["text", "hex", "base64"]),
+    default="text",
+    show_default=True,
+    help="How KEY is written.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "hex", "base64"]),
+    default="text",
+    show_default=True,
+    help="How the value is printed.",
+)
+@click.option("--partition", type=click.IntRange(0), help="Look nowhere else.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="Whether records of open and aborted transactions count.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the broker's answer as it is.")
+@url_option
+def get(
+    topic: str,
+    key: str,
+    key_format: str,
+    form: str,
+    partition: int | None,
+    isolation: str,
+    as_json: bool,
+    url: str,
+) -> None:
+    """Print the latest value of a key.
+
+    The value goes to standard output, and where it lies to standard error. Exit status 1 when
+    the key was deleted, or never seen.
+
+    It is looked for where Kafka's default partitioner puts it, and if it is not there in all
+    partitions.
+
+    Example: odradek get latest-product-price p3
+    """
+    asked = {
+        "topic": topic,
+        "key": key,
+        "key_format": key_format,
+        "partition": partition,
+        "isolation": isolation,
+    }
+    answer = cast(dict[str, Any], answer_or_exit(url, "/api/get", asked))
+    if as_json:
+        click.echo(json.dumps(answer, indent=2))
+    elif answer["status"] == "found":
+        value = base64.b64decode(answer["value"]["base64"])
+        click.echo(_shown(value, form))
+        _show_place(answer)
+    else:
+        click.echo(f"odradek: {_absence(answer)}", err=True)
+    sys.exit(0 if answer["status"] == "found" else 1)
+
+
+def _shown(value: bytes, form: str) -> str | bytes:
+    if form == "hex":
+        return value.hex()
+    if form == "base64":
+        return base64.b64encode(value).decode()
+    if form == "text":
+        return value
+    try:
+        return json.dumps(json.loads(value), indent=2, ensure_ascii=False)
+    except ValueError:
+        click.echo("odradek: the value is no JSON: try --format text, hex or base64", err=True)
+        sys.exit(1)
+
+
+def _show_place(answer: Mapping[str, Any]) -> None:
+    from rich.console import Console  # takes a while to load
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_row("partition", str(answer["partition"]))
+    table.add_row("offset", str(answer["offset"]))
+    table.add_row("timestamp", time_text(answer["timestamp_ms"]))
+    for header in answer["headers"]:
+        value = header["value"]
+        shown = "null" if value is None else key_text(value)
+        table.add_row("header", Text(f"{header['key']}: {shown}"))
+    for other in answer["also_in"]:
+        when = time_text(other["timestamp_ms"])
+        table.add_row("older", f"partition {other['partition']} offset {other['offset']}, {when}")
+    Console(stderr=True, highlight=False).print(table, style="dim")
+
+
+def _absence(answer: Mapping[str, Any]) -> str:
+    key, topic = key_text(answer["key"]), answer["topic"]
+    if answer["status"] == "deleted":
+        place = f"partition {answer['partition']}, offset {answer['offset']}"
+        return f"{key} was deleted from {topic} at {time_text(answer['timestamp_ms'])} ({place})"
+    count = len(answer["searched"])
+    told = f"{topic} has no record of {key} in {count} partition{'s' if count != 1 else ''}"
+    offline = ", ".join(map(str, answer["offline"]))
+    return f"{told}; not searched, for they are offline: {offline}" if offline else told

@@ -1,0 +1,71 @@
+"""Sizes, durations and moments as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_SPANS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+# Beyond this a moment is as good as never, and no calendar has it.
+_YEARS_100_MS = 100 * 365 * 86_400_000
+
+
+def size(size_bytes: float) -> str:
+    """Write a number of bytes: 3.2 MB."""
+    amount, unit = float(size_bytes), 0
+    while amount >= 1000 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return f"{amount:.1f} {_UNITS[unit]}" if unit else f"{int(size_bytes)} B"
+
+
+def duration(span_ms: int) -> str:
+    """Write a time span by its two largest units: 1 d 3 h."""
+    if span_ms < 1_000:
+        return f"{max(span_ms, 0)} ms"
+    if span_ms < 60_000:
+        return f"{span_ms / 1000:.1f} s"
+    left = round(span_ms / 1000)
+    parts: list[str] = []
+    for name, seconds in _SPANS:
+        count, left = divmod(left, seconds)
+        if count or parts:
+            parts.append(f"{count} {name}" if count else "")
+    return " ".join(filter(None, parts[:2]))
+
+
+def moment(at_ms: int, now_ms: int) -> str:
+    """Write when something is or was: 2026-11-21 22:22:50, in 1 h 3 min."""
+    if abs(at_ms - now_ms) > _YEARS_100_MS:
+        return "never" if at_ms > now_ms else "long ago"
+    at = datetime.fromtimestamp(at_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{at}, {distance(at_ms, now_ms)}"
+
+
+def distance(at_ms: int, now_ms: int) -> str:
+    """Write how far off a moment is: in 1 h 3 min, 5 s ago."""
+    if at_ms > now_ms:
+        return f"in {duration(at_ms - now_ms)}"
+    return f"{duration(now_ms - at_ms)} ago"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Write a number of things: 1 tombstone, 2,000 tombstones."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def time_text(timestamp_ms: int) -> str:
+    """Return a record's timestamp, in UTC."""
+    if timestamp_ms < 0:
+        return "no timestamp"
+    try:
+        at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def key_text(data: Mapping[str, str | None]) -> str:
+    """Return bytes as the broker tells them in JSON: their text, or base64 if they are none."""
+    text = data["text"]
+    return text if text is not None and text.isprintable() else f"base64:{data['base64']}"
