@@ -10,7 +10,7 @@ KAFKA := .kafka/.ready
 PACKAGES := protocol config storage cleaner broker cli pipeline
 FAST := -m "not slow and not kafka and not spark and not interop and not fuzz"
 
-.PHONY: run test check fuzz demo interop bench kafka clean docs lock
+.PHONY: run test check fuzz demo interop bench bench-cleaner kafka clean docs lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -40,6 +40,9 @@ bench: $(READY_DEV) kafka
 	$(BIN)/python -m bench.produce
 	$(BIN)/python -m bench.recovery
 	$(BIN)/python -m bench.partitions
+
+bench-cleaner: $(READY_DEV) kafka
+	$(BIN)/python -m bench.cleaner
 
 # Apache Kafka's jars, to compare with; without Java or Maven what needs them is skipped.
 kafka:
