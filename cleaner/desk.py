@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ParamSpec, Protocol, TypeVar
 
 from cleaner.asked import AskedQueue, Status, Told, seal_active, why_nothing
+from cleaner.errors import VerificationFailed
 from cleaner.history import History
 from cleaner.job import CleanerSettings, make_job
 from cleaner.look import Look, look_at_all
@@ -122,7 +123,8 @@ class Desk:
         job = make_job(log, range_of(candidate, reason), settings, now_ms, reason)
         running = Running(log, job, self._logs.directory_of(log))
         self.progress.begin(running)
-        logger.info("began to clean log=%s because=%r", log.name, reason.value)
+        level = logging.DEBUG if reason is Reason.SURVEY else logging.INFO
+        logger.log(level, "began to clean log=%s because=%r", log.name, reason.value)
         return running
 
     def ask(self, log: Log, told: Told, *, must_verify: bool = False) -> None:
@@ -170,7 +172,7 @@ class Desk:
         self.progress.end(running)
         self._quarantine(running.log, error)
         self.asked.ended(running.key, Status.FAILED, f"{type(error).__name__}: {error}")
-        if isinstance(error, StorageError):
+        if isinstance(error, StorageError) and not isinstance(error, VerificationFailed):
             self.on_failed(running.log, error)
 
     def _next_asked(self, now_ms: int) -> tuple[Candidate, Reason] | None:
@@ -180,14 +182,14 @@ class Desk:
             offsets = self._logs.directory_of(log)
             try:
                 seal_active(log, offsets, now_ms)
-                candidate = find_candidate(log, offsets, now_ms)
+                candidate = find_candidate(log, offsets, now_ms, self.progress.horizons)
             except (StorageError, ProtocolError) as error:
                 self._quarantine(log, error)
                 self.asked.tell(key, Status.FAILED, f"{type(error).__name__}: {error}")
                 continue
             dirty = candidate.dirty if candidate else None
             if candidate and (
-                candidate.dirty.cleanable_bytes > 0 or candidate.dirty.expired_ms is not None
+                candidate.dirty.cleanable_bytes > 0 or candidate.has_expired(now_ms)
             ):
                 return candidate, Reason.ASKED
             self.asked.tell(key, Status.NOTHING, why_nothing(log, dirty))

@@ -84,6 +84,10 @@ class Candidate:
         """The log."""
         return self.sight.log
 
+    def has_expired(self, now_ms: int) -> bool:
+        """Tell whether tombstones or markers may go, though it may not be worth a run yet."""
+        return self.horizon_ms is not None and self.horizon_ms <= now_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:

@@ -13,6 +13,7 @@ from cleaner.asked import Outcome, Status
 from cleaner.desk import Desk
 from cleaner.dry_run import Missing
 from cleaner.policy import Reason
+from cleaner.progress import Running
 from cleaner.stats import CleanResult
 from cleaner.worker import Rest
 from storage.log import Log
@@ -115,6 +116,18 @@ def test_a_clean_log_has_nothing_to_clean(broker: Broker) -> None:
     assert (told[0].status, told[0].because) == (
         Status.NOTHING, "it is clean up to its end, offset 3",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("late_ms", [-1, 0])
+def test_what_has_expired_is_something_to_clean(broker: Broker, late_ms: int) -> None:
+    log = broker.add_log("a", LAZY)
+    broker.world.directory.cleaner_offsets["a", 0] = 3
+    desk = new_desk(broker)
+    desk.progress.horizons["a", 0] = broker.now_ms() - late_ms
+    told = ask(desk, log)
+    order = desk.take(0)
+    assert isinstance(order, Rest if late_ms < 0 else Running)
+    assert bool(told) == (late_ms < 0)
 
 
 def test_quarantine_is_left_at_once_and_entered_again_by_a_failure(broker: Broker) -> None:
