@@ -32,7 +32,7 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "0",
 }
 # What runs in the background must not change what is compared.
-QUIET = {**SETTINGS, "log.cleaner.backoff.ms": "600000", "log.cleaner.min.cleanable.ratio": "1"}
+QUIET = {**SETTINGS, "log.cleaner.threads": "0"}
 EAGER = {**SETTINGS, "log.cleaner.backoff.ms": "50", "log.cleaner.min.cleanable.ratio": "0.01"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TOPICS = {
