@@ -78,6 +78,14 @@ def gives_up_old_message(failure: str) -> bool:
     return _REFUSAL in failure
 
 
+def last_offset_seen(batch: StoredBatch) -> int:
+    """Return up to where readers see a batch: EDGES_OF_WRAPPERS makes no difference to them."""
+    header = batch.header
+    if header.leader_epoch == _NO_LEADER_EPOCH and batch.records:
+        return batch.records[-1].offset
+    return header.last_offset
+
+
 def _told(batches: Sequence[StoredBatch], *, has_edges: bool) -> Iterator[object]:
     for batch in batches:
         facts, records = batch.facts, batch.records

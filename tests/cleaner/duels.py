@@ -10,7 +10,13 @@ from cleaner.policy import Reason, reason_to_clean
 from cleaner.progress import find_candidate
 from protocol.batches import Record
 from storage.segment import LOG
-from tests.cleaner.differences import Deliberate, explain, gives_up_old_message, keeps_obsolete
+from tests.cleaner.differences import (
+    Deliberate,
+    explain,
+    gives_up_old_message,
+    keeps_obsolete,
+    last_offset_seen,
+)
 from tests.cleaner.kafka_cleaner import (
     KafkaCleaner,
     KafkaFailed,
@@ -136,7 +142,7 @@ class Duel:
         start = self.world.log.log_start_offset
         directories = self.world.log.directory, self.kafka.directory
         ours, kafkas = (
-            [b for b in batches_in(directory) if b.header.next_offset > start]
+            [b for b in batches_in(directory) if last_offset_seen(b) >= start]
             for directory in directories
         )
         if self.in_passes:
