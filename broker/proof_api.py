@@ -12,6 +12,7 @@ import asyncio
 import base64
 import binascii
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -25,7 +26,8 @@ from cleaner.errors import CleaningAborted
 from cleaner.guarantees import Finding
 from cleaner.lookup import Latest, find_latest
 from cleaner.snapshot import take_snapshot
-from cleaner.verification import NotCleaned, Pace, Verification, verify
+from cleaner.throttle import Pace
+from cleaner.verification import NotCleaned, Verification, verify
 from protocol.errors import ProtocolError
 from protocol.partitioning import partition_of_key
 from storage.errors import StorageError
@@ -199,7 +201,7 @@ class ProofApi:
 
     @contextmanager
     def _pace(self, log: Log, charge: Callable[[int], float]) -> Iterator[Pace]:
-        pace = Pace(charge, lambda: log.is_closed)
+        pace = Pace(charge, threading.Event(), lambda: log.is_closed)
         self._paces[pace] = log
         try:
             yield pace

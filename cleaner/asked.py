@@ -14,7 +14,7 @@ from enum import Enum
 from cleaner.policy import Bound, DirtyRange, dirty_range
 from cleaner.progress import CleanerOffsets, Progress
 from cleaner.stats import CleanResult
-from cleaner.view import largest_timestamp, view_log
+from cleaner.view import glance_at, largest_timestamp, view_log
 from storage.checkpoints import TopicPartition
 from storage.log import Log
 
@@ -134,7 +134,8 @@ def seal_active(log: Log, offsets: CleanerOffsets, now_ms: int) -> bool:
     if lag_ms > 0 and largest_timestamp(active) > now_ms - lag_ms:
         return False
     checkpoint = offsets.cleaner_offsets.get((log.topic, log.partition))
-    if dirty_range(view_log(log), checkpoint, now_ms).bound is not Bound.ACTIVE_SEGMENT:
+    view = view_log(glance_at(log))
+    if dirty_range(view, checkpoint, now_ms).bound is not Bound.ACTIVE_SEGMENT:
         return False
     log.roll(now_ms, "asked to clean")
     return True

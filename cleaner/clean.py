@@ -89,7 +89,6 @@ class _Run:
         filter_point = points[-1] if points else self._random_below(PRIME)
         indexer = Indexer(
             job,
-            fs=self._fs,
             aborted=self._aborted,
             hash_key=HashKey.draw(self._random_below),
             counters=self._counters,

@@ -1,7 +1,7 @@
-"""What a cleaning would do, found out by doing all of it but the exchange.
+"""What a cleaning would do, found out by doing all of it but the writing.
 
 One dry run goes on at a time, in a thread of its own, below the same rate as the cleaner's
-threads. While it lasts its log is taken: a cleaning of the same log would write the same files.
+threads. While it lasts its log is taken, so that what it finds is what a cleaning would find.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from cleaner.job import CleanerSettings, make_job
 from cleaner.policy import Reason
 from cleaner.progress import Running, find_candidate
 from cleaner.stats import CleanResult
+from cleaner.throttle import Pace
 from config.broker import BrokerConfig
 from protocol.errors import ProtocolError
 from storage.errors import StorageError
 from storage.files import FileSystem
 from storage.log import Log
-
-_WAIT_STEP_S = 0.2
 
 
 class Missing(Enum):
@@ -108,16 +107,10 @@ class DryRuns:
         # Numba takes a while to load; it is not needed before there is something to clean.
         from cleaner.clean import clean
 
-        def before_io(size_bytes: int) -> None:
-            wait_s = self._charge(size_bytes)
-            while not (running.must_stop or self._stopping.is_set()):
-                if time.monotonic() > deadline_s:
-                    raise _OutOfTime
-                if wait_s <= 0:
-                    return
-                self._stopping.wait(min(wait_s, _WAIT_STEP_S))
-                wait_s = self._charge(0)
-            raise CleaningAborted(running.job.name)
+        def must_stop() -> bool:
+            if time.monotonic() > deadline_s:
+                raise _OutOfTime
+            return running.must_stop
 
         try:
             return clean(
@@ -125,7 +118,7 @@ class DryRuns:
                 fs=self._fs,
                 random_below=self._random_below,
                 clock_ms=self._clock_ms,
-                before_io=before_io,
+                before_io=Pace(self._charge, self._stopping, must_stop).before_io,
                 propose=None,
             )
         except _OutOfTime:

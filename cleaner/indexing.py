@@ -44,7 +44,6 @@ from protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
 from protocol.control import ControlType, decode_control
 from protocol.errors import ProtocolError
 from protocol.records import Bytes, Table
-from storage.files import FileSystem
 from storage.transactions import AbortedTransaction
 
 logger = logging.getLogger(__name__)
@@ -133,7 +132,6 @@ class Indexer:
         self,
         job: CleaningJob,
         *,
-        fs: FileSystem,
         aborted: AbortedSource,
         hash_key: HashKey,
         counters: Counters,
@@ -142,7 +140,7 @@ class Indexer:
         filter_point: int | None,
     ) -> None:
         """With a `filter_point` keys are hashed for the filters of clean segments, too."""
-        self._job, self._fs, self._aborted = job, fs, aborted
+        self._job, self._aborted = job, aborted
         self._hash_key, self._counters, self._before_io = hash_key, counters, before_io
         self._make_spill, self._filter_point = make_spill, filter_point
         dirty = job.dirty

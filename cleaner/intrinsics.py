@@ -114,18 +114,13 @@ def _slicing_tables() -> npt.NDArray[np.uint32]:
 
 def _shift_tables(size: int) -> npt.NDArray[np.uint32]:
     """Return the tables by which a CRC-32C is carried over so many zero bytes, a byte at once."""
-    shifted = []
-    for bit in range(32):  # the operation is linear: each bit goes its own way
-        crc = 1 << bit
-        for _ in range(size):
-            crc = crc >> 8 ^ int(_TABLES[0, crc & 0xFF])
-        shifted.append(crc)
-    tables = np.zeros((4, 256), np.uint32)
-    for at in range(4):
-        for byte in range(256):
-            for bit in range(8):
-                tables[at, byte] ^= shifted[8 * at + bit] if byte >> bit & 1 else 0
-    return tables
+    # The operation is linear: each bit goes its own way.
+    shifted = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    for _ in range(size):
+        shifted = shifted >> 8 ^ _TABLES[0, shifted & 0xFF]
+    has_bit = np.arange(256)[:, np.newaxis] >> np.arange(8) & 1 == 1
+    by_byte = (np.where(has_bit, bits, 0) for bits in np.split(shifted, 4))
+    return np.stack([np.bitwise_xor.reduce(bits, axis=1) for bits in by_byte]).astype(np.uint32)
 
 
 _TABLES = _slicing_tables()

@@ -151,6 +151,7 @@ class GatheredFacts:
     def __init__(self, point: int, keys_max: int) -> None:
         """A segment of more keys than `keys_max` gets no filter: sorting takes memory."""
         self._point, self._keys_max = point, keys_max
+        # None when there will be no filter: of too many keys, or of what is read anyway.
         self._hashes: list[Words] | None = []
         self._key_count = 0
         self._record_count = 0
@@ -166,10 +167,13 @@ class GatheredFacts:
         horizons = horizons[horizons >= 0]
         if len(horizons):
             earliest = int(horizons.min())
-            self._horizon_ms = min(self._horizon_ms or earliest, earliest)
+            known_ms = self._horizon_ms
+            self._horizon_ms = earliest if known_ms is None else min(known_ms, earliest)
         attributes = piece.batches[survivors[:, OUT_ROW], ATTRIBUTES]
         self._must_read |= bool((attributes & (CONTROL_BIT | TRANSACTIONAL_BIT)).any())
         self._must_read |= not survivors[:, OUT_COUNT].all()
+        if self._must_read:
+            self._hashes = None
         if self._hashes is None:
             return
         hashes = np.empty(judged, np.uint64)
@@ -190,7 +194,7 @@ class GatheredFacts:
 
     def take(self, base_offset: int, size_bytes: int) -> tuple[SegmentFacts, KeyFilter | None]:
         """Return the facts of the segment that the batches are in, and its filter."""
-        keys = None if self._hashes is None or self._must_read else KeyFilter.of(self._hashes)
+        keys = None if self._hashes is None else KeyFilter.of(self._hashes)
         facts = SegmentFacts(
             base_offset,
             size_bytes,

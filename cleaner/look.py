@@ -25,7 +25,6 @@ _LOGS_AT_ONCE = 50
 class Look:
     """What a look has found."""
 
-    at_ms: int
     candidates: list[tuple[Candidate, Reason | None]] = field(default_factory=list)
     failures: list[tuple[Sight, Exception]] = field(default_factory=list)
 
@@ -63,7 +62,7 @@ class Ask(Protocol):
 
 def look_at_all(viewpoint: Viewpoint, ask: Ask, now_ms: int) -> Look:
     """Look at all logs, from a thread."""
-    look = Look(now_ms)
+    look = Look()
     logs = ask(viewpoint.all_logs)
     for start in range(0, len(logs), _LOGS_AT_ONCE):
         for sight in ask(viewpoint.notice, logs[start : start + _LOGS_AT_ONCE]):

@@ -10,13 +10,11 @@ a log with more is read in several rounds.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from cleaner.asked import Status
-from cleaner.errors import CleaningAborted
 from cleaner.guarantees import (
     OFFSETS_UNCHANGED,
     Bounds,
@@ -30,12 +28,10 @@ from cleaner.progress import CleanerOffsets
 from cleaner.snapshot import Snapshot, take_snapshot
 from cleaner.soundness import prove_clean_section, prove_indexes
 from cleaner.stats import CleanResult
+from cleaner.throttle import Pace
 from storage.errors import CorruptFile
 from storage.files import FileSystem
 from storage.log import Log
-
-# How soon a thread that the throttle holds back notices that it is to stop.
-_WAIT_STEP_S = 0.2
 
 
 class NotCleaned(Exception):
@@ -59,29 +55,6 @@ class Verification:
     def is_proved(self) -> bool:
         """Whether nothing was found that breaks a guarantee."""
         return all(one.violation is None for one in self.findings)
-
-
-class Pace:
-    """What a reading thread is told before it reads: to wait, or to stop."""
-
-    def __init__(self, charge: Callable[[int], float], must_stop: Callable[[], bool]) -> None:
-        """`charge` takes the bytes of a read, and returns the seconds to wait."""
-        self._charge, self._must_stop = charge, must_stop
-        self._stopped = threading.Event()
-
-    def stop(self) -> None:
-        """Have the thread stop."""
-        self._stopped.set()
-
-    def before_io(self, size_bytes: int) -> None:
-        """Wait as long as the throttle wants; raises CleaningAborted when it is to stop."""
-        wait_s = self._charge(size_bytes)
-        while not (self._stopped.is_set() or self._must_stop()):
-            if wait_s <= 0:
-                return
-            self._stopped.wait(min(wait_s, _WAIT_STEP_S))
-            wait_s = self._charge(0)
-        raise CleaningAborted("the proof was aborted")
 
 
 def bounds_of(before: Snapshot, after: Snapshot, result: CleanResult, lag_ms: int) -> Bounds:

@@ -6,7 +6,8 @@ change under them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Generic, TypeAlias, TypeVar, cast
 
 from config.topic import TopicConfig
 from storage.log import Log
@@ -23,8 +24,11 @@ class SegmentView:
     first_timestamp: int | None = None  # ms; the first batch's largest
 
 
-@dataclass(frozen=True, slots=True)
-class LogView:
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)  # without slots: they and Generic do not go together
+class LogFacts(Generic[S]):
     """A log as it was."""
 
     topic: str
@@ -34,21 +38,12 @@ class LogView:
     log_end_offset: int
     last_stable_offset: int
     high_watermark: int
-    segments: tuple[SegmentView, ...]  # the last one is active
+    segments: tuple[S, ...]  # the last one is active
 
 
-@dataclass(frozen=True, slots=True)
-class Glance:
-    """What a view is made from, noted in no time: for views that are made in a thread."""
-
-    topic: str
-    partition: int
-    config: TopicConfig
-    log_start_offset: int
-    log_end_offset: int
-    last_stable_offset: int
-    high_watermark: int
-    segments: tuple[Segment, ...]
+LogView: TypeAlias = LogFacts[SegmentView]
+# What a view is made from, noted in no time: for views that are made in a thread.
+Glance: TypeAlias = LogFacts[Segment]
 
 
 def glance_at(log: Log) -> Glance:
@@ -65,36 +60,25 @@ def glance_at(log: Log) -> Glance:
     )
 
 
-def view_log(log: Log | Glance) -> LogView:
+def view_log(glance: Glance) -> LogView:
     """Take a view of a log for the choice of what to compact; may read the log's files.
 
     No rule asks for the active segment's timestamps, which only the loop may look up.
     """
-    config = log.config
-    *sealed, active = log.segments
-    with_largest = config.min_compaction_lag_ms > 0
-    with_first = config.max_compaction_lag_ms < 2**63 - 1
-    return LogView(
-        log.topic,
-        log.partition,
-        config,
-        log.log_start_offset,
-        log.log_end_offset,
-        log.last_stable_offset,
-        log.high_watermark,
-        (
-            *(
-                SegmentView(
-                    segment.base_offset,
-                    segment.size_bytes,
-                    largest_timestamp(segment) if with_largest else None,
-                    segment.first_timestamp() if with_first else None,
-                )
-                for segment in sealed
-            ),
-            SegmentView(active.base_offset, active.size_bytes),
-        ),
-    )
+    with_largest = glance.config.min_compaction_lag_ms > 0
+    with_first = glance.config.max_compaction_lag_ms < 2**63 - 1
+    *sealed, active = glance.segments
+    views = [
+        SegmentView(
+            segment.base_offset,
+            segment.size_bytes,
+            largest_timestamp(segment) if with_largest else None,
+            segment.first_timestamp() if with_first else None,
+        )
+        for segment in sealed
+    ]
+    views.append(SegmentView(active.base_offset, active.size_bytes))
+    return replace(cast(LogView, glance), segments=tuple(views))
 
 
 def largest_timestamp(segment: Segment) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 from cleaner.errors import CleaningAborted
 from cleaner.look import Look, Viewpoint, look_at_all
 from cleaner.progress import CleanerOffsets, Progress, Running
+from cleaner.throttle import Pace
 from storage.errors import DiskFailure, StaleSegments
 from storage.exchange import Exchange, carry_out
 from storage.files import FileSystem
@@ -25,8 +26,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _ALIVE_CHECK_S = 1.0
-# How soon a thread that the throttle holds back notices that it is to stop.
-_WAIT_STEP_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +132,9 @@ class Worker:
         # Numba takes a while to load; it is not needed before there is something to clean.
         from cleaner.clean import clean
 
-        def before_io(size_bytes: int) -> None:
-            wait_s = self._charge(size_bytes)
-            while not (running.must_stop or self.is_dismissed or self._stopping.is_set()):
-                if wait_s <= 0:
-                    return
-                self._stopping.wait(min(wait_s, _WAIT_STEP_S))
-                wait_s = self._charge(0)
-            raise CleaningAborted(running.job.name)
+        pace = Pace(
+            self._charge, self._stopping, lambda: running.must_stop or self.is_dismissed
+        )
 
         def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
             exchange = self._ask(self._desk.propose, running, old, new)
@@ -156,7 +150,7 @@ class Worker:
                 fs=self._fs,
                 random_below=self._random_below,
                 clock_ms=self._clock_ms,
-                before_io=before_io,
+                before_io=pace.before_io,
                 propose=propose,
             )
         except (CleaningAborted, StaleSegments):

@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 DEFAULT_URL = "http://127.0.0.1:9308"  # metrics.listener's default
 
-_ANSWER_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 60.0  # of questions that take no reading of a log
 
 
 class AskError(Exception):
@@ -30,7 +30,7 @@ def ask(
     parameters: Mapping[str, object],
     *,
     post: bool = False,
-    timeout_s: float | None = _ANSWER_TIMEOUT_S,
+    timeout_s: float | None = ANSWER_TIMEOUT_S,
 ) -> dict[str, object]:
     """Ask for JSON; parameters that are None are left out. Raises AskError."""
     query = urllib.parse.urlencode({k: v for k, v in parameters.items() if v is not None})
@@ -73,11 +73,16 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> str:
 
 
 def answer_or_exit(
-    url: str, path: str, parameters: Mapping[str, object], *, post: bool = False
+    url: str,
+    path: str,
+    parameters: Mapping[str, object],
+    *,
+    post: bool = False,
+    timeout_s: float | None = None,
 ) -> dict[str, object]:
     """Return the answer, waiting as long as it takes; without one say why, and end the process."""
     try:
-        return ask(url, path, parameters, post=post, timeout_s=None)
+        return ask(url, path, parameters, post=post, timeout_s=timeout_s)
     except AskError as error:
         click.echo(f"odradek: {error}", err=True)
         sys.exit(1)

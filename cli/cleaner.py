@@ -10,13 +10,10 @@ from typing import TypeVar, cast
 import click
 
 from cli.answers import HistoryAnswer, PlanAnswer, RunAnswer, WhyAnswer
-from cli.ask import AskError, ask, url_option
+from cli.ask import ANSWER_TIMEOUT_S, answer_or_exit, url_option
 
 F = TypeVar("F", bound=Callable[..., None])
 Answer = dict[str, object]
-
-# A cleaning lasts as long as it lasts.
-_NO_TIMEOUT = None
 
 
 def _asking(command: F) -> F:
@@ -91,7 +88,7 @@ def run(topic: str, partition: int | None, no_wait: bool, url: str, as_json: boo
     open transactions stay as they are.
     """
     parameters = {"topic": topic, "partition": partition, "wait": _text(not no_wait)}
-    answer = _ask(url, "/api/cleaner/run", parameters, post=True)
+    answer = answer_or_exit(url, "/api/cleaner/run", parameters, post=True)
     if as_json:
         _print_json(answer)
     else:
@@ -117,17 +114,8 @@ def history(topic: str, partition: int, url: str, as_json: bool) -> None:
     show_history(cast(HistoryAnswer, answer))
 
 
-def _ask(
-    url: str, path: str, parameters: Mapping[str, object], *, post: bool = False
-) -> Answer:
-    """Ask, or end with one line that says why there is no answer."""
-    try:
-        if post:
-            return ask(url, path, parameters, post=True, timeout_s=_NO_TIMEOUT)
-        return ask(url, path, parameters)
-    except AskError as error:
-        click.echo(f"odradek: {error}", err=True)
-        sys.exit(1)
+def _ask(url: str, path: str, parameters: Mapping[str, object]) -> Answer:
+    return answer_or_exit(url, path, parameters, timeout_s=ANSWER_TIMEOUT_S)
 
 
 def _print_json(answer: Answer) -> None:

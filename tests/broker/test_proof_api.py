@@ -285,7 +285,7 @@ async def test_a_look_at_a_log_ends_when_nobody_waits_for_it(
         await until(lambda: charged)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
-        await until(lambda: "the proof was aborted" in caplog.text)
+        await until(lambda: "prices-0: it was aborted" in caplog.text)
         assert sum(charged) < log.size_bytes
 
 

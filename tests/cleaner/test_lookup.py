@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from cleaner.errors import CleaningAborted
 from cleaner.lookup import find_latest
 from cleaner.snapshot import take_snapshot
-from cleaner.verification import Pace
+from cleaner.throttle import Pace
 from protocol.batches import Record
 from protocol.compression import Codec
 from storage.errors import CorruptFile
@@ -113,7 +114,7 @@ def test_it_is_found_among_messages_of_old_formats(world: World) -> None:
 
 def test_who_stops_it_stops_it(world: World) -> None:
     world.append(pairs("a:1"))
-    pace = Pace(lambda size: 0.0, lambda: False)
+    pace = Pace(lambda size: 0.0, threading.Event(), lambda: False)
     pace.stop()
     with pytest.raises(CleaningAborted):
         find_latest(

@@ -497,7 +497,7 @@ def test_a_log_that_changed_since_it_was_looked_at_is_not_taken(broker: Broker) 
     desk = new_desk(broker)
     (broken,) = desk.notice([damaged])
     look = look_at_all(desk, lambda function, *args: function(*args), broker.now_ms())
-    failed = Look(look.at_ms, [one for one in look.candidates if one[0].log is not damaged])
+    failed = Look([one for one in look.candidates if one[0].log is not damaged])
     failed.failures.append((broken, DiskFailure(damaged.directory, OSError())))
     for log in (trimmed, damaged):
         log.delete_segments(1, broker.now_ms())
