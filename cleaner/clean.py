@@ -149,10 +149,7 @@ class _Run:
         end_offset = index.latest_offset + 1
         segments = [s for s in job.segments if s.base_offset < end_offset]
         if self._propose is not None:
-            for segment in segments:
-                # A crash must not take what makes records obsolete when those have gone for good.
-                if not segment.is_durable:
-                    segment.sync_batches()
+            self._make_durable(end_offset)
         ends = [s.base_offset for s in job.segments[1:]] + [job.dirty.first_uncleanable_offset]
         rewriter = Rewriter(
             job,
@@ -182,6 +179,19 @@ class _Run:
             if end <= end_offset and rewritten.facts.next_horizon_ms is not None:
                 self._horizons.append(rewritten.facts.next_horizon_ms)
             self._settle(old, rewritten, is_clean=end <= end_offset)
+
+    def _make_durable(self, end_offset: int) -> None:
+        """Bring to the disk what records are dropped for.
+
+        That is the later records of their keys, and what came from their producers after them:
+        a crash must not take these when the others have gone for good.
+        """
+        job = self._job
+        last_offsets = (one.last_data_offset for one in job.producers.values())
+        last_offset = max((one for one in last_offsets if one is not None), default=-1)
+        for segment in job.segments + job.later_segments:
+            if segment.base_offset < max(end_offset, last_offset + 1) and not segment.is_durable:
+                segment.sync_batches()
 
     def _groups(self, segments: Sequence[Segment]) -> list[range]:
         sizes = [_sizes(self._fs, segment) for segment in segments]

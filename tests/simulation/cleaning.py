@@ -33,6 +33,7 @@ def clean_meanwhile(life: Life, log: Log, meanwhile: Callable[[], None]) -> None
     dropped: set[StoredBatch] = set()
 
     def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
+        ledger.proposed.update(content_of(new))
         exchange = log.begin_exchange(old, new, now_ms)
 
         def step() -> bool:

@@ -5,7 +5,7 @@
     cleaned         the log is as before a cleaning, or as after any of its groups; of a group's
                     last segments, of which nothing is left, the originals may come back (as in
                     Kafka, whose recovery goes by the next offset of what was swapped in)
-    trimmed         what lies before the log start may be there or not
+    trimmed         what lies before the log start may be there or not, cleaned or as it was
     offsets         the log neither ends before `flushed_end`, nor starts before `start_min`,
                     which a checkpoint has noted, nor past `start_max`, which nobody asked for
 """
@@ -47,6 +47,8 @@ class Ledger:
     # What readers have found since the last step began: a crash may leave any of it.
     stages: list[Content] = field(default_factory=lambda: [()])
     trimmed: set[StoredBatch] = field(default_factory=set)
+    # What cleanings were about to put into the log, of which something else may have come first.
+    proposed: set[StoredBatch] = field(default_factory=set)
     # What a cleaning has dropped that the disk interrupted: the originals are still there.
     obsolete: set[StoredBatch] = field(default_factory=set)
     # What the disk refused to append: a crash may leave it, since its undoing is not durable.
@@ -118,7 +120,8 @@ class Ledger:
     ) -> str | None:
         there, stage = set(found), self.stages[at]
         back = there & self.obsolete.union(*self.stages[:at]) - set(stage)
-        strange = there - set(stage) - self.trimmed - back
+        trimmed = {batch for batch in self.proposed if batch.last_offset < self.start_max}
+        strange = there - set(stage) - self.trimmed - trimmed - back
         if strange:
             return f"unexpected batches at {offsets(strange)}"
         without = tuple(batch for batch in found if batch not in back)

@@ -372,6 +372,33 @@ def test_a_cleaning_of_what_is_not_flushed() -> None:
     assert len(partition.records()) == 12
 
 
+def test_a_cleaning_of_a_batch_whose_producer_went_on() -> None:
+    """A producer is not forgotten for a batch of its own that is not on the disk."""
+    partition = Partition(CrashFileSystem(), config=replace(TINY, cleanup_policy=COMPACT))
+    partition.append([(b"key", b"first")], producer=(7, 0, 0))
+    partition.append([(b"key", b"second")])
+    partition.log.roll(partition.clock.advance(10))
+    partition.append([(b"other", b"value" * 100)])
+    partition.append([(b"another", b"value" * 100)])
+    partition.flush()
+    partition.append([(b"last", b"value")], producer=(7, 0, 1))
+    fs = partition.fs
+    assert isinstance(fs, CrashFileSystem)
+
+    def check(crashed: CrashFileSystem) -> None:
+        for path in crashed.files(DATA):  # which a later cleaning may remove
+            if path.endswith(".snapshot"):
+                crashed.remove(DATA / path)
+        producer = partition.next_life(crashed).log.producers.get(7)
+        assert producer is not None
+        assert producer.last_sequence in (0, 1)
+
+    with crash_everywhere(fs, check, seeds=10):
+        now_ms = partition.clock.advance(10)
+        assert clean_once(partition.log, partition.directory, now_ms, fs=fs) is not None
+    assert partition.batches()[0].base_offset > 0, "the first batch was not cleaned away"
+
+
 def test_a_checkpoint_right_after_a_roll() -> None:
     """The recovery point is where a segment ends whose indexes are not on the disk yet."""
     expected = filled(15)
