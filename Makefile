@@ -54,6 +54,7 @@ kafka:
 
 docs: $(READY_DEV)
 	$(BIN)/python -m config.reference > docs/configs.md
+	$(BIN)/python -m config.without_effect docs/compatibility.md
 	$(BIN)/python -m broker.reference > docs/apis.md
 
 lock:

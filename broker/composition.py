@@ -23,6 +23,7 @@ from pathlib import Path
 
 from broker import topic_names
 from broker.addresses import bind, own_name
+from broker.backpressure import Backpressure
 from broker.changes import Changes
 from broker.clock import Clock
 from broker.configs import Configs
@@ -75,6 +76,8 @@ class Broker:
         self._random = random.SystemRandom()
         self.metrics = Metrics()
         self.purgatory = Purgatory(self.loop)
+        self._background: ThreadPoolExecutor | None = None
+        self._background_count = 0
         # What stop() has to do, last started first.
         self._stopping = AsyncExitStack()
 
@@ -145,6 +148,7 @@ class Broker:
         self.fs.make_directory(paths[0])
         self.readers = self._make_readers(config)
         self._stopping.callback(lambda: self.readers.shutdown())
+        self._change_background(config)
         new_cluster_id = partial(self._new_cluster_id, config, paths[0])
         self.store = SqliteMetadata(self.fs, paths, new_cluster_id)
         self._stopping.push_async_callback(self.store.close)
@@ -236,8 +240,10 @@ class Broker:
         )
 
     def _accept(self) -> None:
+        self.backpressure = Backpressure(self.config.queued_max_request_bytes)
         self.configs.on_changed.append(lambda _: self.server.reconfigure())
         self.configs.on_changed.append(self._change_readers)
+        self.configs.on_changed.append(self._change_background)
         self._stopping.push_async_callback(self._let_clients_go)
         self.server.accept(Dispatcher(self))
 
@@ -315,6 +321,17 @@ class Broker:
         if config.num_io_threads != self._reader_count:
             self.readers.shutdown(wait=False)  # who reads, reads on
             self.readers = self._make_readers(config)
+
+    def _change_background(self, config: BrokerConfig) -> None:
+        """Have as many threads as asked for do what runs in the loop's own pool."""
+        count, self._background_count = self._background_count, config.background_threads
+        if count != self._background_count:
+            former, self._background = self._background, ThreadPoolExecutor(
+                self._background_count, thread_name_prefix="background"
+            )
+            self.loop.set_default_executor(self._background)
+            if former is not None:
+                former.shutdown(wait=False)  # who works, works on
 
     def _make_readers(self, config: BrokerConfig) -> ThreadPoolExecutor:
         self._reader_count = config.num_io_threads

@@ -6,7 +6,8 @@ overlap: each is appended in its turn, and they wait for the disk together.
 
 What a connection may keep in memory is bounded. It is not read from while
 - a request waits for its turn,
-- too many responses are awaited (queued.max.requests), or
+- too many responses are awaited (queued.max.requests),
+- all connections together hold too many bytes of requests (queued.max.request.bytes), or
 - the client does not read what was sent.
 """
 
@@ -47,6 +48,8 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = dispatcher
         self._on_lost = on_lost
         self._pending_max = dispatcher.pending_max
+        self._pressure = dispatcher.backpressure
+        self._is_counted = self._pressure.is_limited
         self.listener = listener
         self.host, port = address
         self.peer = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
@@ -63,11 +66,15 @@ class Connection(asyncio.BufferedProtocol):
         # Receiving, and a request that waits for its turn.
         self._frames = FrameReader(_SHARED_VIEW, dispatcher.frame_size_max)
         self._next: memoryview | None = None
+        # Bytes of the request that is being received, where they are counted.
+        self._reserved_bytes = 0
         # Requests whose responses are not written yet, oldest first.
         self._pending: deque[Slot] = deque()
         # When bytes last went one way or the other, and how many were unsent then.
         self._active_at = self._loop.time()
         self._unsent_bytes = 0
+        # What was unsent when the client was found not to read it.
+        self._unread_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -78,8 +85,11 @@ class Connection(asyncio.BufferedProtocol):
         self.is_lost = True
         for slot in self._pending:
             slot.cancel()
+            self._give_back(slot.request_bytes)
         self._pending.clear()
         self._next = None
+        self._reserve(0)
+        self._forget_unread()
         self._on_lost(self)
 
     def eof_received(self) -> bool:
@@ -100,10 +110,13 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Stop serving a client that does not read its responses."""
         self._is_writable = False
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._pressure.unsent_bytes += self._unread_bytes
 
     def resume_writing(self) -> None:
         """Go on serving, in a step of its own: the transport is in the middle of writing."""
         self._is_writable = True
+        self._forget_unread()
         self._loop.call_soon(self._serve)
 
     def finish(self) -> None:
@@ -154,6 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending
         while pending and pending[0].chunks is not None:
             ready = pending.popleft()
+            self._give_back(ready.request_bytes)
             if ready.chunks:
                 self._write(ready.chunks)
         self._serve()
@@ -169,18 +183,71 @@ class Connection(asyncio.BufferedProtocol):
                     self._dispatcher.refuse(self, error)
                     break
             if frame is None:
+                if self._is_counted and not self._may_receive():
+                    self._frames.settle()
+                    return self._pause(True)
                 break
-            if self._pending and not (
-                self._pending[-1].overlaps and self._dispatcher.may_overlap(frame)
-            ):
+            if self._must_wait(frame):
                 self._next = frame
                 break
             self._next = None
-            self._dispatcher.serve(self, frame)
+            if self._is_counted:
+                self._serve_counted(frame)
+            else:
+                self._dispatcher.serve(self, frame)
         self._frames.settle()
         self._pause(self._next is not None or self._is_blocked())
         if self._is_ending:
             self._close_if_answered()
+
+    def _must_wait(self, frame: memoryview) -> bool:
+        """Tell whether a request has to wait for its turn."""
+        if self._pending and not (
+            self._pending[-1].overlaps and self._dispatcher.may_overlap(frame)
+        ):
+            return True
+        is_new = self._is_counted and not self._reserved_bytes
+        return is_new and self._pressure.is_full(self._serve_soon)
+
+    def _may_receive(self) -> bool:
+        """Tell whether the request that has begun to come may be received, and count it."""
+        size = self._frames.begun_bytes
+        if size and not self._reserved_bytes:
+            if self._pressure.is_full(self._serve_soon):
+                return False
+            self._reserve(size)
+        return True
+
+    def _serve_counted(self, frame: memoryview) -> None:
+        """Serve a request, and count its bytes as long as they are in use.
+
+        That is until the response is ready for a Produce request; others are decoded by now.
+        """
+        self._reserve(len(frame))
+        last = self._pending[-1] if self._pending else None
+        self._dispatcher.serve(self, frame)
+        slot = self._pending[-1] if self._pending else None
+        if slot is not None and slot is not last and slot.overlaps and slot.chunks is None:
+            slot.request_bytes, self._reserved_bytes = self._reserved_bytes, 0
+        else:
+            self._reserve(0)
+
+    def _reserve(self, size_bytes: int) -> None:
+        held, self._reserved_bytes = self._reserved_bytes, size_bytes
+        if held != size_bytes:
+            self._pressure.take(size_bytes)
+            self._give_back(held)
+
+    def _give_back(self, size_bytes: int) -> None:
+        if size_bytes:
+            self._pressure.give_back(size_bytes)
+
+    def _serve_soon(self) -> None:
+        self._loop.call_soon(self._serve)
+
+    def _forget_unread(self) -> None:
+        self._pressure.unsent_bytes -= self._unread_bytes
+        self._unread_bytes = 0
 
     def _is_blocked(self) -> bool:
         return (
@@ -231,12 +298,14 @@ class Connection(asyncio.BufferedProtocol):
 class Slot:
     """A response's place in the order of its connection."""
 
-    __slots__ = ("_awaited", "chunks", "overlaps")
+    __slots__ = ("_awaited", "chunks", "overlaps", "request_bytes")
 
     def __init__(self, awaited: asyncio.Future[Any] | None, *, overlaps: bool) -> None:
         self._awaited = awaited
         self.overlaps = overlaps
         self.chunks: list[Chunk] | None = None
+        # Of its request, where they are counted and in use.
+        self.request_bytes = 0
 
     def cancel(self) -> None:
         """Stop waiting: the client is gone."""

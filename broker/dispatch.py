@@ -45,6 +45,7 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self.frame_size_max = broker.config.socket_request_max_bytes
         self.pending_max = broker.config.queued_max_requests
+        self.backpressure = broker.backpressure
 
     def serve(self, connection: Connection, frame: memoryview) -> None:
         """Serve one request; a malformed one closes the connection."""

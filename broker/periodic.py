@@ -16,11 +16,14 @@ from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from broker.composition import Broker
+    from storage.directory import Checkpoints, LogDirectory
 
 logger = logging.getLogger(__name__)
 
 _REMOVALS_INTERVAL_MS = 1_000
 _DISKS_INTERVAL_MS = 500
+# How often a job that is turned off looks whether it still is.
+_OFF_INTERVAL_MS = 1_000
 # Connections are looked at so many times while one may be silent, but not more often than this.
 _LOOKS_PER_IDLE_TIME = 10
 _IDLE_INTERVAL_MIN_MS, _IDLE_INTERVAL_MAX_MS = 10, 30_000
@@ -41,6 +44,10 @@ class Periodic:
         self._every(
             lambda: config.broker.log_flush_offset_checkpoint_interval_ms, self._checkpoint
         )
+        self._every(
+            lambda: config.broker.log_flush_start_offset_checkpoint_interval_ms,
+            self._checkpoint_starts,
+        )
         self._every(lambda: _REMOVALS_INTERVAL_MS, self._remove)
         self._every(lambda: _DISKS_INTERVAL_MS, self._broker.disks.check)
         self._every(
@@ -60,13 +67,18 @@ class Periodic:
         self._tasks.append(start_task(name, _repeat(interval_ms, job)))
 
     async def _checkpoint(self) -> None:
-        loop = asyncio.get_running_loop()
         for directory in self._broker.directories:
-            taken = directory.take_checkpoints()
-            try:
-                await loop.run_in_executor(None, directory.store, taken)
-            except StorageError as error:
-                self._broker.disks.note_directory(directory.path, error)
+            await self._store(directory, directory.take_checkpoints())
+
+    async def _checkpoint_starts(self) -> None:
+        for directory in self._broker.directories:
+            await self._store(directory, directory.take_start_offsets())
+
+    async def _store(self, directory: LogDirectory, taken: Checkpoints) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, directory.store, taken)
+        except StorageError as error:
+            self._broker.disks.note_directory(directory.path, error)
 
     async def _remove(self) -> None:
         now_ms = self._broker.clock.now_ms()
@@ -75,7 +87,7 @@ class Periodic:
             if due:
                 loop = asyncio.get_running_loop()
                 try:
-                    await loop.run_in_executor(self._broker.readers, directory.remove, due)
+                    await loop.run_in_executor(None, directory.remove, due)
                 except StorageError as error:  # the next start removes what is left
                     self._broker.disks.note_directory(directory.path, error)
 
@@ -96,7 +108,10 @@ def _idle_interval_ms(idle_max_ms: int) -> int:
 
 async def _repeat(interval_ms: Callable[[], int], job: Job) -> None:
     while True:
-        await asyncio.sleep(interval_ms() / 1000)
+        wanted_ms = interval_ms()
+        await asyncio.sleep((wanted_ms or _OFF_INTERVAL_MS) / 1000)
+        if wanted_ms == 0:  # never; who sets it may change it
+            continue
         try:
             await job()
         except StorageError:

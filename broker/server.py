@@ -15,12 +15,15 @@ from broker.connection import Connection
 from broker.dispatch import Dispatcher
 from broker.tasks import start_task
 from config.broker import BrokerConfig
+from config.values import INT32_MAX
 
 logger = logging.getLogger(__name__)
 
 # After accept() has failed, for want of descriptors most likely.
 _ACCEPT_RETRY_S = 0.2
 _SYSTEM_CHOOSES = -1
+# Who waits for its turn looks at the setting so often.
+_TURN_CHECK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class Server:
         self._limits: Mapping[str, int] = {}
         # Set whenever a connection has gone.
         self._freed = asyncio.Event()
+        # When max.connection.creation.rate lets the next one in.
+        self._turn_s = 0.0
 
     @property
     def listeners(self) -> list[Listener]:
@@ -124,6 +129,7 @@ class Server:
         while True:
             # Further ones wait in the system's backlog, as in Kafka.
             await self._wait_for_fewer(lambda: self._config().max_connections)
+            await self._wait_for_turn()
             try:
                 client, name = await loop.sock_accept(bound)
             except OSError as error:
@@ -182,6 +188,25 @@ class Server:
         while len(self.connections) >= limit():
             self._freed.clear()
             await self._freed.wait()
+
+    async def _wait_for_turn(self) -> None:
+        """Wait until max.connection.creation.rate lets one more in; it may change meanwhile."""
+        while (delay_s := self._delay_s(asyncio.get_running_loop().time())) > 0:
+            self._freed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._freed.wait(), min(delay_s, _TURN_CHECK_S))
+
+    def _delay_s(self, now_s: float) -> float:
+        """Take a turn, or return how long to wait for one; a second's may come at once."""
+        rate = self._config().max_connection_creation_rate
+        if rate == INT32_MAX:
+            return 0.0
+        if rate == 0:
+            return _TURN_CHECK_S
+        turn_s = max(self._turn_s, now_s - 1.0)
+        if turn_s <= now_s:
+            self._turn_s = turn_s + 1 / rate
+        return turn_s - now_s
 
     def _forget(self, connection: Connection) -> None:
         self.connections.discard(connection)

@@ -144,10 +144,17 @@ class BrokerConfig:
     )
     queued_max_request_bytes: int64 = option(
         "queued.max.request.bytes",
-        inert="Accepted without effect yet.",
         default=-1,
-        doc="How many bytes of requests may be in progress before the broker stops reading "
-        "more; -1 is no limit.",
+        doc="How many bytes of requests may be received or wait for the disk, of all connections, "
+        "before no further one is begun; -1 is no limit.",
+    )
+    odradek_unsent_bytes_max: int64 = option(
+        "odradek.unsent.bytes.max",
+        default=256 * 1024 * 1024,
+        valid=at_least(0),
+        dynamic="cluster-wide",
+        doc="How many bytes of responses may wait for clients that read slowly; past that each "
+        "fetch is answered with one batch.",
     )
     connections_max_idle_ms: int64 = option(
         "connections.max.idle.ms",
@@ -177,7 +184,6 @@ class BrokerConfig:
     )
     max_connection_creation_rate: int32 = option(
         "max.connection.creation.rate",
-        inert="Accepted without effect yet.",
         default=INT32_MAX,
         valid=at_least(0),
         dynamic="cluster-wide",
@@ -206,7 +212,6 @@ class BrokerConfig:
     )
     background_threads: int32 = option(
         "background.threads",
-        inert="Accepted without effect yet.",
         default=10,
         valid=at_least(1),
         dynamic="cluster-wide",
@@ -286,7 +291,6 @@ class BrokerConfig:
     )
     log_flush_start_offset_checkpoint_interval_ms: int32 = option(
         "log.flush.start.offset.checkpoint.interval.ms",
-        inert="Accepted without effect yet.",
         default=60_000,
         valid=at_least(0),
         doc="How often log start offsets are written down.",
@@ -389,7 +393,7 @@ class BrokerConfig:
     )
     offsets_commit_timeout_ms: int32 = option(
         "offsets.commit.timeout.ms",
-        inert="Accepted without effect yet.",
+        inert="Accepted without effect: a commit is answered when the disk has it or refuses it.",
         default=5_000,
         valid=at_least(1),
         doc="How long a commit may wait to be written before the client is told to retry.",
@@ -450,35 +454,35 @@ class BrokerConfig:
     )
     transactional_id_expiration_ms: int32 = option(
         "transactional.id.expiration.ms",
-        inert="Accepted without effect yet.",
+        inert="Accepted without effect: there are no transactions yet.",
         default=7 * DAY_MS,
         valid=at_least(1),
         doc="How long a transactional id is remembered after its last transaction.",
     )
     transaction_max_timeout_ms: int32 = option(
         "transaction.max.timeout.ms",
-        inert="Accepted without effect yet.",
+        inert="Accepted without effect: there are no transactions yet.",
         default=900_000,
         valid=at_least(1),
         doc="The longest transaction timeout that a producer may ask for.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int32 = option(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        inert="Accepted without effect yet.",
+        inert="Accepted without effect: there are no transactions yet.",
         default=10_000,
         valid=at_least(1),
         doc="How often the broker looks for transactions to abort because they timed out.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int32 = option(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
-        inert="Accepted without effect yet.",
+        inert="Accepted without effect: there are no transactions yet.",
         default=HOUR_MS,
         valid=at_least(1),
         doc="How often the broker looks for transactional ids to forget.",
     )
     transaction_partition_verification_enable: bool = option(
         "transaction.partition.verification.enable",
-        inert="Accepted without effect yet.",
+        inert="Accepted without effect: there are no transactions yet.",
         default=True,
         dynamic="cluster-wide",
         doc="Whether a transactional write is checked to belong to an open transaction.",

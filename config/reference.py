@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 
 from config.broker import BrokerConfig
 from config.effective import TOPIC_OPTION
-from config.inert import INERT_GROUPS
 from config.option import DAY_MS, HOUR_MS, MINUTE_MS, Option, fallbacks_of, options_of
 from config.topic import TopicConfig
 from config.values import DOUBLE_MAX, INT32_MAX, INT64_MAX
@@ -28,6 +27,9 @@ of and ignored. A topic's options are set when it is created or with `kafka-conf
 
 *Dynamic* options can be changed while the broker runs: *cluster-wide* for all brokers at once
 or for one, *per-broker* for one only. A topic's can always be changed.
+
+Kafka's options that do nothing here are accepted too; [compatibility.md](compatibility.md) lists
+them.
 """
 
 _TOPIC = """\
@@ -45,13 +47,6 @@ _FALLBACKS = """\
 ## Broker options that topics fall back to
 
 What each means is said of the topic's option of the second column.
-"""
-
-_INERT = """\
-## Options without effect
-
-These are accepted so that a `server.properties` of Kafka's loads as it is, checked for their
-type, and described to clients; they do nothing.
 """
 
 _MARKS = {INT32_MAX: "2^31 - 1", INT64_MAX: "2^63 - 1", DOUBLE_MAX: "no limit"}
@@ -73,8 +68,6 @@ def reference() -> str:
             _FALLBACKS,
             *_fallback_table(),
             "",
-            _INERT,
-            *_inert_lists(),
         ]
     )
 
@@ -83,13 +76,13 @@ def _topic_table() -> Iterator[str]:
     yield from _head("Name", "Type", "Default", "Valid values", "Synonyms", "What it does")
     for one in _shown(options_of(TopicConfig)):
         synonyms = ", ".join(f"`{fallback.name}`" for fallback in one.broker or ())
-        yield _row(_code(one.name), *_facts(one), synonyms, _says(one))
+        yield _row(_code(one.name), *_facts(one), synonyms, one.doc)
 
 
 def _broker_table() -> Iterator[str]:
     yield from _head("Name", "Type", "Default", "Valid values", "Dynamic", "What it does")
     for one in _shown(options_of(BrokerConfig)):
-        yield _row(_code(one.name), *_facts(one), one.dynamic, _says(one))
+        yield _row(_code(one.name), *_facts(one), one.dynamic, one.doc)
 
 
 def _fallback_table() -> Iterator[str]:
@@ -103,14 +96,9 @@ def _fallback_table() -> Iterator[str]:
         yield _row(_code(one.name), _code(meant[one.name]), *_facts(one), one.dynamic)
 
 
-def _inert_lists() -> Iterator[str]:
-    for group in INERT_GROUPS:
-        names = ", ".join(_code(one.name) for one in _shown(group.options))
-        yield f"**{group.title}.** {group.reason} {names}\n"
-
-
 def _shown(options: Iterable[Option]) -> list[Option]:
-    return sorted((one for one in options if not one.internal), key=lambda one: one.name)
+    shown = (one for one in options if not one.internal and not one.inert)
+    return sorted(shown, key=lambda one: one.name)
 
 
 def _head(*titles: str) -> Iterator[str]:
@@ -125,10 +113,6 @@ def _row(*cells: str) -> str:
 def _facts(option: Option) -> tuple[str, str, str]:
     valid = option.valid.description if option.valid else ""
     return option.kind.name.lower(), _default(option), valid
-
-
-def _says(option: Option) -> str:
-    return f"{option.doc} {option.inert}".strip()
 
 
 def _code(name: str) -> str:

@@ -101,6 +101,11 @@ class FrameReader:
         self._position = end
         return memoryview(bytearray(data[start:end]))
 
+    @property
+    def begun_bytes(self) -> int:
+        """The size of the frame that is partly here, 0 when there is none."""
+        return 0 if self._frame is None else self._frame_size
+
     def settle(self) -> None:
         """Copy what is left in the shared buffer, which others fill next."""
         if isinstance(self._data, memoryview):

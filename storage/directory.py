@@ -243,20 +243,12 @@ class LogDirectory:
         """
         logs = self.logs.items()
         self._recovery_points |= {key: log.recovery_point for key, log in logs}
-        # What is not durable yet may be lost, and a log must not start past its end then.
-        # Segments before the start may come back with a crash, so it is noted even where the
-        # first segment begins there (Kafka notes it only past that).
-        self._start_offsets |= {
-            key: min(log.log_start_offset, log.recovery_point) for key, log in logs
-        }
         self._checkpoint_number += 1
         return Checkpoints(
             self._checkpoint_number,
             {
                 checkpoints.RECOVERY_POINTS: dict(self._recovery_points),
-                checkpoints.LOG_START_OFFSETS: {
-                    key: offset for key, offset in self._start_offsets.items() if offset > 0
-                },
+                checkpoints.LOG_START_OFFSETS: self._noted_start_offsets(),
                 checkpoints.HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs},
                 checkpoints.CLEANER_OFFSETS: dict(self.cleaner_offsets),
             },
@@ -273,6 +265,21 @@ class LogDirectory:
     def write_checkpoints(self) -> None:
         """Write the recovery points, log start offsets, high watermarks and cleaner offsets."""
         self.store(self.take_checkpoints())
+
+    def take_start_offsets(self) -> Checkpoints:
+        """Note what the checkpoint of log start offsets is to say now; store() follows."""
+        self._checkpoint_number += 1
+        taken = {checkpoints.LOG_START_OFFSETS: self._noted_start_offsets()}
+        return Checkpoints(self._checkpoint_number, taken)
+
+    def _noted_start_offsets(self) -> dict[TopicPartition, int]:
+        # What is not durable yet may be lost, and a log must not start past its end then.
+        # Segments before the start may come back with a crash, so it is noted even where the
+        # first segment begins there (Kafka notes it only past that).
+        self._start_offsets |= {
+            key: min(log.log_start_offset, log.recovery_point) for key, log in self.logs.items()
+        }
+        return {key: offset for key, offset in self._start_offsets.items() if offset > 0}
 
     def take_cleaner_offsets(self) -> Checkpoints:
         """Note what the cleaner's checkpoint is to say now; store() follows."""

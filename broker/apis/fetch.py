@@ -152,7 +152,9 @@ def _missing_bytes(context: RequestContext, request: FetchRequest, plan: _Plan) 
 
 
 def _size_max(context: RequestContext, request: FetchRequest) -> int:
-    return min(request.max_bytes, context.broker.config.fetch_max_bytes)
+    broker = context.broker
+    room = broker.config.odradek_unsent_bytes_max - broker.backpressure.unsent_bytes
+    return min(request.max_bytes, broker.config.fetch_max_bytes, max(room, 0))
 
 
 def _plan(

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.backpressure import Backpressure
 from broker.connection import Connection
 from broker.dispatch import Dispatcher
 from broker.server import Listener
@@ -117,6 +118,7 @@ class Script:
 
     frame_size_max: int = 1 << 20
     pending_max: int = 4
+    backpressure: Backpressure = field(default_factory=lambda: Backpressure(-1))
     begun: list[int] = field(default_factory=list)
     unanswered: dict[int, tuple[Connection, Any]] = field(default_factory=dict)
 

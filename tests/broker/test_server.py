@@ -183,6 +183,21 @@ async def test_a_connection_too_many_waits_for_its_turn(tmp_path: Path) -> None:
 
 
 @on_uvloop
+async def test_connections_are_made_no_faster_than_allowed(tmp_path: Path) -> None:
+    settings = {"max.connection.creation.rate": "1"}
+    async with live(tmp_path, settings) as broker, clients(broker, 4) as all_four:
+        first, second, third, fourth = all_four  # a second's may come at once
+        assert await served(first)
+        assert await served(second)
+        answer = asyncio.ensure_future(served(fourth))
+        await asyncio.sleep(0.05)
+        assert not answer.done()
+        await reconfigure(second, "max.connection.creation.rate", "1000")
+        assert await answer
+        assert await served(third)
+
+
+@on_uvloop
 async def test_an_address_with_too_many_connections_is_turned_away(tmp_path: Path) -> None:
     settings = {"max.connections.per.ip": "2"}
     async with live(tmp_path, settings) as broker, clients(broker, 3) as (first, second, third):

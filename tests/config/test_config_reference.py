@@ -6,18 +6,28 @@ from pathlib import Path
 
 from config.effective import BROKER_OPTIONS, declared_options
 from config.reference import reference
+from config.without_effect import replaced, without_effect
 
-_PAGE = Path(__file__).parents[2] / "docs" / "configs.md"
+_DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_page_is_fresh() -> None:
-    assert _PAGE.read_text() == reference(), "run: python -m config.reference > docs/configs.md"
+    assert (_DOCS / "configs.md").read_text() == reference(), "run: make docs"
 
 
-def test_the_page_names_every_option_but_internal_ones() -> None:
-    page = reference()
+def test_the_list_of_options_without_effect_is_fresh() -> None:
+    page = (_DOCS / "compatibility.md").read_text()
+    assert page == replaced(page), "run: make docs"
+
+
+def test_every_option_but_internal_ones_is_on_one_of_the_pages() -> None:
+    page, inert = reference(), without_effect()
     for option in (*declared_options(), *BROKER_OPTIONS):
-        assert (f"`{option.name}`" in page) != option.internal, option.name
+        is_named = f"`{option.name}`" in page, f"`{option.name}`" in inert
+        if option.internal:
+            assert is_named == (False, False), option.name
+        else:
+            assert sum(is_named) == 1, option.name
 
 
 def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
