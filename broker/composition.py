@@ -36,6 +36,7 @@ from broker.ids import random_id
 from broker.internal_log import InternalLog
 from broker.metadata import SqliteMetadata
 from broker.metrics import Metrics
+from broker.moves import Moves
 from broker.partitions import Partitions
 from broker.periodic import Periodic
 from broker.priority import give_way, prefer_the_event_loop
@@ -59,6 +60,7 @@ from storage.errors import DiskFailure, StorageError
 from storage.files import FileSystem
 from storage.log import Log
 from storage.meta_properties import META, read_cluster_id, read_properties
+from storage.moving import settle
 
 logger = logging.getLogger(__name__)
 
@@ -188,6 +190,10 @@ class Broker:
         self._stopping.callback(self._close_directories)
         self._stopping.push_async_callback(self.group_commit.close)
         self._stopping.push_async_callback(self.changes.close)
+        self.moves = Moves(self.fs, self.partitions, self.group_commit, self.changes, now_ms)
+        self.moves.on_failed = self.disks.note
+        self._stopping.push_async_callback(self.moves.close)
+        await self.moves.resume(self.topics)
         self._make_groups()
 
     def _open_directory(self, path: Path) -> LogDirectory:
@@ -208,6 +214,7 @@ class Broker:
                 refused[path] = error
         if not opened:
             raise next(iter(refused.values()))
+        settle(self.fs, opened)
         partitions = Partitions(
             opened, self.clock.now_ms, lambda: self.config.num_recovery_threads_per_data_dir
         )
@@ -266,6 +273,7 @@ class Broker:
             self.fs,
             on_thread=give_way,
         )
+        self.moves.on_moved = lambda log: self.cleaner.abort(log.topic, log.partition)
         self.cleaner.desk.on_failed = self.disks.note
         self.cleaner.deleter.on_failed = self.disks.note
         self.cleaner.roller.on_failed = self.disks.note

@@ -46,8 +46,9 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (storage.DirectoryInUse, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.NewerFormat, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.UnknownDirectory, ErrorCode.KAFKA_STORAGE_ERROR),
-    # Between the cleaner and the log; a client that sees it has found a bug.
+    # Between a thread and the log; a client that sees them has found a bug.
     (storage.StaleSegments, ErrorCode.UNKNOWN_SERVER_ERROR),
+    (storage.CopyCancelled, ErrorCode.UNKNOWN_SERVER_ERROR),
 )
 
 # Messages quote what the client sent. A string of the older versions holds 32,767 bytes, of

@@ -89,7 +89,9 @@ class GroupCommit:
         bug = future.exception()
         failures = {} if bug else future.result()
         for log, part in parts.items():
-            if bug is None and log not in failures:
+            # A log that has moved meanwhile is durable where it was.
+            has_moved = part.segments[-1].directory != log.directory
+            if bug is None and log not in failures and not has_moved:
                 log.flushed(part.end_offset)
         for log, error in failures.items():
             if not log.is_closed:

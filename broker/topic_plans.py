@@ -103,7 +103,27 @@ def check_enlargement(wanted: Enlargement, present: int, node_id: int) -> None:
         )
         raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     for replicas in assignments or ():
-        _check_replicas(replicas, node_id)
+        check_replicas(replicas, node_id)
+
+
+def check_replicas(replicas: Replicas, node_id: int) -> None:
+    """Raise Refusal for replicas that the one broker cannot hold.
+
+    Kafka's source: ReplicationControlManager.validateManualPartitionAssignment.
+    """
+    start = "The manual partition assignment includes"
+    if not replicas:
+        message = f"{start} an empty replica list."
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    previous = None
+    for broker_id in sorted(replicas):
+        if broker_id != node_id:
+            message = f"{start} broker {broker_id}, but no such broker is registered."
+            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        if broker_id == previous:
+            message = f"{start} the broker {broker_id} more than once."
+            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        previous = broker_id
 
 
 def check_total(partition_count: int) -> None:
@@ -207,7 +227,7 @@ def _place_as_assigned(new: NewTopic, node_id: int) -> int:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {partition}",
             )
-        _check_replicas(replicas, node_id)
+        check_replicas(replicas, node_id)
         seen.add(partition)
     if seen != set(range(len(seen))):
         raise Refusal(
@@ -215,23 +235,6 @@ def _place_as_assigned(new: NewTopic, node_id: int) -> int:
             "partitions should be a consecutive 0-based integer sequence",
         )
     return len(seen)
-
-
-def _check_replicas(replicas: Replicas, node_id: int) -> None:
-    """Refuse replicas that the one broker cannot hold (validateManualPartitionAssignment)."""
-    start = "The manual partition assignment includes"
-    if not replicas:
-        message = f"{start} an empty replica list."
-        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    previous = None
-    for broker_id in sorted(replicas):
-        if broker_id != node_id:
-            message = f"{start} broker {broker_id}, but no such broker is registered."
-            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-        if broker_id == previous:
-            message = f"{start} the broker {broker_id} more than once."
-            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-        previous = broker_id
 
 
 def _segment_bytes(size_bytes: int) -> dict[str, str]:

@@ -120,6 +120,12 @@ class BrokerConfig:
         valid=at_least(1),
         doc="The largest request; a larger one closes its connection.",
     )
+    max_request_partition_size_limit: int32 = option(
+        "max.request.partition.size.limit",
+        default=2000,
+        valid=at_least(1),
+        doc="How many partitions one DescribeTopicPartitions response tells of at most.",
+    )
     socket_receive_buffer_bytes: int32 = option(
         "socket.receive.buffer.bytes",
         default=100 * 1024,

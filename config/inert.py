@@ -121,7 +121,6 @@ INERT_GROUPS = (
         delete.records.purgatory.purge.interval.requests INT 1
         fetch.purgatory.purge.interval.requests INT 1000
         log.dir.failure.timeout.ms LONG 30000
-        max.request.partition.size.limit INT 2000
         num.network.threads INT 3 cluster-wide
         producer.purgatory.purge.interval.requests INT 1000
         transaction.state.log.load.buffer.size INT 5242880

@@ -149,7 +149,7 @@ class ErrorCode(IntEnum):
     GROUP_MAX_SIZE_REACHED = 81, "The group is full."
     FENCED_INSTANCE_ID = 82, "Another member has taken over the group instance id."
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, "No replica can lead the partition.", _RETRIABLE
-    ELECTION_NOT_NEEDED = 84, "The partition has the leader it should have.", _RETRIABLE
+    ELECTION_NOT_NEEDED = 84, "Leader election not needed for topic partition.", _RETRIABLE
     NO_REASSIGNMENT_IN_PROGRESS = 85, "The partition's replicas are not being moved."
     GROUP_SUBSCRIBED_TO_TOPIC = 86, "The group still reads the topic."
     INVALID_RECORD = 87, "A record breaks the rules of its topic or of the format."

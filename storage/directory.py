@@ -9,6 +9,7 @@
       odradek-adopted-epoch-checkpoint   after Kafka's data was adopted, until the first stop
       orders-0/                          a partition: topic, dash, number
       orders-1.2f0c…-delete/             one on its way out
+      orders-2.81d7…-future/             the copy of one that is on its way here (storage.moving)
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ METADATA_DIRECTORY = "__cluster_metadata-0"
 
 _PARTITION_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)")
 _DELETE_SUFFIX = "-delete"
+_FUTURE_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)\.[0-9a-f]{32}-future")
 _NAME_BYTES_MAX = 255  # of a file's name, on the file systems in use
 _TOPIC_ID = re.compile(r"topic_id:\s*([A-Za-z0-9_-]{22})\s*")
 
@@ -89,6 +91,8 @@ class LogDirectory:
 
     def _read_state(self, cluster_id: str, node_id: int) -> None:
         check_meta(self._fs, self.path / META, cluster_id, node_id)
+        # Copies that were in the making, by their names.
+        self.futures_at_start = list_futures(self._fs, self.path)
         # What was there when the directory was opened, with the topic id noted in each.
         self.partitions_at_start = there = self.partitions()
         self.was_clean = self._fs.exists(self.path / CLEAN_MARKER) or not there
@@ -207,14 +211,43 @@ class LogDirectory:
             key = log.topic, log.partition
             log.follow(target)
             del self.logs[key]
-            for offsets in (
-                self.cleaner_offsets,
-                self._recovery_points,
-                self._start_offsets,
-                self._adopted_epochs,
-            ):
-                offsets.pop(key, None)
+            self.forget_offsets(key)
             self.schedule_removal([target], now_ms + log.config.file_delete_delay_ms)
+
+    # --- moving to another directory, see storage.moving ------------------------------------
+
+    def take_over(self, log: Log, source: LogDirectory) -> None:
+        """Have a log that has moved here."""
+        key = log.topic, log.partition
+        del source.logs[key]
+        self.logs[key] = log
+        log.on_files_deleted = self.schedule_removal
+        if key in source.cleaner_offsets:
+            self.cleaner_offsets[key] = source.cleaner_offsets[key]
+
+    def vacate(self, name: str) -> Path:
+        """Take a partition's directory that is not in use any more out of the way, durably.
+
+        Returns where it is now; may run in a thread.
+        """
+        target = self.path / _name_on_the_way_out(Path(name))
+        self._fs.rename(self.path / name, target)
+        self.sync()
+        return target
+
+    def forget_offsets(self, key: TopicPartition) -> None:
+        """Forget what was noted of a partition that is not here any more."""
+        for offsets in (
+            self.cleaner_offsets,
+            self._recovery_points,
+            self._start_offsets,
+            self._adopted_epochs,
+        ):
+            offsets.pop(key, None)
+
+    def space(self) -> tuple[int, int]:
+        """Return the size of the volume and what may still be used, in bytes."""
+        return self._fs.space(self.path)
 
     def schedule_removal(self, paths: Sequence[Path], at_ms: int) -> None:
         """Have files or directories removed at a time."""
@@ -339,6 +372,27 @@ def list_partitions(fs: FileSystem, path: Path) -> dict[TopicPartition, bytes | 
             key = match["topic"], int(match["partition"])
             found[key] = _read_topic_id(fs, path / name / PARTITION_METADATA)
     return found
+
+
+def list_futures(fs: FileSystem, path: Path) -> dict[str, TopicPartition]:
+    """Return the names of the unfinished copies in a log directory, and of which partitions."""
+    matches = (_FUTURE_NAME.fullmatch(name) for name in fs.list(path))
+    return {one[0]: (one["topic"], int(one["partition"])) for one in matches if one}
+
+
+def future_name(topic: str, partition: int) -> str:
+    """Return a new name for a copy in the making."""
+    return f"{topic}-{partition}.{uuid.uuid4().hex}-future"
+
+
+def has_name_for_future(topic: str, partition: int) -> bool:
+    """Tell whether the name of a partition's copy would not be too long."""
+    return len(future_name(topic, partition)) <= _NAME_BYTES_MAX
+
+
+def note_topic_id(fs: FileSystem, directory: Path, topic_id: bytes) -> None:
+    """Note in a partition's directory which topic it belongs to."""
+    _note_topic_id(fs, directory / PARTITION_METADATA, topic_id)
 
 
 def refuse_kafkas(fs: FileSystem, paths: Sequence[Path]) -> None:

@@ -65,6 +65,16 @@ class LeaderEpochs:
         if entries:
             self._store(entries)
 
+    def copy_to(self, directory: Path) -> LeaderEpochs:
+        """Write the entries into another directory, durably."""
+        made = LeaderEpochs(self._fs, directory)
+        made._store(list(self._entries))
+        return made
+
+    def follow(self, directory: Path) -> None:
+        """Take note that the directory was renamed."""
+        self._path = directory / FILE_NAME
+
     def truncate_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at or after an offset."""
         kept = [entry for entry in self._entries if entry[1] < end_offset]

@@ -110,6 +110,10 @@ class DirectoryInUse(StorageError):
     """Another process holds the log directory."""
 
 
+class CopyCancelled(StorageError):
+    """The copy of a log to another directory is not wanted any more."""
+
+
 class NewerFormat(StorageError):
     """A file was written by a newer release, of this program or of Kafka."""
 

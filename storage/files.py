@@ -114,6 +114,9 @@ class FileSystem(Protocol):
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         """Set a file's modification time."""
 
+    def space(self, path: Path) -> tuple[int, int]:
+        """Return the size of a path's volume and what may still be used of it, in bytes."""
+
     def lock(self, path: Path) -> object:
         """Lock a file against other processes for as long as the returned value lives."""
 
@@ -321,6 +324,10 @@ class RealFileSystem:
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         _call(path, lambda: os.utime(path, ns=(modified_ms * 1_000_000,) * 2))
+
+    def space(self, path: Path) -> tuple[int, int]:
+        found = _call(path, lambda: os.statvfs(path))
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     def lock(self, path: Path) -> object:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC

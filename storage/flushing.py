@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,8 @@ class Unflushed:
     snapshots: tuple[Path, ...]
     directory: Path | None
     end_offset: int
+    # What else must be done before anything counts as durable: see storage.moving.
+    handover: Callable[[], None] | None = None
 
     def sync(self) -> None:
         """Make it durable: sealed segments with their indexes, the active one's batches, the
@@ -36,6 +38,8 @@ class Unflushed:
             except DiskFailure:
                 if self.fs.exists(self.directory):  # else the log was deleted meanwhile
                     raise
+        if self.handover is not None:
+            self.handover()
 
 
 def sync_files(fs: FileSystem, paths: Sequence[Path]) -> None:

@@ -81,6 +81,8 @@ class Log:
         self._directory_dirty = True
         self._exchange: Exchange | None = None
         self._is_half_rolled = False
+        # What the next flush has to do first of all, once the log has moved (storage.moving).
+        self._handover: Callable[[], None] | None = None
         self.is_deleted = False
         # Why the log cannot go on: what was appended last may not be on the disk.
         self.failure: StorageError | None = None
@@ -313,12 +315,14 @@ class Log:
         first = self._first_unflushed()
         directory = self.directory if self._directory_dirty else None
         self._directory_dirty = False
+        handover, self._handover = self._handover, None
         return Unflushed(
             self._fs,
             self.segments[first:],
             self.producers.take_unsynced(),
             directory,
             self.log_end_offset,
+            handover,
         )
 
     def _first_unflushed(self) -> int:
@@ -456,6 +460,41 @@ class Log:
             for path in paths:
                 self._fs.remove(path)
 
+    # --- moving ---------------------------------------------------------------------------
+
+    @property
+    def epochs(self) -> tuple[tuple[int, int], ...]:
+        """All leader epochs with their first offsets, oldest first."""
+        return self._epochs.entries
+
+    def copy_epochs(self, directory: Path) -> LeaderEpochs:
+        """Write the leader epochs into another directory, durably; may run in a thread."""
+        return self._epochs.copy_to(directory)
+
+    def settle(self) -> bool:
+        """End an exchange in progress; return whether the segments may be copied as they are."""
+        self._settle_exchange()
+        return not (self.is_closed or self._is_half_rolled)
+
+    def relocate(
+        self,
+        directory: Path,
+        segments: Sequence[Segment],
+        epochs: LeaderEpochs,
+        handover: Callable[[], None],
+    ) -> None:
+        """Go on with segments of the same batches that lie in another directory.
+
+        `handover` is what the next flush does before it takes anything for durable.
+        """
+        self.directory, self.segments, self._epochs = directory, tuple(segments), epochs
+        self.producers.move(directory)
+        self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
+        unsure = next((s for s in self.segments if not s.is_durable), self.active)
+        self.recovery_point = min(self.recovery_point, unsure.base_offset)
+        self._directory_dirty = True
+        self._handover = handover
+
     def close(self) -> None:
         """Make everything durable, with a snapshot of the producers; the log is done then."""
         self._settle_exchange()
@@ -465,4 +504,7 @@ class Log:
         self.producers.write_snapshot(self.log_end_offset)
         sync_files(self._fs, self.producers.take_unsynced())
         self._fs.sync_directory(self.directory)
+        if self._handover is not None:
+            self._handover()
+            self._handover = None
         self.recovery_point = self.log_end_offset

@@ -252,6 +252,10 @@ class ProducerStates:
             del self._producers[producer_id]
         return len(expired)
 
+    def move(self, directory: Path) -> None:
+        """Keep the snapshots in another directory from now on."""
+        self._directory, self._unsynced = directory, []
+
     def clear(self) -> None:
         """Forget all producers."""
         self._producers.clear()

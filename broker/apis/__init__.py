@@ -59,10 +59,19 @@ APIS: tuple[Api, ...] = (
     Api(23, "OffsetForLeaderEpoch", 2, 4),
     Api(32, "DescribeConfigs", 1, 4),
     Api(33, "AlterConfigs", 0, 2),
+    Api(34, "AlterReplicaLogDirs", 1, 2),
+    Api(35, "DescribeLogDirs", 1, 5),
     Api(37, "CreatePartitions", 0, 3),
     Api(42, "DeleteGroups", 0, 2),
+    Api(43, "ElectLeaders", 0, 2),
     Api(44, "IncrementalAlterConfigs", 0, 1),
+    Api(45, "AlterPartitionReassignments", 0, 1),
+    Api(46, "ListPartitionReassignments", 0, 0),
     Api(60, "DescribeCluster", 0, 2),
+    Api(64, "UnregisterBroker", 0, 0),
+    Api(75, "DescribeTopicPartitions", 0, 0),
+    Api(80, "AddRaftVoter", 0, 1),
+    Api(81, "RemoveRaftVoter", 0, 0),
 )
 BY_KEY: Mapping[int, Api] = {api.key: api for api in APIS}
 API_VERSIONS: Mapping[int, tuple[int, int]] = {api.key: (api.first, api.last) for api in APIS}

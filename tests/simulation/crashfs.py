@@ -265,6 +265,11 @@ class CrashFileSystem:
         self._operation("set_modified", path)
         self._file(path).modified_ms = modified_ms
 
+    def space(self, path: Path) -> tuple[int, int]:
+        used = sum(map(len, self.files(Path("/")).values()))
+        total = self.capacity_bytes if self.capacity_bytes is not None else 2 * used
+        return total, total - used
+
     def lock(self, path: Path) -> object:
         node = self.open(path, write=True).node
         if node in self._locked:

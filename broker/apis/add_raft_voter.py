@@ -1,0 +1,37 @@
+"""AddRaftVoter (80): have one more controller in the quorum (KIP-853)."""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.errors import Refusal
+from broker.raft import check_cluster, check_voter, not_supported
+from protocol.errors import ErrorCode
+from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
+
+_DEFAULT_LISTENER = "CONTROLLER"
+
+
+def handle(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+    """Refuse, and say why."""
+    try:
+        check_cluster(request.cluster_id, context.broker.cluster_id)
+        check_voter(request.voter_id, request.voter_directory_id, "Add")
+        names = context.broker.config.controller_listener_names or (_DEFAULT_LISTENER,)
+        _check_listeners(request.listeners, names[0])
+        raise not_supported("adding")
+    except Refusal as refused:
+        return AddRaftVoterResponse(
+            throttle_time_ms=0, error_code=refused.code, error_message=str(refused)
+        )
+
+
+def _check_listeners(listeners: list[Listener], needed: str) -> None:
+    if all(one.name != needed for one in listeners):
+        told = ", ".join(
+            f"ListenerName({one.name})={one.host}/<unresolved>:{one.port}" for one in listeners
+        )
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{told}}})) "
+            f"for the default listener ListenerName({needed})",
+        )

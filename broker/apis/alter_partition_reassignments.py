@@ -1,0 +1,78 @@
+"""AlterPartitionReassignments (45): have other brokers hold partitions, or stop it (KIP-455).
+
+There is one broker: a partition can be assigned to it, where it is already, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.errors import Refusal
+from broker.topic import Topic
+from broker.topic_plans import check_replicas
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopic,
+    ReassignableTopicResponse,
+)
+
+
+def handle(
+    context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Accept what is as it is, and refuse all else."""
+    response = AlterPartitionReassignmentsResponse(
+        throttle_time_ms=0,
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=0,
+        error_message=None if request.topics else "",
+        responses=[],
+    )
+    is_late = bool(request.topics) and request.timeout_ms <= 0
+    if is_late:
+        response.error_code = ErrorCode.REQUEST_TIMED_OUT
+    for asked in request.topics:
+        topic = context.broker.topics.get(asked.name)
+        node_id = context.broker.config.node_id
+        results = [
+            _late(one) if is_late else _reassign(topic, asked, one, node_id)
+            for one in asked.partitions
+        ]
+        response.responses.append(ReassignableTopicResponse(name=asked.name, partitions=results))
+    return response
+
+
+def _late(asked: ReassignablePartition) -> ReassignablePartitionResponse:
+    return _result(asked, Refusal(ErrorCode.REQUEST_TIMED_OUT))
+
+
+def _reassign(
+    topic: Topic | None, of: ReassignableTopic, asked: ReassignablePartition, node_id: int
+) -> ReassignablePartitionResponse:
+    number = asked.partition_index
+    try:
+        if topic is None:
+            message = f"Unable to find a topic named {of.name}."
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        if not 0 <= number < len(topic.partitions):
+            message = f"Unable to find partition {of.name}:{number}."
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        if asked.replicas is None:
+            raise Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        check_replicas(asked.replicas, node_id)
+    except Refusal as error:
+        return _result(asked, error)
+    return ReassignablePartitionResponse(
+        partition_index=number, error_code=0, error_message=None
+    )
+
+
+def _result(asked: ReassignablePartition, error: Refusal) -> ReassignablePartitionResponse:
+    # Kafka leaves out the sentences that only say what the code does.
+    message = None if str(error) == error.code.sentence else str(error)
+    return ReassignablePartitionResponse(
+        partition_index=asked.partition_index, error_code=error.code, error_message=message
+    )

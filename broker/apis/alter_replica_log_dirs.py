@@ -1,0 +1,69 @@
+"""AlterReplicaLogDirs (34): move the logs of partitions to other log directories (KIP-113).
+
+The answer says that a move has begun, or that nothing need be moved; DescribeLogDirs tells how
+far it is. To ask for the directory that a log is in stops its move.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.errors import EXPLAINED, Refusal, code_of
+from protocol.errors import ErrorCode
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from storage.directory import has_name_for_future
+from storage.errors import DirectoryOffline
+
+
+async def handle(
+    context: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Begin the moves, partition by partition; of two directories for one the last counts."""
+    wanted = {
+        (topic.name, number): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for number in topic.partitions
+    }
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for (topic, number), path in wanted.items():
+        code = 0
+        try:
+            await _move(context, topic, number, path)
+        except EXPLAINED as error:
+            code = code_of(error)
+        results.setdefault(topic, []).append(
+            AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code)
+        )
+    return AlterReplicaLogDirsResponse(
+        throttle_time_ms=0,
+        results=[
+            AlterReplicaLogDirTopicResult(topic_name=topic, partitions=partitions)
+            for topic, partitions in results.items()
+        ],
+    )
+
+
+async def _move(context: RequestContext, name: str, number: int, path: str) -> None:
+    """Begin one move (ReplicaManager.alterReplicaLogDirs)."""
+    if not has_name_for_future(name, number):
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+    partitions = context.broker.partitions
+    found = (one for one in partitions.directories if str(one.path.absolute()) == path)
+    home = next(found, None)
+    if home is None:
+        if any(str(one.absolute()) == path for one in partitions.offline_directories):
+            raise DirectoryOffline(f"Log directory {path} is offline")
+        raise Refusal(ErrorCode.LOG_DIR_NOT_FOUND)
+    topic = context.broker.topics.get(name)
+    log = topic.log(number) if topic else None
+    if log is None:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partitions.offline_directories and log.directory.parent != home.path:
+        # The offline one may hold a copy already.
+        raise DirectoryOffline("a log directory is offline: nothing can be moved until it is back")
+    await context.broker.moves.begin(log, home)

@@ -1,0 +1,119 @@
+"""DescribeTopicPartitions (75): the partitions of topics, so many at a time (KIP-966).
+
+Topics come in the order of their names, and a cursor says where the next request goes on. It
+points to a topic or partition that need not be there: then what follows it comes.
+"""
+
+from __future__ import annotations
+
+from broker import topic_names
+from broker.authorized_operations import ALL_OF_TOPIC
+from broker.context import RequestContext
+from broker.partitions import OfflinePartition, Partition
+from broker.topic import Topic
+from protocol.errors import ErrorCode
+from protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from protocol.wire import ZERO_UUID
+
+
+def handle(
+    context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Describe the topics asked for, or all, from the cursor on and up to the limit."""
+    cursor = request.cursor
+    from_name = _order(cursor.topic_name) if cursor else b""
+    asked = {topic.name for topic in request.topics}
+    names = asked or {topic.name for topic in context.broker.topics}
+    wanted = sorted((one for one in names if _order(one) >= from_name), key=_order)
+    if cursor and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+        return _refuse(request, ErrorCode.INVALID_REQUEST)
+    if "" in wanted:  # no name that anybody could be allowed to see
+        return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+    limit = context.broker.config.max_request_partition_size_limit
+    room = max(min(request.response_partition_limit, limit), 1)
+    response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
+    for name in wanted:
+        if room == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = context.broker.topics.get(name)
+        if topic is None:
+            response.topics.append(_unknown(name))
+            continue
+        first = cursor.partition_index if cursor and cursor.topic_name == name else 0
+        partitions = topic.partitions[first : first + room]
+        response.topics.append(_describe(topic, partitions, context.broker.config.node_id))
+        end = first + len(partitions)
+        if end < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+        room -= len(partitions)
+    return response
+
+
+def _order(name: str) -> bytes:
+    """Return what names sort by: Java compares strings by their UTF-16 units."""
+    return name.encode("utf-16-be")
+
+
+def _describe(
+    topic: Topic, partitions: tuple[Partition, ...], node_id: int
+) -> DescribeTopicPartitionsResponseTopic:
+    only_replica = [node_id]  # of every partition: the broker is alone
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=0,
+                partition_index=one.partition,
+                leader_id=node_id,
+                leader_epoch=one.leader_epoch,
+                replica_nodes=only_replica,
+                isr_nodes=only_replica,
+                # Nobody waits outside of the in-sync replicas to lead again.
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=only_replica if isinstance(one, OfflinePartition) else [],
+            )
+            for one in partitions
+        ],
+        topic_authorized_operations=ALL_OF_TOPIC,
+    )
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    is_legal = topic_names.problem(name) is None
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+        ),
+        name=name,
+        topic_id=ZERO_UUID,
+        is_internal=name in topic_names.INTERNAL,
+        partitions=[],
+        topic_authorized_operations=ALL_OF_TOPIC,
+    )
+
+
+def _refuse(
+    request: DescribeTopicPartitionsRequest, code: ErrorCode
+) -> DescribeTopicPartitionsResponse:
+    """Refuse the whole request, which the response can only tell of topics that it names."""
+    return DescribeTopicPartitionsResponse(
+        throttle_time_ms=0,
+        topics=[
+            DescribeTopicPartitionsResponseTopic(
+                error_code=code, name=one.name, topic_id=ZERO_UUID, partitions=[]
+            )
+            for one in request.topics
+        ],
+    )

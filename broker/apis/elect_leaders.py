@@ -1,0 +1,92 @@
+"""ElectLeaders (43): have partitions led by their preferred replica, or by any (KIP-460).
+
+Each partition has one replica, which leads it: there is never an election to hold.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.errors import Refusal
+from broker.topic import Topic
+from protocol.errors import ErrorCode
+from protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+_PREFERRED, _UNCLEAN = 0, 1
+
+
+def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Say of each partition that it needs no election, or that it is not there."""
+    topics = context.broker.topics
+    wanted = request.topic_partitions
+    refused = _refusal(request)
+    if refused is not None:
+        return _response(
+            [
+                _results(one.topic, one.partitions, [refused] * len(one.partitions))
+                for one in wanted or ()
+            ],
+            refused.code,
+        )
+    if wanted is None:  # then those that need none are left out, their topics not
+        return _response([_results(topic.name, [], []) for topic in topics])
+    return _response(
+        [
+            _results(
+                one.topic,
+                one.partitions,
+                [_elect(topics.get(one.topic), one.topic, number) for number in one.partitions],
+            )
+            for one in wanted
+        ]
+    )
+
+
+def _refusal(request: ElectLeadersRequest) -> Refusal | None:
+    """Return why nothing is done, if so it is."""
+    if request.topic_partitions == []:
+        return None
+    if request.timeout_ms <= 0:
+        return Refusal(ErrorCode.REQUEST_TIMED_OUT)
+    if request.election_type not in (_PREFERRED, _UNCLEAN):
+        message = f"Unknown election type {request.election_type}"
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    return None
+
+
+def _elect(topic: Topic | None, name: str, partition: int) -> Refusal:
+    if topic is None:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+    if not 0 <= partition < len(topic.partitions):
+        message = f"No such partition as {name}-{partition}"
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    return Refusal(ErrorCode.ELECTION_NOT_NEEDED)
+
+
+def _results(
+    topic: str, partitions: list[int], outcomes: list[Refusal]
+) -> ReplicaElectionResult:
+    return ReplicaElectionResult(
+        topic=topic,
+        partition_result=[
+            PartitionResult(
+                partition_id=number, error_code=outcome.code, error_message=_sentence(outcome)
+            )
+            for number, outcome in zip(partitions, outcomes, strict=True)
+        ],
+    )
+
+
+def _sentence(outcome: Refusal) -> str | None:
+    # Kafka has none for a request that came too late.
+    return None if outcome.code is ErrorCode.REQUEST_TIMED_OUT else str(outcome)
+
+
+def _response(results: list[ReplicaElectionResult], code: int = 0) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        throttle_time_ms=0, error_code=code, replica_election_results=results
+    )

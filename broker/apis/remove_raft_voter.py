@@ -1,0 +1,20 @@
+"""RemoveRaftVoter (81): have one controller less in the quorum (KIP-853)."""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.errors import Refusal
+from broker.raft import check_cluster, check_voter, not_supported
+from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+
+def handle(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+    """Refuse, and say why."""
+    try:
+        check_cluster(request.cluster_id, context.broker.cluster_id)
+        check_voter(request.voter_id, request.voter_directory_id, "Remove")
+        raise not_supported("removing")
+    except Refusal as refused:
+        return RemoveRaftVoterResponse(
+            throttle_time_ms=0, error_code=refused.code, error_message=str(refused)
+        )

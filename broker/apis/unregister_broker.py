@@ -1,0 +1,25 @@
+"""UnregisterBroker (64): forget a broker that is not coming back (KIP-631)."""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.errors import Refusal
+from protocol.errors import ErrorCode
+from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+
+def handle(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+    """Refuse: there is one broker, and it is here."""
+    refused = _refusal(request.broker_id, context.broker.config.node_id)
+    return UnregisterBrokerResponse(
+        throttle_time_ms=0, error_code=refused.code, error_message=str(refused)
+    )
+
+
+def _refusal(broker_id: int, node_id: int) -> Refusal:
+    if broker_id != node_id:
+        message = f"Broker ID {broker_id} is not currently registered"
+        return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
+    # Kafka forgets it and leaves all partitions without a leader, until it is started again.
+    message = f"Broker {broker_id} is the only one, and serves this request: stop it instead."
+    return Refusal(ErrorCode.INVALID_REQUEST, message)

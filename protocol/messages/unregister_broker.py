@@ -1,0 +1,22 @@
+"""UnregisterBroker (64): forget a broker that is not coming back (KIP-631)."""
+
+from __future__ import annotations
+
+from protocol.schema import field, message
+from protocol.wire import int16, int32, string
+
+
+@message(key=64, versions="0", flexible="0+")
+class UnregisterBrokerRequest:
+    """The broker to forget."""
+
+    broker_id: int32
+
+
+@message(key=64, versions="0", flexible="0+")
+class UnregisterBrokerResponse:
+    """Whether it is forgotten."""
+
+    throttle_time_ms: int32 = field()
+    error_code: int16
+    error_message: string | None

@@ -1,0 +1,237 @@
+"""Moves a log to another log directory, while it is appended to and read.
+
+    a/orders-0/                          b/orders-0.81d7…-future/
+      00000000000000000000.log    copied   00000000000000000000.log
+      00000000000000008192.log    copied   00000000000000008192.log
+      00000000000000009000.log  appended
+
+Sealed segments are copied in a thread, with their indexes and snapshots. When they are there the
+active one is sealed and copied too, and so on, until little is left. That is copied and synced at
+once, by the owner of the log, which then goes on in the copy: its directory is renamed to
+`orders-0`, and whatever the log appends goes there. The next flush makes that name durable and
+takes the old directory away; only then does anything that was appended since count as durable.
+
+What a crash can leave:
+
+    a/orders-0  b/orders-0.…-future   the copy was in the making: it begins anew
+    a/orders-0  b/orders-0            the log has just moved: both hold all that was durable, and
+                                      the one that was led last, or reaches further, is kept
+                b/orders-0            the log has moved
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from storage.directory import Checkpoints, LogDirectory, future_name, note_topic_id
+from storage.epochs import LeaderEpochs
+from storage.errors import CopyCancelled, CorruptFile, DiskFailure
+from storage.exchange import base_offset_of
+from storage.files import FileSystem
+from storage.flushing import sync_files
+from storage.log import Log
+from storage.segment import LOG, SNAPSHOT, SUFFIXES, Segment, create_segment, file_name
+
+logger = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 1 << 20
+# What is left at last is copied while the log waits.
+TAIL_BYTES_MAX = 256 << 10
+# What damage to an index entry costs is little; this is Kafka's default of index.interval.bytes.
+_INDEX_INTERVAL_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a thread is to do next for a copy."""
+
+    missing: Sequence[Segment]
+    obsolete: Sequence[Segment]
+
+
+class Copy:
+    """The copy of one log in another log directory.
+
+    The event loop owns it; carry_on() and discard() run in a thread, one at a time.
+    """
+
+    def __init__(
+        self, fs: FileSystem, log: Log, source: LogDirectory, home: LogDirectory
+    ) -> None:
+        self._fs = fs
+        self.log, self.source, self.home = log, source, home
+        self.directory = home.path / future_name(log.topic, log.partition)
+        self.is_cancelled = False
+        # How much of the log is here, and up to which offset.
+        self.size_bytes, self.end_offset = 0, log.log_start_offset
+        # Where the log has been, once that is out of the way.
+        self.left: Path | None = None
+        self._copied: dict[Segment, Segment] = {}
+        self._checkpoints = Checkpoints(0, {})
+        self._epochs = LeaderEpochs(fs, self.directory)
+
+    # --- in a thread ----------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Make the directory, durably, so that the next start knows of the move."""
+        self._fs.make_directory(self.directory)
+        note_topic_id(self._fs, self.directory, self.log.topic_id)
+        self.home.sync()
+
+    def carry_on(self, work: Work) -> None:
+        """Copy segments durably. Raises DiskFailure and CopyCancelled."""
+        for source in work.obsolete:
+            target = self._copied.pop(source)
+            self.size_bytes -= target.size_bytes
+            self._fs.remove(_snapshot(target))
+            target.remove()
+        for source in work.missing:
+            target, files = self._copy(source)
+            sync_files(self._fs, files)
+            target.is_durable = True
+            self._copied[source] = target
+            self.end_offset = target.next_offset
+        if self._epochs.entries != self.log.epochs:
+            self._epochs = self.log.copy_epochs(self.directory)
+        self._fs.sync_directory(self.directory)
+
+    def discard(self) -> None:
+        """Remove the copy."""
+        if self._fs.exists(self.directory):
+            self.home.remove([self.home.vacate(self.directory.name)])
+
+    def _copy(self, source: Segment) -> tuple[Segment, list[Path]]:
+        """Copy a sealed segment; return its copy and the files, which are not synced yet."""
+        files = []
+        size_before = self.size_bytes
+        for kind in (*(one for one in SUFFIXES if one != LOG), SNAPSHOT):
+            path = source.directory / (file_name(source.base_offset) + kind + source.suffix)
+            target = self.directory / (file_name(source.base_offset) + kind)
+            self._fs.remove(target)
+            if self._fs.exists(path):
+                self._fs.write_bytes(target, self._fs.read_bytes(path))
+                files.append(target)
+        target = self.directory / (file_name(source.base_offset) + LOG)
+        reader, writer = source.log.hold(), self._fs.open(target, write=True)
+        writer.truncate(0)
+        while (position := self.size_bytes - size_before) < source.size_bytes:
+            if self.is_cancelled or self.log.is_closed:
+                raise CopyCancelled(f"{self.log.name} is not to be moved any more")
+            data = reader.read(position, min(_CHUNK_BYTES, source.size_bytes - position))
+            if not data:
+                raise DiskFailure(source.path(LOG), OSError("the file has been cut"))
+            self.size_bytes += writer.append(position, (data,))
+        self._fs.set_modified_ms(target, source.modified_ms)
+        made = Segment(self._fs, self.directory, source.base_offset)
+        made.created_ms, made.roll_jitter_ms = source.created_ms, source.roll_jitter_ms
+        # Looked up here, for it may take reading.
+        _ = made.next_offset, made.max_timestamp, made.first_timestamp()
+        return made, [*files, target]
+
+    # --- on the loop ----------------------------------------------------------------------
+
+    def next_work(self) -> Work:
+        """Return what of the log is not copied yet, and what is but has left the log."""
+        sealed = self.log.segments[:-1]
+        return Work(
+            [one for one in sealed if one not in self._copied],
+            [one for one in self._copied if one not in sealed],
+        )
+
+    def finish(self, now_ms: int, tail_bytes_max: int) -> bool:
+        """Let the log go on in the copy, if little is missing; else seal what is.
+
+        Raises DiskFailure; then the log goes on where it is.
+        """
+        log = self.log
+        if self.is_cancelled or not log.settle() or self._epochs.entries != log.epochs:
+            return False
+        work = self.next_work()
+        is_near = log.active.size_bytes <= tail_bytes_max
+        log.roll(now_ms, "it moves to another directory")
+        if work.missing or work.obsolete or not is_near:
+            return False
+        files: list[Path] = []
+        for source in self.next_work().missing:  # what has just been sealed
+            self._copied[source], files = self._copy(source)
+            # The log waits for the disk this once: a flush of where it was may be under way, and
+            # a crash must not leave a copy that lacks this and has what follows.
+            self._copied[source].sync_batches()
+            self._fs.sync_directory(self.directory)
+        sealed, active = log.segments[:-1], log.active
+        made = create_segment(self._fs, self.directory, active.base_offset)
+        made.created_ms, made.roll_jitter_ms = active.created_ms, active.roll_jitter_ms
+        if self._fs.exists(_snapshot(active)):
+            self._fs.write_bytes(_snapshot(made), self._fs.read_bytes(_snapshot(active)))
+            files.append(_snapshot(made))
+        directory = self.home.path / log.name
+        segments = [*(self._copied[one] for one in sealed), made]
+        self._fs.rename(self.directory, directory)
+        for segment in segments:
+            segment.follow(directory)
+        self._epochs.follow(directory)
+        handover = partial(self._hand_over, [directory / one.name for one in files])
+        log.relocate(directory, segments, self._epochs, handover)
+        self.home.take_over(log, self.source)
+        self._checkpoints = self.home.take_checkpoints()
+        return True
+
+    def _hand_over(self, files: Sequence[Path]) -> None:
+        """Make the copy all that there is of the log; runs in the flush after finish()."""
+        sync_files(self._fs, files)
+        self.home.sync()
+        self.home.store(self._checkpoints)
+        self.left = self.source.vacate(self.log.name)
+
+
+def settle(fs: FileSystem, directories: Sequence[LogDirectory]) -> None:
+    """Keep one of the directories of a log that a crash has left in two, before they are read."""
+    homes: dict[tuple[str, int, bytes], list[LogDirectory]] = {}
+    for home in directories:
+        for (topic, number), topic_id in home.partitions_at_start.items():
+            if topic_id is not None:
+                homes.setdefault((topic, number, topic_id), []).append(home)
+    for (topic, number, _), found in homes.items():
+        if len(found) == 1:
+            continue
+        name = f"{topic}-{number}"
+        ends = {home: _end(fs, home.path / name) for home in found}
+        kept = max(found, key=lambda home: ends[home])
+        for home in found:
+            if home is not kept:
+                logger.warning(
+                    "removed what a move left behind path=%s end=%s, kept=%s end=%s",
+                    home.path / name, ends[home], kept.path / name, ends[kept],
+                )  # fmt: skip
+                home.remove([home.vacate(name)])
+                home.forget_offsets((topic, number))
+                del home.partitions_at_start[topic, number]
+
+
+def _end(fs: FileSystem, directory: Path) -> tuple[int, int]:
+    """Return the last leader epoch of a log and where its intact batches end, reading all of it.
+
+    A start after a crash begins an epoch: the log that has been led since goes first.
+    """
+    epochs = LeaderEpochs(fs, directory)
+    with contextlib.suppress(CorruptFile):
+        epochs.load()
+    bases = sorted(base_offset_of(name) for name in fs.list(directory) if name.endswith(LOG))
+    following: int | None
+    end_offset = 0
+    for base, following in zip(bases, [*bases[1:], None], strict=True):
+        segment = Segment(fs, directory, base)
+        offset_max = segment.offset_max if following is None else following - 1
+        end, end_offset = segment.check_batches(offset_max, _INDEX_INTERVAL_BYTES)
+        if end < segment.size_bytes:
+            break
+    return epochs.latest, end_offset
+
+
+def _snapshot(segment: Segment) -> Path:
+    return segment.directory / (file_name(segment.base_offset) + SNAPSHOT)
