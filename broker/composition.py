@@ -29,6 +29,7 @@ from broker.clock import Clock
 from broker.configs import Configs
 from broker.disks import Disks
 from broker.dispatch import Dispatcher
+from broker.features import Features
 from broker.group_commit import GroupCommit
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
@@ -44,6 +45,7 @@ from broker.producer_ids import ProducerIds
 from broker.reconstruction import find_topics, skip_producer_ids
 from broker.server import Listener, Server
 from broker.tasks import start_task
+from broker.telemetry.clients import Telemetry
 from broker.topic import Topic
 from broker.topics import Topics
 from broker.waiting import Purgatory
@@ -169,6 +171,13 @@ class Broker:
         self.changes = Changes()
         self.configs = Configs(self._static, metadata.configs, self.store, self.changes)
         self.producer_ids = ProducerIds(self.store)
+        self.features = Features(metadata.features, self.store, self.changes, self.node_id)
+        self.telemetry = Telemetry(
+            self.configs.resources,
+            self.clock.now_ms,
+            lambda: random_id(self._random),
+            lambda: self.config.odradek_telemetry_series_max,
+        )
         now_ms = self.clock.now_ms
         self.partitions.on_log.append(self._adopt_log)
         self.topics = Topics(

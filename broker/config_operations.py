@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from broker import topic_names
 from broker.configs import Alteration, Configs
 from broker.errors import EXPLAINED, Explained, Refusal
-from broker.metadata import ResourceType
+from broker.loggers import check_level, set_levels
+from broker.metadata import Resource, ResourceType
+from broker.resource_configs import KINDS
 from broker.topics import Topics
 from config.effective import BROKER_OPTION, TOPIC_OPTION
 from config.option import Option
@@ -66,6 +68,13 @@ async def carry_out(
             _check(wish)
             if wish.resource_type == ResourceType.TOPIC:
                 of_topics[wish.resource_name] = alteration(wish)
+            elif wish.resource_type == ResourceType.BROKER_LOGGER:
+                _set_levels(wish, configs.node_id, validate_only)
+            elif wish.resource_type in KINDS:
+                resource = Resource(ResourceType(wish.resource_type), wish.resource_name)
+                await configs.resources.alter(
+                    resource, alteration(wish), validate_only=validate_only
+                )
             else:
                 await configs.alter(
                     wish.resource_name, alteration(wish), validate_only=validate_only
@@ -109,12 +118,11 @@ def _check(wish: Wish) -> None:
         if not SET <= operation.kind <= SUBTRACT:
             message = f"Unknown operations type {operation.kind}"
             raise Refusal(ErrorCode.INVALID_REQUEST, message)
-    if wish.resource_type not in _OPTIONS:
-        raise Refusal(
-            ErrorCode.INVALID_REQUEST,
-            f"Unknown resource type {wish.resource_type}. "
-            "Topics (2) and the broker (4) have settings that can be changed.",
-        )
+    # Levels of loggers are changed one by one, and not known to the older API.
+    is_known = wish.resource_type in set(ResourceType)
+    if not is_known or (wish.replaces_all and wish.resource_type == ResourceType.BROKER_LOGGER):
+        message = f"Unknown resource type {wish.resource_type}"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
     if wish.resource_type == ResourceType.TOPIC:
         if not wish.resource_name:
             message = "Default topic resources are not allowed."
@@ -124,8 +132,30 @@ def _check(wish: Wish) -> None:
             raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
 
+def _set_levels(wish: Wish, node_id: int, validate_only: bool) -> None:
+    try:
+        is_ours = int(wish.resource_name) == node_id
+    except ValueError:
+        message = f"Node id must be an integer, but it is: {wish.resource_name}"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message) from None
+    if not is_ours:
+        message = f"Unexpected node id. Expected {node_id}, but received {wish.resource_name}"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+    changes = []
+    for one in wish.operations:
+        if one.kind in (APPEND, SUBTRACT):
+            message = f"{_WORDS[one.kind]} operation is not allowed for the BROKER_LOGGER resource"
+            raise Refusal(ErrorCode.INVALID_REQUEST, message)
+        level = one.value if one.kind == SET else None
+        check_level(one.name, level)
+        changes.append((one.name, level))
+    if not validate_only:
+        set_levels(changes)
+
+
 def _change_list(operation: Operation, resource_type: int, present: Mapping[str, str]) -> str:
-    option = _OPTIONS[resource_type].get(operation.name)
+    # Kafka knows no lists among the settings of groups and of client metrics.
+    option = _OPTIONS.get(resource_type, {}).get(operation.name)
     if option is None or option.kind is not Kind.LIST:
         raise Refusal(ErrorCode.INVALID_CONFIG, _no_list(operation, resource_type))
     # What is not set begins as the declared default, whatever the broker's setting is.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from broker.changes import Changes
 from broker.errors import Refusal
 from broker.metadata import MetadataStore, Resource, ResourceType
+from broker.resource_configs import ResourceConfigs
 from config.broker import BrokerConfig
 from config.effective import check_dynamic, resolve_broker, resolve_topic
 from config.errors import ConfigError
@@ -62,6 +63,8 @@ class Configs:
         self.checks: list[Callable[[Layers], None]] = []
         # Called once new settings are in force.
         self.on_changed: list[Callable[[BrokerConfig], None]] = []
+        # The settings of groups and of client metrics subscriptions.
+        self.resources = ResourceConfigs(stored, store, changes, lambda: self.entries)
 
     @property
     def broker(self) -> BrokerConfig:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.addresses import java_address
+from broker.context import ConnectedClient
 from protocol.compiler import Chunk
 from protocol.errors import ProtocolError
 from protocol.frames import FrameReader
@@ -54,6 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host, port = address
         self.peer = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self.client_host = f"/{java_address(self.host)}"
+        self.client = ConnectedClient(port)
         self._loop = asyncio.get_running_loop()
         # Connection state
         self.transport: asyncio.Transport = _NOT_CONNECTED
@@ -90,6 +92,8 @@ class Connection(asyncio.BufferedProtocol):
         self._next = None
         self._reserve(0)
         self._forget_unread()
+        if self.client.on_lost is not None:
+            self.client.on_lost()
         self._on_lost(self)
 
     def eof_received(self) -> bool:

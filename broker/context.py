@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,17 @@ class CloseConnection(Exception):
 
 
 @dataclass(slots=True)
+class ConnectedClient:
+    """What is known of a connection's other end; the names are told with ApiVersions."""
+
+    port: int = 0
+    software_name: str = "unknown"
+    software_version: str = "unknown"
+    # Called when the connection is lost.
+    on_lost: Callable[[], None] | None = None
+
+
+@dataclass(slots=True)
 class RequestContext:
     """A request's surroundings: the broker, the connection, the header."""
 
@@ -24,6 +36,7 @@ class RequestContext:
     api_version: int
     correlation_id: int
     client_id: str
+    client: ConnectedClient = field(default_factory=ConnectedClient)
 
     def advertised(self) -> tuple[str, int]:
         """Return the host and port that clients of this listener are told to connect to."""

@@ -72,6 +72,7 @@ class Dispatcher:
             version,
             header.correlation_id,
             header.client_id or "",
+            connection.client,
         )
         self._broker.metrics.count_request(header.api_key)
         try:

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from broker.cleaner_exposition import cleaner_families
 from broker.families import counter, gauge
 from broker.metrics import LogRow, Snapshot
+from broker.telemetry.exposition import client_families
 
 
 def render(snapshot: Snapshot) -> bytes:
@@ -38,6 +39,7 @@ class SnapshotCollector:
         yield from _logs(self._snapshot.logs)
         yield from _disks(self._snapshot)
         yield from cleaner_families(self._snapshot)
+        yield from client_families(self._snapshot.clients, self._snapshot.dropped_client_series)
 
 
 def _requests(snapshot: Snapshot) -> Iterable[Metric]:

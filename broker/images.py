@@ -74,6 +74,11 @@ class Images:
         """The first place, which stands for all in messages."""
         return self._places[0]
 
+    @property
+    def generation(self) -> int:
+        """The number of the last write."""
+        return self._generation
+
     def read(self) -> bytes | None:
         """Return the newest intact image, None when there is no file at all.
 

@@ -1,4 +1,4 @@
-"""The cluster's metadata: topics, configurations and producer ids, in an embedded database.
+"""The cluster's metadata: topics, configurations, levels of features and producer ids, embedded.
 
 `MetadataStore` is the seam: all that the broker asks of its metadata, small enough that another
 engine (PostgreSQL, once brokers are many) can stand behind it. `SqliteMetadata` is the embedded
@@ -52,6 +52,7 @@ _MIGRATIONS = (
     );
     """,
     "ALTER TABLE topic ADD COLUMN made_count INTEGER NOT NULL DEFAULT 0;",
+    "CREATE TABLE feature (name TEXT NOT NULL PRIMARY KEY, level INTEGER NOT NULL);",
 )
 
 
@@ -100,10 +101,16 @@ class Metadata:
     cluster_id: str
     topics: tuple[TopicRecord, ...]
     configs: Mapping[Resource, Mapping[str, str]]
+    # The levels of features that clients have finalized, by name.
+    features: Mapping[str, int] = field(default_factory=dict)
 
 
 class MetadataStore(Protocol):
     """What the broker asks of its metadata. Every method may raise MetadataError."""
+
+    @property
+    def revision(self) -> int:
+        """A number that grows with every change, as the end of Kafka's metadata log does."""
 
     async def load(self) -> Metadata:
         """Return everything but the producer ids; nothing is written."""
@@ -134,6 +141,9 @@ class MetadataStore(Protocol):
 
     async def replace_configs(self, changes: Mapping[Resource, Mapping[str, str]]) -> None:
         """Replace all configurations of some resources; all of them or none."""
+
+    async def finalize_features(self, levels: Mapping[str, int]) -> None:
+        """Note the levels of some features; all of them or none."""
 
     async def allocate_producer_ids(self, count: int) -> int:
         """Set a block of producer ids apart, for good; return its first."""
@@ -173,6 +183,10 @@ class SqliteMetadata:
             raise
         self.is_new = written is None
         self._is_written = written == self._image
+
+    @property
+    def revision(self) -> int:
+        return self._images.generation
 
     async def load(self) -> Metadata:
         return await self._in_thread(self._load)
@@ -242,6 +256,14 @@ class SqliteMetadata:
 
         await self._in_transaction(change)
 
+    async def finalize_features(self, levels: Mapping[str, int]) -> None:
+        def change() -> None:
+            self._database.executemany(
+                "INSERT OR REPLACE INTO feature VALUES (?, ?)", list(levels.items())
+            )
+
+        await self._in_transaction(change)
+
     async def allocate_producer_ids(self, count: int) -> int:
         def change() -> int:
             ((first,),) = self._database.execute("SELECT next_producer_id FROM cluster")
@@ -289,7 +311,8 @@ class SqliteMetadata:
             "SELECT resource_type, resource_name, name, value FROM config ORDER BY name"
         ):
             configs.setdefault(Resource(ResourceType(kind), name), {})[key] = value
-        return Metadata(cluster_id, topics, configs)
+        features = dict(self._database.execute("SELECT name, level FROM feature"))
+        return Metadata(cluster_id, topics, configs, features)
 
     def _note_made(self, made: Mapping[bytes, int]) -> None:
         self._database.executemany(

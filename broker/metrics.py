@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.apis import BY_KEY
+from broker.telemetry.clients import ClientRow
 from cleaner.history import Totals
 from cleaner.pool import CleanerPool, PoolStatus
 from cleaner.runs import Run
@@ -92,6 +93,8 @@ class Snapshot:
     disk_failures: Mapping[str, int]  # by log directory
     now_ms: int = 0
     cleaner_rows: Sequence[CleanerRow] = ()
+    clients: Sequence[ClientRow] = ()
+    dropped_client_series: int = 0
 
 
 async def take_snapshot(broker: Broker) -> Snapshot:
@@ -124,6 +127,8 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         disk_failures={str(path): count for path, count in broker.disks.failures.items()},
         now_ms=broker.clock.now_ms(),
         cleaner_rows=cleaner_rows,
+        clients=broker.telemetry.rows(),
+        dropped_client_series=broker.telemetry.dropped_series,
     )
 
 

@@ -236,6 +236,18 @@ class BrokerConfig:
         doc="How many files of partitions are kept open; those not used lately are closed and "
         "opened again when they are needed. At most half of what the system allows the process.",
     )
+    telemetry_max_bytes: int32 = option(
+        "telemetry.max.bytes",
+        default=1024 * 1024,
+        valid=at_least(1),
+        doc="The largest compressed metrics that a client may push at once (KIP-714).",
+    )
+    odradek_telemetry_series_max: int32 = option(
+        "odradek.telemetry.series.max",
+        default=100_000,
+        valid=at_least(0),
+        doc="How many values that clients pushed are kept for /metrics, of all clients together.",
+    )
     num_recovery_threads_per_data_dir: int32 = option(
         "num.recovery.threads.per.data.dir",
         default=2,

@@ -288,7 +288,6 @@ INERT_GROUPS = (
         metrics.num.samples INT 2
         metrics.recording.level STRING INFO
         metrics.sample.window.ms LONG 30000
-        telemetry.max.bytes INT 1048576
         """,
     ),
     _group(

@@ -11,8 +11,15 @@ from collections.abc import Mapping
 
 from broker.apis import API_VERSIONS
 from broker.context import RequestContext
+from broker.features import FEATURES
 from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 _KEY = 18
 
@@ -28,9 +35,24 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    # No feature is finalized (KIP-584): clients then take transactions and groups as they were
-    # before features, which is what the broker serves.
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_rows(API_VERSIONS))
+    context.client.software_name = request.client_software_name or "unknown"
+    context.client.software_version = request.client_software_version or "unknown"
+    features = context.broker.features
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=_rows(API_VERSIONS),
+        # Clients of version 3 take a lowest level of 0 for an error (KAFKA-17011).
+        supported_features=[
+            SupportedFeatureKey(name=one.name, min_version=one.first, max_version=one.last)
+            for one in FEATURES
+            if one.first > 0 or context.api_version > 3
+        ],
+        finalized_features_epoch=features.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in features.finalized.items()
+        ],
+    )
 
 
 def unsupported_version() -> ApiVersionsResponse:

@@ -1,7 +1,9 @@
 """DescribeConfigs (32): settings in force, and where they come from.
 
 A topic's are its own above the broker's; a broker's are found under its node id, and what
-clients have set for all brokers under "". Behaviour of Kafka's ConfigHelper.
+clients have set for all brokers under "". A group and a client metrics subscription have settings
+whether they are there or not, and those of loggers are their levels. Behaviour of Kafka's
+ConfigHelper.
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ from broker import topic_names
 from broker.configs import ALL_BROKERS
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, Refusal, code_of, message_of
-from broker.metadata import ResourceType
+from broker.loggers import logger_levels
+from broker.metadata import Resource, ResourceType
+from broker.resource_configs import KINDS
 from config.option import Entry, Source
+from config.values import Kind
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -61,10 +66,15 @@ def _entries(context: RequestContext, asked: DescribeConfigsResource) -> Iterabl
         return _of_topic(context, asked.resource_name)
     if asked.resource_type == ResourceType.BROKER:
         return _of_broker(context, asked.resource_name)
+    if asked.resource_type == ResourceType.BROKER_LOGGER:
+        return _of_loggers(context, asked.resource_name)
+    if asked.resource_type in KINDS:
+        resource = Resource(ResourceType(asked.resource_type), asked.resource_name)
+        return _of_resource(context, resource)
     raise Refusal(
         ErrorCode.INVALID_REQUEST,
-        f"Unsupported resource type: {asked.resource_type}. "
-        "Ask for topics (2) or for the broker (4).",
+        f"Unsupported resource type: {asked.resource_type}. Ask for topics (2), "
+        "the broker (4), its loggers (8), client metrics (16) or groups (32).",
     )
 
 
@@ -88,6 +98,27 @@ def _of_broker(context: RequestContext, name: str) -> Iterable[Entry]:
     if name != str(configs.node_id):
         raise Refusal(ErrorCode.INVALID_REQUEST, _no_such_broker(name, configs.node_id))
     return configs.entries.values()
+
+
+def _of_loggers(context: RequestContext, name: str) -> Iterable[Entry]:
+    node_id = context.broker.configs.node_id
+    if not name:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    if name != str(node_id):
+        problem = _no_such_broker(name, node_id).replace(" or empty string, but", " but")
+        raise Refusal(ErrorCode.INVALID_REQUEST, problem)
+    return [
+        Entry(logger, level, Source.BROKER_LOGGER, (), False, False, Kind.UNKNOWN, "")
+        for logger, level in logger_levels().items()
+    ]
+
+
+def _of_resource(context: RequestContext, resource: Resource) -> Iterable[Entry]:
+    if not resource.name:
+        is_group = resource.type is ResourceType.GROUP
+        what = "Group" if is_group else "Client metrics subscription"
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
+    return context.broker.configs.resources.entries(resource).values()
 
 
 def _no_such_broker(name: str, node_id: int) -> str:
@@ -122,5 +153,6 @@ def _config(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsRes
             if request.include_synonyms
         ],
         config_type=entry.kind,
-        documentation=entry.doc if request.include_documentation else None,
+        # Kafka has no documentation for a logger, and does not leave it out either.
+        documentation=entry.doc if request.include_documentation or not entry.doc else None,
     )

@@ -5,6 +5,7 @@ A Java string is a sequence of UTF-16 units: its length and its hash count those
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 
@@ -22,6 +23,23 @@ def string_hash(text: str) -> int:
     for index in range(0, len(units), 2):
         value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def hash_order(texts: Iterable[str]) -> list[str]:
+    """Return texts in the order in which a HashSet or HashMap that they were put in has them.
+
+    Its table begins with 16 places and doubles when more than three quarters are taken.
+    """
+    distinct = list(dict.fromkeys(texts))
+    places = 16
+    while len(distinct) > places * 3 // 4:
+        places *= 2
+
+    def place(text: str) -> int:
+        spread = string_hash(text) & 0xFFFFFFFF
+        return (spread ^ spread >> 16) & (places - 1)
+
+    return sorted(distinct, key=place)
 
 
 @lru_cache(maxsize=4096)

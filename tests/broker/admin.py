@@ -23,13 +23,16 @@ import pytest
 
 from broker.apis import API_VERSIONS, create_topics
 from broker.changes import Changes
+from broker.clock import Clock
 from broker.configs import Configs
 from broker.context import RequestContext
+from broker.features import Features
 from broker.ids import random_id
 from broker.metadata import MetadataStore, SqliteMetadata
 from broker.partitions import Partitions
 from broker.producer_ids import ProducerIds
 from broker.server import Listener
+from broker.telemetry.clients import Telemetry
 from broker.topics import Topics
 from config.broker import BrokerConfig
 from config.option import Layer, Source
@@ -53,6 +56,13 @@ NODE_ID = 1
 Wrap = Callable[[SqliteMetadata], MetadataStore]
 
 
+class StoppedClock:
+    """A clock at which it is always the same time."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
 @dataclass(frozen=True, slots=True)
 class Admin:
     """What a handler finds behind its context, and a way to call it."""
@@ -61,6 +71,10 @@ class Admin:
     configs: Configs
     topics: Topics
     producer_ids: ProducerIds
+    features: Features
+    telemetry: Telemetry
+    store: MetadataStore
+    clock: Clock
     partitions: Partitions
     directories: Sequence[LogDirectory]
 
@@ -135,7 +149,23 @@ async def _admin(
     )
     try:
         await topics.load(metadata)
-        yield Admin(metadata.cluster_id, configs, topics, ProducerIds(store), partitions, opened)
+        yield Admin(
+            metadata.cluster_id,
+            configs,
+            topics,
+            ProducerIds(store),
+            Features(metadata.features, store, changes, NODE_ID),
+            Telemetry(
+                configs.resources,
+                lambda: NOW_MS,
+                lambda: random_id(source),
+                lambda: configs.broker.odradek_telemetry_series_max,
+            ),
+            store,
+            StoppedClock(),
+            partitions,
+            opened,
+        )
         await changes.close()
         for directory in opened:
             directory.close()

@@ -214,7 +214,7 @@ async def test_describe_all_brokers_tells_only_what_was_set_for_them(tmp_path: P
         (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid"),
         (BROKER, "7", ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1"),
         (BROKER, "x", ErrorCode.INVALID_REQUEST, "Broker id must be an integer, but it is: x"),
-        (8, ME, ErrorCode.INVALID_REQUEST, "Unsupported resource type: 8"),
+        (64, ME, ErrorCode.INVALID_REQUEST, "Unsupported resource type: 64"),
         (0, "", ErrorCode.INVALID_REQUEST, "Unsupported resource type: 0"),
     ],
 )
@@ -376,7 +376,7 @@ REFUSED: list[tuple[int, str, list[Change], ErrorCode, str]] = [
         ErrorCode.INVALID_REQUEST,
         "Invalid value soon for configuration log.retention.ms",
     ),
-    (8, ME, [("root", SET, "DEBUG")], ErrorCode.INVALID_REQUEST, "Unknown resource type 8"),
+    (64, ME, [("root", SET, "DEBUG")], ErrorCode.INVALID_REQUEST, "Unknown resource type 64"),
     (0, "", [], ErrorCode.INVALID_REQUEST, "Unknown resource type 0"),
 ]
 

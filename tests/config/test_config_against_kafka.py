@@ -59,6 +59,7 @@ OURS = {
     "odradek.cluster.id",
     "odradek.create.missing.partitions",
     "odradek.open.files.max",
+    "odradek.telemetry.series.max",
 }
 # Kafka requires these three, for its controller.
 REQUIRED = {"node.id", "process.roles", "controller.listener.names"}

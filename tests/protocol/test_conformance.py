@@ -33,6 +33,9 @@ _ZEROS: dict[str, object] = {
     "string": "", "bytes": b"", "records": b"", "uuid": ZERO_UUID, "float64": 0.0,
 }  # fmt: skip
 
+# Where Kafka calls a struct of a request as another of the response, ours have names of their own.
+_NAMED_APART = {"RequestedPartitionData": "PartitionData", "RequestedTopicData": "TopicData"}
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -54,10 +57,11 @@ def declared_shapes(cls: type, version: int) -> tuple[Shape, ...]:
         if version not in made.spec.versions:
             continue
         inner = made.struct and not made.is_array
+        name = made.struct.__name__ if made.struct else getattr(made.primitive, "name", "")
         shapes.append(
             Shape(
                 made.name,
-                made.struct.__name__ if made.struct else getattr(made.primitive, "name", ""),
+                _NAMED_APART.get(name, name),
                 made.is_array,
                 made.is_nullable(version),
                 made.spec.tag,

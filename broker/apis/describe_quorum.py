@@ -1,0 +1,82 @@
+"""DescribeQuorum (55): who votes on the metadata, which here is the one broker.
+
+Kafka's metadata is a log, partition 0 of __cluster_metadata, whose voters are the controllers.
+Here it is a database of which every change has a number: that stands for the end of the log.
+The broker answers as a node that is broker and controller at once, leads since it began and has
+nobody to wait for.
+"""
+
+from __future__ import annotations
+
+from broker import topic_names
+from broker.context import RequestContext
+from protocol.errors import ErrorCode
+from protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionData,
+    ReplicaState,
+    RequestedTopicData,
+    TopicData,
+)
+
+# Kafka's epoch counts elections, and there was one.
+_LEADER_EPOCH = 1
+
+
+def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """Describe the quorum, or say that other partitions have none."""
+    if not _asks_for_metadata(request.topics):
+        return DescribeQuorumResponse(topics=[_unknown(topic) for topic in request.topics])
+    broker = context.broker
+    now_ms, node_id, revision = broker.clock.now_ms(), broker.config.node_id, broker.store.revision
+    host, port = context.advertised()
+    state = PartitionData(
+        leader_id=node_id,
+        leader_epoch=_LEADER_EPOCH,
+        high_watermark=revision,
+        error_message="",
+        current_voters=[
+            ReplicaState(
+                replica_id=node_id,
+                log_end_offset=revision,
+                last_fetch_timestamp=now_ms,
+                last_caught_up_timestamp=now_ms,
+            )
+        ],
+    )
+    return DescribeQuorumResponse(
+        error_message="",
+        topics=[TopicData(topic_name=topic_names.CLUSTER_METADATA, partitions=[state])],
+        nodes=[
+            Node(
+                node_id=node_id,
+                listeners=[Listener(name=context.listener.name, host=host, port=port)],
+            )
+        ],
+    )
+
+
+def _asks_for_metadata(topics: list[RequestedTopicData]) -> bool:
+    return (
+        len(topics) == 1
+        and topics[0].topic_name == topic_names.CLUSTER_METADATA
+        and [one.partition_index for one in topics[0].partitions] == [0]
+    )
+
+
+def _unknown(topic: RequestedTopicData) -> TopicData:
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return TopicData(
+        topic_name=topic.topic_name,
+        partitions=[
+            PartitionData(
+                partition_index=one.partition_index,
+                error_code=error,
+                error_message=error.sentence,
+            )
+            for one in topic.partitions
+        ],
+    )

@@ -1,0 +1,44 @@
+"""ListConfigResources (74): which resources have settings.
+
+Topics and the broker are listed whether they have settings of their own or not. Version 0 knows
+client metrics subscriptions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.context import RequestContext
+from broker.metadata import ResourceType
+from protocol.errors import ErrorCode
+from protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+
+def handle(
+    context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """List the resources of the types asked for, or of all types."""
+    kinds = set(request.resource_types or ResourceType)
+    if context.api_version == 0:
+        kinds = {ResourceType.CLIENT_METRICS}
+    if not kinds <= set(ResourceType):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in map(ResourceType, sorted(kinds))
+            for name in _names(context, kind)
+        ]
+    )
+
+
+def _names(context: RequestContext, kind: ResourceType) -> Iterable[str]:
+    if kind is ResourceType.TOPIC:
+        return [topic.name for topic in context.broker.topics]
+    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        return [str(context.broker.configs.node_id)]
+    return context.broker.configs.resources.of_type(kind)

@@ -1,0 +1,36 @@
+"""UpdateFeatures (57): finalize levels of the cluster's features."""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.errors import EXPLAINED, code_of, message_of
+from broker.features import FeatureUpdate
+from protocol.errors import ErrorCode
+from protocol.messages.update_features import (
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+
+async def handle(
+    context: RequestContext, request: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse:
+    """Finalize the levels, all of them or none."""
+    # What version 0 says of a downgrade counts for nothing, as in Kafka.
+    updates = [
+        FeatureUpdate(one.feature, one.max_version_level, one.upgrade_type)
+        for one in request.feature_updates
+    ]
+    try:
+        await context.broker.features.update(updates, validate_only=request.validate_only)
+    except EXPLAINED as error:
+        return UpdateFeaturesResponse(error_code=code_of(error), error_message=message_of(error))
+    return UpdateFeaturesResponse(
+        error_message=None,
+        results=[
+            # The name of the code is what Kafka says here.
+            UpdatableFeatureResult(feature=one.name, error_message=ErrorCode.NONE.name)
+            for one in updates
+        ],
+    )

@@ -1,0 +1,237 @@
+"""The clients that push their metrics: who pushes what, how often, and what came (KIP-714).
+
+    GetTelemetrySubscriptions   which metrics the client is to push, by the subscriptions that
+                                match it, and the id of that set
+    PushTelemetry               the metrics; refused when they come too early, too large, or for
+                                another set than the one in force
+
+What is refused, in which order and with which code is as in Kafka's ClientMetricsManager. The
+metrics are kept for /metrics until the client has been silent for three intervals.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from broker.context import RequestContext
+from broker.errors import Refusal
+from broker.groups.java import hash_order
+from broker.ids import is_reserved
+from broker.metadata import Resource, ResourceType
+from broker.resource_configs import ResourceConfigs
+from broker.telemetry.series import Sample, Series
+from config.client_metrics import (
+    ALL_METRICS,
+    INTERVAL_MS_DEFAULT,
+    Subscription,
+    read_subscription,
+)
+from protocol.compression import Codec
+from protocol.errors import ErrorCode
+from protocol.messages.push_telemetry import PushTelemetryRequest
+from protocol.wire import ZERO_UUID, encode_uuid
+
+# Kafka's bounds: clients that are remembered, and for how long at least.
+_CLIENTS_MAX = 16_384
+_SILENCE_MS_MIN = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the subscriptions want of one client, and the id of that."""
+
+    metrics: Sequence[str]
+    interval_ms: int
+    subscription_id: int
+    version: int
+
+
+@dataclass(slots=True)
+class Client:
+    """A client instance. `series` outlives what is wanted of it."""
+
+    client_id: str
+    attributes: Mapping[str, str]
+    wanted: Wanted
+    # As long as it is on one connection with one set of subscriptions:
+    asked_ms: int = 0
+    pushed_ms: int = 0
+    has_ended: bool = False
+    heard_ms: int = 0
+    series: Series = field(default_factory=dict)
+
+    def begin_anew(self) -> None:
+        """Forget when it asked and pushed: its next request is as its first."""
+        self.asked_ms = self.pushed_ms = 0
+        self.has_ended = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRow:
+    """What is shown of a client."""
+
+    client_id: str
+    client_instance_id: str
+    series: Series
+
+
+class Telemetry:
+    """The clients by instance id; the event loop owns it."""
+
+    def __init__(
+        self,
+        resources: ResourceConfigs,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], bytes],
+        series_max: Callable[[], int],
+    ) -> None:
+        self._resources, self._now_ms, self._new_id = resources, now_ms, new_id
+        self._series_max = series_max
+        # The one that was heard of last comes last.
+        self._clients: OrderedDict[bytes, Client] = OrderedDict()
+        self._version = 0
+        self._subscriptions: Sequence[Subscription] = ()
+        self._series_count = 0
+        self.dropped_series = 0
+        self._read_subscriptions()
+        resources.on_changed.append(self._follow)
+
+    def subscribe(self, context: RequestContext, instance_id: bytes) -> tuple[bytes, Wanted]:
+        """Return what a client is to push, with its id; raises Refusal when it asks too early."""
+        instance_id = instance_id if instance_id != ZERO_UUID else self._new_id()
+        client, now_ms = self._client(context, instance_id), self._now_ms()
+        if now_ms - max(client.asked_ms, client.pushed_ms) < client.wanted.interval_ms:
+            raise Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        client.asked_ms = now_ms
+        return instance_id, client.wanted
+
+    def admit(
+        self, context: RequestContext, request: PushTelemetryRequest, size_max: int
+    ) -> None:
+        """Check a push, but for the metrics in it; raises Refusal."""
+        if is_reserved(request.client_instance_id):
+            raise Refusal(ErrorCode.INVALID_REQUEST)
+        client = self._client(context, request.client_instance_id)
+        try:
+            _check_push(client, request, self._now_ms(), size_max)
+        finally:
+            client.has_ended = request.terminating
+
+    def keep(self, instance_id: bytes, samples: Iterable[Sample]) -> None:
+        """Keep what a client pushed, as far as there is room."""
+        client = self._clients.get(instance_id)
+        if client is None:
+            return
+        for sample in samples:
+            if sample.key not in client.series:
+                if self._series_count >= self._series_max():
+                    self.dropped_series += 1
+                    continue
+                self._series_count += 1
+            before = client.series.get(sample.key, 0.0) if sample.is_delta else 0.0
+            client.series[sample.key] = before + sample.value
+
+    def rows(self) -> Sequence[ClientRow]:
+        """Return what there is to show of each client that is not silent."""
+        self._forget_silent()
+        return [
+            ClientRow(client.client_id, encode_uuid(instance_id), dict(client.series))
+            for instance_id, client in self._clients.items()
+            if client.series
+        ]
+
+    def _client(self, context: RequestContext, instance_id: bytes) -> Client:
+        """Return a client, new or as it is wanted now."""
+        client = self._clients.get(instance_id)
+        if client is None:
+            self._forget_silent()
+            if len(self._clients) >= _CLIENTS_MAX:
+                self._forget(next(iter(self._clients)))
+            attributes = _attributes(context, instance_id)
+            wanted = self._wanted(attributes, instance_id)
+            client = self._clients[instance_id] = Client(context.client_id, attributes, wanted)
+        elif client.wanted.version < self._version:
+            client.wanted = self._wanted(client.attributes, instance_id)
+            client.begin_anew()
+        client.heard_ms = self._now_ms()
+        self._clients.move_to_end(instance_id)
+        context.client.on_lost = client.begin_anew
+        return client
+
+    def _wanted(self, attributes: Mapping[str, str], instance_id: bytes) -> Wanted:
+        matching = [one for one in self._subscriptions if one.matches(attributes)]
+        metrics = hash_order(name for one in matching for name in one.metrics)
+        if ALL_METRICS in metrics:
+            metrics = [ALL_METRICS]
+        interval_ms = min((one.interval_ms for one in matching), default=INTERVAL_MS_DEFAULT)
+        interval_ms = min(interval_ms, INTERVAL_MS_DEFAULT)
+        number = subscription_id(metrics, interval_ms, instance_id)
+        return Wanted(metrics, interval_ms, number, self._version)
+
+    def _forget_silent(self) -> None:
+        now_ms = self._now_ms()
+        for instance_id, client in list(self._clients.items()):
+            silence_ms = max(_SILENCE_MS_MIN, 3 * client.wanted.interval_ms)
+            if now_ms - client.heard_ms > silence_ms:
+                self._forget(instance_id)
+
+    def _forget(self, instance_id: bytes) -> None:
+        self._series_count -= len(self._clients.pop(instance_id).series)
+
+    def _follow(self, changed: Resource) -> None:
+        if changed.type is ResourceType.CLIENT_METRICS:
+            self._read_subscriptions()
+
+    def _read_subscriptions(self) -> None:
+        self._version += 1
+        stored = self._resources.of_type(ResourceType.CLIENT_METRICS)
+        self._subscriptions = [read_subscription(values) for values in stored.values()]
+
+
+def subscription_id(metrics: Sequence[str], interval_ms: int, instance_id: bytes) -> int:
+    """Return the id of what is wanted of a client.
+
+    A CRC-32C of the set as Java prints it and the interval, XORed with the hash that Java makes
+    of the client's id.
+    """
+    crc = crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode())
+    high, low = instance_id[:8], instance_id[8:]
+    mixed = int.from_bytes(high, "big") ^ int.from_bytes(low, "big")
+    number = (crc ^ mixed >> 32 ^ mixed) & 0xFFFFFFFF
+    return number - (1 << 32) if number >= 1 << 31 else number
+
+
+def _check_push(
+    client: Client, request: PushTelemetryRequest, now_ms: int, size_max: int
+) -> None:
+    if client.has_ended:
+        raise Refusal(ErrorCode.INVALID_REQUEST)
+    # The first push after the subscription was asked for may come at any time, for clients
+    # spread theirs over the interval.
+    may_push = client.asked_ms > client.pushed_ms
+    may_push = may_push or now_ms - client.pushed_ms >= client.wanted.interval_ms
+    if may_push:
+        client.pushed_ms = now_ms
+    elif not request.terminating:
+        raise Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+    if request.subscription_id != client.wanted.subscription_id:
+        raise Refusal(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
+    if request.compression_type not in set(Codec):
+        raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    if len(request.metrics) > size_max:
+        raise Refusal(ErrorCode.TELEMETRY_TOO_LARGE)
+
+
+def _attributes(context: RequestContext, instance_id: bytes) -> Mapping[str, str]:
+    return {
+        "client_instance_id": encode_uuid(instance_id),
+        "client_id": context.client_id,
+        "client_software_name": context.client.software_name,
+        "client_software_version": context.client.software_version,
+        "client_source_address": context.client_host.removeprefix("/"),
+        "client_source_port": str(context.client.port),
+    }

@@ -1,0 +1,202 @@
+"""What a group may set for itself: the options of consumer, share and streams groups.
+
+A group's own setting is bounded by the broker's `group.<kind>.min...` and `max...`, and where
+the group says nothing the broker's option of the same name behind "group." counts. Names,
+bounds, sentences and the order of checks are those of Kafka's GroupConfig.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from config.errors import ConfigError, raise_any
+from config.option import Entry, Option, Source, Synonym
+from config.values import INT64_MAX, Kind, Validator, Value, at_least, invalid, one_of, render
+
+# What Java's Duration.parse() reads: days, hours, minutes and seconds, each with a sign.
+_DURATION = re.compile(
+    r"([-+]?)P(?=.)(?:([-+]?\d{1,19})D)?(?:T(?=.)(?:([-+]?\d{1,19})H)?(?:([-+]?\d{1,19})M)?"
+    r"(?:([-+]?\d{1,19})(?:[.,](\d{0,9}))?S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+_UNITS_S = (24 * 60 * 60, 60 * 60, 60, 1)
+_BY_DURATION = "by_duration:"
+
+
+def _check_offset_reset(name: str, value: Value) -> None:
+    text = str(value)
+    if text in ("earliest", "latest"):
+        return
+    if text.startswith(_BY_DURATION) and _is_duration(text.removeprefix(_BY_DURATION)):
+        return
+    raise invalid(
+        name,
+        value,
+        f"Invalid value `{text}` for configuration {name}. The value must be either "
+        "'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.",
+    )
+
+
+def _is_duration(text: str) -> bool:
+    """Tell whether a text is a duration of Java's that is not negative."""
+    found = _DURATION.fullmatch(text)
+    if not found:
+        return False
+    sign, *numbers, fraction = found.groups()
+    parts = [int(one or 0) * unit for one, unit in zip(numbers, _UNITS_S, strict=True)]
+    nanoseconds = int((fraction or "").ljust(9, "0"))
+    if (numbers[-1] or "").startswith("-"):
+        nanoseconds = -nanoseconds
+    total = sum(parts) * 10**9 + nanoseconds
+    fits = all(abs(one) <= INT64_MAX for one in (*parts, sum(parts)))
+    return fits and (-total if sign == "-" else total) >= 0
+
+
+def _number(name: str, default: int, low: int, doc: str) -> Option:
+    return Option(name, Kind.INT, default, doc, valid=at_least(low), dynamic="cluster-wide")
+
+
+def _timings(kind: str) -> tuple[Option, ...]:
+    return (
+        _number(
+            f"{kind}.session.timeout.ms", 45_000, 1,
+            f"How long a member of a {kind} group may be silent before it is taken for dead.",
+        ),
+        _number(
+            f"{kind}.heartbeat.interval.ms", 5_000, 1,
+            f"How often the members of a {kind} group are told to send heartbeats.",
+        ),
+        _number(
+            f"{kind}.assignment.interval.ms", 1_000, 0,
+            f"The shortest time between two assignments of a {kind} group.",
+        ),
+    )  # fmt: skip
+
+
+GROUP_OPTIONS = (
+    *_timings("consumer"),
+    *_timings("share"),
+    _number(
+        "share.record.lock.duration.ms", 30_000, 1_000,
+        "How long a record that a member acquired is kept for it.",
+    ),
+    _number("share.delivery.count.limit", 5, 2, "How often a record is delivered at most."),
+    _number(
+        "share.partition.max.record.locks", 2_000, 100,
+        "How many records of a partition may be acquired at once.",
+    ),
+    Option(
+        "share.auto.offset.reset", Kind.STRING, "latest",
+        "Where a share group begins a partition: earliest, latest, or by_duration:<ISO 8601> "
+        "before now.",
+        valid=Validator("", _check_offset_reset), dynamic="cluster-wide",
+    ),
+    Option(
+        "share.isolation.level", Kind.STRING, "read_uncommitted",
+        "Whether records of transactions are delivered before they are committed.",
+        valid=one_of("read_committed", "read_uncommitted"), dynamic="cluster-wide",
+    ),
+    Option(
+        "share.renew.acknowledge.enable", Kind.BOOLEAN, True,
+        "Whether members may renew the lock of a record.", dynamic="cluster-wide",
+    ),
+    *_timings("streams"),
+    _number("streams.num.standby.replicas", 0, 0, "How many standby replicas each task has."),
+    _number(
+        "streams.initial.rebalance.delay.ms", 3_000, 0,
+        "How long a new streams group waits for more members before its first rebalance.",
+    ),
+)  # fmt: skip
+GROUP_OPTION: Mapping[str, Option] = {option.name: option for option in GROUP_OPTIONS}
+
+# What the broker bounds, in the order of Kafka's checks.
+_BOUNDED = (
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "consumer.assignment.interval.ms",
+    "share.heartbeat.interval.ms",
+    "share.session.timeout.ms",
+    "share.record.lock.duration.ms",
+    "share.delivery.count.limit",
+    "share.partition.max.record.locks",
+    "share.assignment.interval.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.session.timeout.ms",
+    "streams.num.standby.replicas",
+    "streams.assignment.interval.ms",
+)
+
+
+def check_group(values: Mapping[str, str], broker: Mapping[str, Entry]) -> None:
+    """Check a group's own settings; raise ConfigError for what Kafka would refuse.
+
+    `broker` are the entries of the broker's options, for the bounds.
+    """
+    unknown = next((name for name in values if name not in GROUP_OPTION), None)
+    if unknown is not None:
+        raise ConfigError(f"Unknown group config name: {unknown}")
+    read = {
+        option.name: option.read(values[option.name]) if option.name in values else option.default
+        for option in GROUP_OPTIONS
+    }
+    raise_any(list(_problems(read, values, broker))[:1])
+
+
+def group_entries(
+    values: Mapping[str, str], broker: Mapping[str, Entry]
+) -> Mapping[str, Entry]:
+    """Return what DescribeConfigs says of each option of a group."""
+    return {
+        option.name: _entry(option, values.get(option.name), broker) for option in GROUP_OPTIONS
+    }
+
+
+def _problems(
+    read: Mapping[str, object], values: Mapping[str, str], broker: Mapping[str, Entry]
+) -> Iterator[str]:
+    for name in _BOUNDED:
+        # What the group leaves to the broker is the broker's own business.
+        if name not in values:
+            continue
+        value, lowest, highest = _integer(read[name]), _bound(name, "min"), _bound(name, "max")
+        if lowest in broker and value < _integer(broker[lowest].value):
+            yield f"{name} must be greater than or equal to {lowest}"
+        if value > _integer(broker[highest].value):
+            yield f"{name} must be less than or equal to {highest}"
+    for kind in ("consumer", "share", "streams"):
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if _integer(read[session]) <= _integer(read[heartbeat]):
+            yield f"{session} must be greater than {heartbeat}"
+
+
+def _bound(name: str, end: str) -> str:
+    kind, _, rest = name.partition(".")
+    return f"group.{kind}.{end}.{rest.removeprefix('num.')}"
+
+
+def _integer(value: object) -> int:
+    return int(str(value))
+
+
+def _entry(option: Option, text: str | None, broker: Mapping[str, Entry]) -> Entry:
+    behind = broker.get(f"group.{option.name}")
+    synonyms = (
+        behind.synonyms
+        if behind
+        else (Synonym(option.name, option.default_text, Source.DEFAULT),)
+    )
+    value = behind.value if behind else option.default_text
+    if text is not None:
+        value = render(option.read(text))
+        synonyms = (Synonym(option.name, value, Source.GROUP), *synonyms)
+    return Entry(
+        name=option.name,
+        value=value,
+        source=synonyms[0].source,
+        synonyms=synonyms,
+        read_only=False,
+        sensitive=False,
+        kind=option.kind,
+        doc=option.doc,
+    )

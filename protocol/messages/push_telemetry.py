@@ -1,0 +1,25 @@
+"""PushTelemetry (72): a client's metrics, as OpenTelemetry encodes them (KIP-714)."""
+
+from __future__ import annotations
+
+from protocol.schema import field, message
+from protocol.wire import boolean, int8, int16, int32, octets, uuid
+
+
+@message(key=72, versions="0", flexible="0+")
+class PushTelemetryRequest:
+    """The metrics are a compressed MetricsData of OpenTelemetry's protocol."""
+
+    client_instance_id: uuid
+    subscription_id: int32
+    terminating: boolean
+    compression_type: int8
+    metrics: octets
+
+
+@message(key=72, versions="0", flexible="0+")
+class PushTelemetryResponse:
+    """Accepted, or why not."""
+
+    throttle_time_ms: int32 = field()
+    error_code: int16 = field()

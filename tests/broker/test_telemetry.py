@@ -1,0 +1,284 @@
+"""Client telemetry: what clients are asked to push, what is refused, what /metrics shows of it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, NumberDataPoint, Sum
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker.apis import get_telemetry_subscriptions, push_telemetry
+from broker.exposition import render
+from broker.ids import random_id
+from broker.telemetry.clients import ClientRow, Telemetry
+from broker.telemetry.series import InvalidPayload, PayloadTooLarge, read_samples
+from config.client_metrics import ATTRIBUTES, read_subscription
+from config.errors import ConfigError
+from protocol.compression import Codec, compress
+from protocol.errors import ErrorCode
+from protocol.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+from protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from protocol.wire import ZERO_UUID
+from tests.broker.admin import Admin, admin
+from tests.broker.test_config_apis import change
+from tests.broker.test_metrics import snapshot
+
+SET, DELETE = 0, 1
+CLIENT_METRICS = 16
+ATTRIBUTES_OF_ONE = dict.fromkeys(ATTRIBUTES, "some-client")
+DELTA, CUMULATIVE = 1, 2
+
+
+@dataclass
+class StoppedClock:
+    """A clock that a test moves."""
+
+    time_ms: int = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+
+@dataclass
+class World:
+    """A broker whose telemetry has a clock that can be moved."""
+
+    broker: Admin
+    clock: StoppedClock
+
+    async def subscribe(self, **settings: str) -> None:
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        changes = [(name, SET, value) for name, value in named.items()]
+        code, text = await change(self.broker, CLIENT_METRICS, "all", *changes)
+        assert code == 0, text
+
+    async def ask(self, instance_id: bytes = ZERO_UUID) -> GetTelemetrySubscriptionsResponse:
+        request = GetTelemetrySubscriptionsRequest(client_instance_id=instance_id)
+        answer: GetTelemetrySubscriptionsResponse = await self.broker.call(
+            get_telemetry_subscriptions.handle, request, 0
+        )
+        return answer
+
+    async def push(self, instance_id: bytes, number: int, **others: Any) -> int:
+        values = {"terminating": False, "compression_type": 0, "metrics": b"", **others}
+        request = PushTelemetryRequest(
+            client_instance_id=instance_id, subscription_id=number, **values
+        )
+        answer: PushTelemetryResponse = await self.broker.call(push_telemetry.handle, request, 0)
+        return answer.error_code
+
+
+def world(broker: Admin, series_max: int = 1000) -> World:
+    clock = StoppedClock()
+    source = random.Random(1)
+    made = Telemetry(
+        broker.configs.resources, clock.now_ms, lambda: random_id(source), lambda: series_max
+    )
+    return World(replace(broker, telemetry=made), clock)
+
+
+def payload(
+    values: Mapping[str, float], temporality: int = DELTA, attributes: Mapping[str, str] = {}
+) -> bytes:
+    data = MetricsData()
+    scope = data.resource_metrics.add().scope_metrics.add()
+    labels = [
+        KeyValue(key=name, value=AnyValue(string_value=text)) for name, text in attributes.items()
+    ]
+    for name, value in values.items():
+        point = NumberDataPoint(as_double=value, attributes=labels)
+        made = Metric(name=name)
+        if name.endswith(".total"):
+            counted = Sum(
+                aggregation_temporality=temporality, is_monotonic=True, data_points=[point]
+            )
+            made.sum.CopyFrom(counted)
+        else:
+            made.gauge.data_points.append(point)
+        scope.metrics.append(made)
+    return data.SerializeToString()
+
+
+def shown(one: World) -> dict[str, float]:
+    text = render(snapshot(clients=one.broker.telemetry.rows()))
+    return {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+        if sample.labels.get("client_id")
+    }
+
+
+async def test_without_a_subscription_nothing_is_asked_for(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        answer = await world(broker).ask()
+        assert answer.error_code == 0
+        assert answer.requested_metrics == []
+        assert answer.client_instance_id != ZERO_UUID
+        assert answer.push_interval_ms == 300_000
+        assert answer.accepted_compression_types == [Codec.ZSTD, Codec.LZ4, Codec.GZIP, 2]
+        assert answer.telemetry_max_bytes == 1024 * 1024
+
+
+async def test_a_change_of_the_subscriptions_reaches_a_client_at_once(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        before = await one.ask()
+        await one.subscribe(metrics="a.,b.", interval_ms="1000")
+        after = await one.ask(before.client_instance_id)
+        assert (after.error_code, after.push_interval_ms) == (0, 1000)
+        assert sorted(after.requested_metrics) == ["a.", "b."]
+        assert after.subscription_id != before.subscription_id
+        assert after.client_instance_id == before.client_instance_id
+        number = before.subscription_id
+        assert await one.push(after.client_instance_id, number) == 117  # UNKNOWN_SUBSCRIPTION_ID
+
+
+async def test_only_clients_that_match_are_asked(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        await one.subscribe(metrics="*", match="client_id=another.*")
+        assert (await one.ask()).requested_metrics == []
+        await one.subscribe(match="client_id=a-.*,client_source_address=127\\..*")
+        assert (await one.ask()).requested_metrics == ["*"]
+
+
+async def test_who_comes_too_early_is_told_so(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        await one.subscribe(metrics="*", interval_ms="1000")
+        first = await one.ask()
+        known, number = first.client_instance_id, first.subscription_id
+        early = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert (await one.ask(known)).error_code == early
+        assert await one.push(known, number) == 0  # the first one may come at any time
+        one.clock.time_ms += 999
+        assert await one.push(known, number) == early
+        assert (await one.ask(known)).error_code == early
+        one.clock.time_ms += 1
+        assert (await one.ask(known)).error_code == 0
+
+
+async def test_the_last_push_may_come_early_and_none_after_it(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        await one.subscribe(metrics="*", interval_ms="1000")
+        first = await one.ask()
+        known, number = first.client_instance_id, first.subscription_id
+        assert await one.push(known, number) == 0
+        assert await one.push(known, number, terminating=True) == 0
+        one.clock.time_ms += 5000
+        assert await one.push(known, number) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("others", "code"),
+    [
+        ({"subscription_id": 1}, ErrorCode.UNKNOWN_SUBSCRIPTION_ID),
+        ({"client_instance_id": ZERO_UUID}, ErrorCode.INVALID_REQUEST),
+        ({"compression_type": 5}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        ({"metrics": bytes(101)}, ErrorCode.TELEMETRY_TOO_LARGE),
+        ({"metrics": b"\xff\xff"}, ErrorCode.INVALID_RECORD),
+        ({"metrics": b"no gzip", "compression_type": 1}, ErrorCode.INVALID_RECORD),
+        (
+            {"metrics": compress(Codec.GZIP, bytes(20_000)), "compression_type": 1},
+            ErrorCode.TELEMETRY_TOO_LARGE,
+        ),
+    ],
+)
+async def test_what_cannot_be_taken_is_refused(
+    tmp_path: Path, others: dict[str, Any], code: ErrorCode
+) -> None:
+    async with admin(tmp_path, {"telemetry.max.bytes": "100"}) as broker:
+        one = world(broker)
+        first = await one.ask()
+        known = {"client_instance_id": first.client_instance_id}
+        known |= {"subscription_id": first.subscription_id}
+        told = {**known, "terminating": False, "compression_type": 0, "metrics": b"", **others}
+        answer = await one.broker.call(push_telemetry.handle, PushTelemetryRequest(**told), 0)
+        assert answer.error_code == code
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+async def test_what_was_pushed_is_shown_under_kafkas_name(tmp_path: Path, codec: Codec) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        await one.subscribe(metrics="*", interval_ms="1000")
+        first = await one.ask()
+        pushed = payload({"org.apache.kafka.producer.record.send.total": 3, "x-y": 1.5})
+        for _ in range(2):
+            one.clock.time_ms += 1000
+            code = await one.push(
+                first.client_instance_id,
+                first.subscription_id,
+                compression_type=codec,
+                metrics=compress(codec, pushed),
+            )
+            assert code == 0
+        assert shown(one) == {
+            "kafka_client_producer_record_send_total": 6,  # what was added, twice
+            "kafka_client_x_y": 1.5,
+        }
+
+
+async def test_a_silent_client_is_forgotten(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        await one.subscribe(metrics="*", interval_ms="30000")
+        first = await one.ask()
+        pushed = payload({"a": 1})
+        await one.push(first.client_instance_id, first.subscription_id, metrics=pushed)
+        one.clock.time_ms += 90_000
+        assert shown(one)
+        one.clock.time_ms += 1
+        assert not shown(one)
+
+
+async def test_what_finds_no_room_is_counted(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker, series_max=2)
+        first = await one.ask()
+        pushed = payload({"a": 1, "b": 2, "c": 3})
+        await one.push(first.client_instance_id, first.subscription_id, metrics=pushed)
+        assert shown(one) == {"kafka_client_a": 1, "kafka_client_b": 2}
+        assert one.broker.telemetry.dropped_series == 1
+
+
+def test_a_client_cannot_spoil_the_page() -> None:
+    values = {"a.total": 1.0, "a_total": 2.0, "a": 3.0, "é\n": 4.0, "": 5.0}
+    hostile = {"client_id": "another", "__name__": "x", 'quo"te\n': 'va"l\\ue\n', "": "e"}
+    samples = read_samples(payload(values, attributes=hostile), Codec.NONE, 10_000)
+    row = ClientRow('clie"nt\n', "id", {one.key: one.value for one in samples})
+    families = {
+        one.name: one
+        for one in text_string_to_metric_families(render(snapshot(clients=[row, row])).decode())
+    }
+    (sample, *_) = families["kafka_client_a"].samples
+    assert sample.labels["client_id"] == 'clie"nt\n'
+
+
+@given(st.binary(max_size=200), st.sampled_from(list(Codec)))
+def test_any_bytes_are_metrics_or_refused(data: bytes, codec: Codec) -> None:
+    with contextlib.suppress(InvalidPayload, PayloadTooLarge):
+        read_samples(data, codec, 1000)
+
+
+@given(st.text(max_size=30))
+def test_any_pattern_is_read_or_refused(pattern: str) -> None:
+    try:
+        read = read_subscription({"match": f"client_id={pattern}"})
+    except ConfigError:
+        return
+    read.matches(ATTRIBUTES_OF_ONE)

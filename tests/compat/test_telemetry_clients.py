@@ -1,0 +1,90 @@
+"""Real clients push their metrics when a subscription asks for them, and /metrics shows them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from bench.processes import OdradekProcess, java, kafka_libs, kafka_tool
+
+PATIENCE_S = 60.0
+
+
+def shown(broker: OdradekProcess, client_id: str) -> set[str]:
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    wanted = f'client_id="{client_id}"'
+    return {line.partition("{")[0] for line in lines if wanted in line}
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> OdradekProcess:
+    if kafka_libs() is None:
+        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
+    return OdradekProcess(tmp_path)
+
+
+def subscribe(broker: OdradekProcess) -> None:
+    kafka_tool([
+        "org.apache.kafka.tools.ClientMetricsCommand", "--bootstrap-server", broker.bootstrap,
+        "--alter", "--name", "all", "--metrics", "*", "--interval", "500",
+    ])  # fmt: skip
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_librdkafka_pushes(broker: OdradekProcess) -> None:
+    broker.start()
+    try:
+        subscribe(broker)
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "rdkafka-one"})
+
+        def pushed() -> set[str]:
+            producer.produce("orders", b"value")
+            producer.poll(0)
+            return shown(broker, "rdkafka-one")
+
+        until(pushed)
+        producer.flush(10)
+    finally:
+        broker.stop()
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_the_java_client_pushes(broker: OdradekProcess) -> None:
+    broker.start()
+    try:
+        subscribe(broker)
+        command = [
+            *java(["-Xmx256m"]), "org.apache.kafka.tools.ConsoleProducer",
+            "--bootstrap-server", broker.bootstrap, "--topic", "orders",
+            "--command-property", "client.id=java-one",
+            "--command-property", "enable.metrics.push=true",
+        ]  # fmt: skip
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as producing:
+            assert producing.stdin is not None
+            try:
+                producing.stdin.write(b"value\n")
+                producing.stdin.flush()
+                until(lambda: shown(broker, "java-one"))
+            finally:
+                producing.stdin.close()
+                producing.wait(30)
+    finally:
+        broker.stop()
