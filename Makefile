@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+READY_FUZZ := $(VENV)/.ready-fuzz
 READY_SPARK := $(VENV)/.ready-spark
 KAFKA := .kafka/.ready
 PACKAGES := protocol config storage cleaner broker cli pipeline
@@ -26,8 +27,9 @@ check: $(READY_DEV)
 	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/python -m pytest -n auto $(FAST)
 
-# Crashes at thousands of moments: FUZZ_SCRIPTS, FUZZ_SEED and FUZZ_KILLS in tests/fuzz/seeds.py.
-fuzz: $(READY_DEV) kafka
+# Crashes at thousands of moments, and bytes that reach new code: FUZZ_SCRIPTS, FUZZ_SEED,
+# FUZZ_KILLS and FUZZ_SECONDS in tests/fuzz/seeds.py.
+fuzz: $(READY_DEV) $(READY_FUZZ) kafka
 	$(BIN)/python -m pytest -n auto -m fuzz
 
 interop: $(READY_DEV) $(READY_SPARK) kafka
@@ -63,6 +65,8 @@ lock:
 	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \
 		--extra dev -o requirements-dev.lock pyproject.toml
 	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \
+		--extra fuzz -o requirements-fuzz.lock pyproject.toml
+	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \
 		--extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
 
 clean:
@@ -83,6 +87,12 @@ $(READY): $(BIN)/python pyproject.toml requirements.lock
 $(READY_DEV): $(READY) requirements-dev.lock
 	$(BIN)/python -m pip install -q -r requirements-dev.lock
 	touch $@
+
+# Without a wheel for this Python there is no compiling it: the rest of `make fuzz` goes on.
+$(READY_FUZZ): $(READY_DEV) requirements-fuzz.lock
+	@if $(BIN)/python -m pip install -q --only-binary atheris -r requirements-fuzz.lock; \
+	then touch $@; \
+	else echo "no wheel of atheris for this Python: fuzzing by coverage is skipped"; fi
 
 $(READY_SPARK): $(READY_DEV) requirements-pipeline.lock
 	$(BIN)/python -m pip install -q -r requirements-pipeline.lock

@@ -162,12 +162,19 @@ def _change_list(operation: Operation, resource_type: int, present: Mapping[str,
     text = present.get(operation.name, option.default_text or "")
     items = [item for item in text.split(",") if item]
     assert operation.value is not None
-    for item in operation.value.split(","):
-        if operation.kind == APPEND and item not in items:
-            items.append(item)
-        elif operation.kind == SUBTRACT and item in items:
-            items.remove(item)
-    return ",".join(items)
+    named = operation.value.split(",")
+    if operation.kind == APPEND:
+        present_items = set(items)
+        items += [item for item in dict.fromkeys(named) if item not in present_items]
+        return ",".join(items)
+    left = Counter(named)  # each time that an item is named takes it out once
+    kept = []
+    for item in items:
+        if left[item]:
+            left[item] -= 1
+        else:
+            kept.append(item)
+    return ",".join(kept)
 
 
 def _no_list(operation: Operation, resource_type: int) -> str:

@@ -17,6 +17,7 @@ from broker.apis import Handler
 from broker.context import CloseConnection, RequestContext
 from protocol.compiler import decode_prefix
 from protocol.errors import ErrorCode, ProtocolError
+from protocol.footprint import memory_max
 from protocol.frames import (
     API_VERSIONS_KEY,
     PRODUCE_KEY,
@@ -61,7 +62,9 @@ class Dispatcher:
             request: Any
             # What follows the request is passed over, as Kafka does: librdkafka 2.16 sends
             # three bytes too many when it asks for the metadata of all topics.
-            request, _ = decode_prefix(handler.request, version, frame, header.body)
+            request, _ = decode_prefix(
+                handler.request, version, frame, header.body, memory_max(len(frame))
+            )
         except ProtocolError as error:
             self.refuse(connection, error)
             return

@@ -243,6 +243,7 @@ class Topics:
         total = 0
         for new in wanted:
             try:
+                check_total(total + 1)  # saves the settings of a million topics too many
                 plan = plan_topic(new, around, topic_id=self._new_id(), now_ms=self._now_ms())
                 check_total(total + plan.record.partition_count)
                 self._partitions.refuse_strays(plan.record)

@@ -20,11 +20,12 @@ from protocol.decoding import emit_decode
 from protocol.emitter import Emitter
 from protocol.encoding import emit_encode
 from protocol.errors import ProtocolError
+from protocol.footprint import UNLIMITED
 from protocol.schema import info_of
 
 T = TypeVar("T")
 Chunk = bytes | bytearray | memoryview
-Decoder = Callable[[memoryview, int], tuple[Any, int]]
+Decoder = Callable[[memoryview, int, list[int]], tuple[Any, int]]
 Encoder = Callable[[Any, Callable[[Chunk], None]], None]
 
 # Of messages by class and version; of every struct also by flexibility, which it inherits.
@@ -48,12 +49,15 @@ def decode(cls: type[T], version: int, buffer: Chunk, position: int = 0) -> T:
 
 
 def decode_prefix(
-    cls: type[T], version: int, view: memoryview, position: int = 0
+    cls: type[T], version: int, view: memoryview, position: int = 0, memory_max: int = UNLIMITED
 ) -> tuple[T, int]:
-    """Decode a message at a position; return it and the position after it."""
+    """Decode a message at a position; return it and the position after it.
+
+    What a stranger has sent is given a `memory_max` (footprint.py). Raises as decode does.
+    """
     decoder = _DECODERS.get((cls, version)) or _message_decoder(cls, version)
     try:
-        return decoder(view, position)
+        return decoder(view, position, [memory_max])
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"{cls.__name__} v{version} is truncated") from error
     except UnicodeDecodeError as error:

@@ -1,6 +1,7 @@
-"""Emits the source of decode functions: `decode(b, p)` gives the value and the position after it.
+"""Emits the source of decode functions: `decode(b, p, m)` gives a value and the position after it.
 
-In the source, `b` is the frame, `p` the position, `o` the value in the making, `n` a length.
+In the source, `b` is the frame, `p` the position, `o` the value in the making, `n` a length,
+and `m` a list of one number: the memory that the values may take yet.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 import struct
 
 from protocol.emitter import Emitter, fixed_format, runs
+from protocol.footprint import has_arrays, item_bytes
 from protocol.schema import Field
+
+_STRING_BYTES_MAX = 0x7FFF
 
 
 def emit_decode(e: Emitter) -> None:
     """Emit the decode function of the emitter's class and version."""
     e.name("new", e.cls.__new__)
     e.name("cls", e.cls)
-    e.put(0, "def decode(b, p):")
+    e.put(0, "def decode(b, p, m=None):")
     e.put(1, "o = new(cls)")
     for field in e.absent:
         _decode_default(e, field)
@@ -72,63 +76,76 @@ def _decode_value(e: Emitter, field: Field, depth: int) -> None:
 
 
 def _decode_length(e: Emitter, field: Field, depth: int) -> None:
+    is_string = (
+        field.primitive is not None and field.primitive.name == "string" and not field.is_array
+    )
     if e.flexible:
         e.put(depth, "n = b[p]; p += 1")
         e.put(depth, "if n > 127:")
         e.put(depth + 1, "n, p = read_uvarint(b, p - 1)")
+        if is_string:  # Kafka keeps to what the classic length can tell
+            e.put(depth + 1, f"if n > {_STRING_BYTES_MAX + 1}:")
+            e.put(depth + 2, f"raise string_error({field.name!r}, n - 1)")
         e.put(depth, "n -= 1")
     else:
-        is_string = field.primitive is not None and field.primitive.name == "string"
-        form, size = ("h", 2) if is_string and not field.is_array else ("i", 4)
+        form, size = ("h", 2) if is_string else ("i", 4)
         e.put(depth, f"n, = {e.packer(form, 'unpack_from')}(b, p); p += {size}")
 
 
 def _decode_octets(e: Emitter, target: str, kind: str, depth: int) -> None:
     made = {
-        "string": "str(take(b, p, n), 'utf-8')",
-        "bytes": "bytes(take(b, p, n))",
-        "records": "take(b, p, n)",
+        "string": "str(b[p:p + n], 'utf-8')",
+        "bytes": "bytes(b[p:p + n])",
+        "records": "b[p:p + n]",
     }[kind]
+    e.put(depth, "if n > len(b) - p:")
+    e.put(depth + 1, "raise size_error(n)")
     e.put(depth, f"{target} = {made}; p += n")
 
 
 def _decode_struct(e: Emitter, field: Field, depth: int) -> None:
     assert field.struct is not None
     inner = e.name(f"decode_{field.name}", e.nested(field.struct))
+    arguments = _arguments(field.struct)
     if not field.is_nullable(e.version):
-        e.put(depth, f"o.{field.name}, p = {inner}(b, p)")
+        e.put(depth, f"o.{field.name}, p = {inner}({arguments})")
         return
     # A nullable struct is led by an int8: -1 null, 1 present.
     e.put(depth, f"n, = {e.packer('b', 'unpack_from')}(b, p); p += 1")
     e.put(depth, "if n < 0:")
     e.put(depth + 1, f"o.{field.name} = None")
     e.put(depth, "else:")
-    e.put(depth + 1, f"o.{field.name}, p = {inner}(b, p)")
+    e.put(depth + 1, f"o.{field.name}, p = {inner}({arguments})")
+
+
+def _arguments(cls: type) -> str:
+    """Write what a nested decoder is called with: only arrays are charged for."""
+    return "b, p, m" if has_arrays(cls) else "b, p"
 
 
 def _decode_array(e: Emitter, field: Field, depth: int) -> None:
     target = f"o.{field.name}"
     if field.struct is not None:
         inner = e.name(f"decode_{field.name}", e.nested(field.struct))
-        e.put(depth, "check_count(b, p, n, 1)")
+        _check_count(e, field, depth, 1)
         e.put(depth, f"{target} = items = []")
         e.put(depth, "for _ in range(n):")
-        e.put(depth + 1, f"item, p = {inner}(b, p)")
+        e.put(depth + 1, f"item, p = {inner}({_arguments(field.struct)})")
         e.put(depth + 1, "items.append(item)")
         return
     assert field.primitive is not None
     if field.primitive.format == "16s":
-        e.put(depth, "check_count(b, p, n, 16)")
+        _check_count(e, field, depth, 16)
         e.put(depth, f"{target} = [bytes(b[i:i + 16]) for i in range(p, p + 16 * n, 16)]")
         e.put(depth, "p += 16 * n")
     elif field.primitive.format:
         size = struct.calcsize(">" + field.primitive.format)
         e.name("unpack_from", struct.unpack_from)
-        e.put(depth, f"check_count(b, p, n, {size})")
+        _check_count(e, field, depth, size)
         e.put(depth, f"{target} = list(unpack_from(f'>{{n}}{field.primitive.format}', b, p))")
         e.put(depth, f"p += {size} * n")
     else:
-        e.put(depth, "check_count(b, p, n, 1)")
+        _check_count(e, field, depth, 1)
         e.put(depth, f"{target} = items = []")
         e.put(depth, "for _ in range(n):")
         item = Field(field.name, field.spec, field.primitive, None, False, False)
@@ -137,6 +154,16 @@ def _decode_array(e: Emitter, field: Field, depth: int) -> None:
         e.put(depth + 2, f"raise null_error({field.name!r})")
         _decode_octets(e, "item", field.primitive.name, depth + 1)
         e.put(depth + 1, "items.append(item)")
+
+
+def _check_count(e: Emitter, field: Field, depth: int, item_size_min: int) -> None:
+    """Refuse items that cannot fit in the rest of the frame, or in the memory that is left."""
+    left = "len(b) - p" if item_size_min == 1 else f"(len(b) - p) // {item_size_min}"
+    e.put(depth, f"if n > {left}:")
+    e.put(depth + 1, "raise count_error(n)")
+    e.put(depth, f"m[0] = left = m[0] - n * {item_bytes(field, e.version)}")
+    e.put(depth, "if left < 0:")
+    e.put(depth + 1, "raise memory_error()")
 
 
 def _decode_tagged(e: Emitter) -> None:

@@ -14,10 +14,13 @@ from protocol.schema import Field, fields_of
 # What generated code may call without asking.
 _HELPERS = {
     "ProtocolError": ProtocolError,
-    "check_count": wire.check_count,
+    "count_error": wire.count_error,
+    "memory_error": wire.memory_error,
     "null_error": wire.null_error,
     "read_uvarint": wire.read_uvarint,
+    "size_error": wire.size_error,
     "skip_tagged": wire.skip_tagged,
+    "string_error": wire.string_error,
     "take": wire.take,
     "uvarint": wire.uvarint,
 }

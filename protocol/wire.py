@@ -85,16 +85,8 @@ def take(buffer: memoryview, position: int, size: int) -> memoryview:
     if size < 0:
         raise ProtocolError(f"negative length {size}")
     if position + size > len(buffer):
-        raise ProtocolError(f"a field of {size} bytes runs past the end of the message")
+        raise size_error(size)
     return buffer[position : position + size]
-
-
-def check_count(buffer: memoryview, position: int, count: int, item_size_min: int) -> None:
-    """Refuse an array whose items cannot fit in what is left of the buffer."""
-    if count < 0:
-        raise ProtocolError("null where the version allows no null array")
-    if count * item_size_min > len(buffer) - position:
-        raise ProtocolError(f"an array of {count} items runs past the end of the message")
 
 
 def skip_tagged(buffer: memoryview, position: int, count: int) -> int:
@@ -110,3 +102,23 @@ def skip_tagged(buffer: memoryview, position: int, count: int) -> int:
 def null_error(field: str) -> ProtocolError:
     """Make the error for a null in a field that may not be null."""
     return ProtocolError(f"null where the version allows none: {field}")
+
+
+def size_error(size: int) -> ProtocolError:
+    """Make the error for a field that is larger than what is left of the message."""
+    return ProtocolError(f"a field of {size} bytes runs past the end of the message")
+
+
+def count_error(count: int) -> ProtocolError:
+    """Make the error for an array whose items cannot fit in what is left of the message."""
+    return ProtocolError(f"an array of {count} items runs past the end of the message")
+
+
+def memory_error() -> ProtocolError:
+    """Make the error for a message whose values would take more memory than they may."""
+    return ProtocolError("too many tiny items: send them in several requests")
+
+
+def string_error(field: str, size: int) -> ProtocolError:
+    """Make the error for a string that is longer than any that Kafka reads."""
+    return ProtocolError(f"a string of {size} bytes, 32767 are the most: {field}")

@@ -9,10 +9,13 @@ from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGro
 
 
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Describe each group, with what a client may do to it where that is asked for."""
+    """Describe each group, with what a client may do to it where that is asked for.
+
+    One that is named twice is answered once, unlike in Kafka: its members may be many.
+    """
     described = [
         context.broker.groups.describe(group_id, api_version=context.api_version)
-        for group_id in request.groups
+        for group_id in dict.fromkeys(request.groups)
     ]
     if request.include_authorized_operations:
         for group in described:

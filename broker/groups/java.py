@@ -42,13 +42,23 @@ def hash_order(texts: Iterable[str]) -> list[str]:
     return sorted(distinct, key=place)
 
 
-@lru_cache(maxsize=4096)
+# Longer names are hashed anew each time, or a cache of them would take hundreds of megabytes.
+_CACHED_CHARACTERS_MAX = 255
+
+
 def partition_for(group_id: str, partition_count: int) -> int:
     """Return the partition of __consumer_offsets that a group lives in.
 
     Kafka's source: GroupCoordinatorService.partitionFor, with Utils.abs of the hash, for which
     the one number that has no positive counterpart counts as 0.
     """
+    if len(group_id) > _CACHED_CHARACTERS_MAX:
+        return _partition_for.__wrapped__(group_id, partition_count)
+    return _partition_for(group_id, partition_count)
+
+
+@lru_cache(maxsize=4096)
+def _partition_for(group_id: str, partition_count: int) -> int:
     value = string_hash(group_id)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
 

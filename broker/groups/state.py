@@ -36,6 +36,7 @@ from broker.groups.offsets import GroupOffsets
 from broker.groups.records import GroupRecord, Record
 from protocol.compiler import decode_prefix
 from protocol.errors import ProtocolError
+from protocol.footprint import memory_max
 from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from protocol.messages.group_metadata import GroupMetadataValue, MemberMetadata
 
@@ -236,4 +237,5 @@ def _subscribed_topics(metadata: bytes) -> list[str]:
     if len(metadata) < _INT16_SIZE:
         raise ProtocolError("a subscription without a version")
     view = memoryview(metadata)
-    return decode_prefix(ConsumerProtocolSubscription, 0, view, _INT16_SIZE)[0].topics
+    limit = memory_max(len(view))
+    return decode_prefix(ConsumerProtocolSubscription, 0, view, _INT16_SIZE, limit)[0].topics

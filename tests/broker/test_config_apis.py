@@ -503,3 +503,29 @@ def test_what_is_subtracted_is_gone_and_the_rest_stays(present: str, value: str)
 def test_a_list_that_is_not_set_begins_as_its_declared_default() -> None:
     assert operate(APPEND, "compact", {}) == {"cleanup.policy": "delete,compact"}
     assert operate(SUBTRACT, "delete", {}) == {"cleanup.policy": ""}
+
+
+def test_long_lists_are_changed_in_time_that_grows_with_their_length() -> None:
+    # Compared item by item with each other they would take minutes.
+    names = [f"item-{number}" for number in range(100_000)]
+    present = {"cleanup.policy": ",".join(names)}
+    for kind, value in ((APPEND, [f"{name}-more" for name in names]), (SUBTRACT, names[::-1])):
+        operation = Operation("cleanup.policy", kind, ",".join(value))
+        altered = alteration(Wish(ResourceType.TOPIC, "t", [operation]))(present)
+        left = altered["cleanup.policy"].split(",")
+        assert len(left) == (2 * len(names) if kind == APPEND else 1)
+
+
+async def test_a_resource_that_is_named_again_and_again_is_described_once(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        await create(broker, creatable("t"))
+        asked = [
+            DescribeConfigsResource(
+                resource_type=TOPIC, resource_name="t", configuration_keys=keys
+            )
+            for keys in (None, [], ["cleanup.policy"], None, 2 * ["cleanup.policy"])
+        ]
+        request = DescribeConfigsRequest(resources=asked)
+        response = await broker.call(describe_configs.handle, request, 4)
+        all_of_it, one = response.results
+        assert len(all_of_it.configs) > len(one.configs) == 1

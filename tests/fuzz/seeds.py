@@ -1,6 +1,7 @@
-"""How much the long tests do, and where they begin, by FUZZ_SEED and three counts.
+"""How much the long tests do, and where they begin, by FUZZ_SEED and four counts.
 
-`make fuzz` plays FUZZ_SCRIPTS and FUZZ_KILLS, `make interop` cleans FUZZ_HISTORIES beside Kafka.
+`make fuzz` plays FUZZ_SCRIPTS and FUZZ_KILLS, and feeds bytes for FUZZ_SECONDS; `make interop`
+cleans FUZZ_HISTORIES beside Kafka.
 
 The same numbers give the same scripts again. What fails prints its seed.
 """
@@ -12,5 +13,6 @@ import os
 FIRST_SEED = int(os.environ.get("FUZZ_SEED", "0"))
 SCRIPTS = int(os.environ.get("FUZZ_SCRIPTS", "24"))
 KILLS = int(os.environ.get("FUZZ_KILLS", "50"))
+SECONDS = int(os.environ.get("FUZZ_SECONDS", "240"))
 HISTORIES = int(os.environ.get("FUZZ_HISTORIES", "3000"))
 SEEDS = range(FIRST_SEED, FIRST_SEED + SCRIPTS)

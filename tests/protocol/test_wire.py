@@ -57,21 +57,6 @@ def test_what_is_not_there_cannot_be_taken(size: int) -> None:
         wire.take(memoryview(b"abcdef"), 3, size)
 
 
-@given(st.integers(0, 40), st.integers(1, 16), st.integers(0, 40))
-def test_a_count_passes_where_its_items_can_fit(count: int, item_size_min: int, left: int) -> None:
-    buffer = memoryview(bytes(5 + left))
-    if count * item_size_min <= left:
-        wire.check_count(buffer, 5, count, item_size_min)
-        return
-    with pytest.raises(ProtocolError):
-        wire.check_count(buffer, 5, count, item_size_min)
-
-
-def test_a_negative_count_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="null"):
-        wire.check_count(memoryview(b""), 0, -1, 1)
-
-
 @given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.binary(max_size=200)), max_size=4))
 def test_skipping_tagged_fields_ends_after_the_last(tagged: list[tuple[int, bytes]]) -> None:
     section = b"".join(wire.uvarint(tag) + wire.uvarint(len(data)) + data for tag, data in tagged)

@@ -1,0 +1,191 @@
+"""Any bytes, in any chunks: the broker answers or closes, serves the others, and stays small."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.processes import OdradekProcess
+from broker.apis import APIS, Api
+from protocol.compiler import encode
+from protocol.footprint import ALLOWANCE_BYTES, RATIO_MAX, item_bytes
+from protocol.frames import encode_request
+from protocol.messages import message_classes
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.schema import info_of
+from tests.protocol.dense import arrays, large, tiny, with_items
+from tests.protocol.strategies import Strategy, examples, messages
+
+TIMEOUT_S = 60
+# They may wait: for data, for other members, for the leader's assignment.
+PARKED = ("Fetch", "JoinGroup", "SyncGroup")
+FRAME_BYTES = 256 * 1024
+# Of a frame: for its values, what the handler makes of them, and the response. The most is taken
+# by answers to groups with names of two characters, of which none is there.
+MEMORY_RATIO_MAX = 600
+
+pytestmark = pytest.mark.slow
+
+SERVED = [
+    pytest.param(api, version, id=f"{api.name}-v{version}")
+    for api in APIS
+    for version in info_of(message_classes(api.name)[0]).versions
+]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]:
+    """A broker in which asking for a topic does not create it, as each of thousands would be."""
+    running = OdradekProcess(
+        tmp_path_factory.mktemp("broker"), {"auto.create.topics.enable": "false"}
+    )
+    running.start()
+    yield running
+    running.stop()
+    assert "Traceback" not in running.log_text()
+
+
+def _narrow(name: str) -> Strategy | None:
+    if name in ("num_partitions", "count"):
+        return st.integers(-2, 2)
+    if name in ("max_wait_ms", "timeout_ms"):
+        return st.integers(-1, 5)
+    if name == "name":  # never one that can be created
+        return st.sampled_from(["", "no/topic", "é" * 40])
+    return None
+
+
+@st.composite
+def _streams(draw: st.DrawFn, api: Api, version: int) -> bytes:
+    """A request's frame, whole or with some of its bytes changed, gone, repeated, or wrong."""
+    cls = message_classes(api.name)[0]
+    value = draw(messages(cls, version, _narrow))
+    frame = bytearray(encode_request(value, version, 7, draw(st.none() | st.text(max_size=3))))
+    body = len(frame) - 4
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(8, max(8, len(frame) - 1)))
+        kind = draw(st.sampled_from(["change", "cut", "repeat", "insert"]))
+        if kind == "change" and at < len(frame):
+            frame[at] = draw(st.sampled_from([0, 1, 127, 128, 254, 255]))
+        elif kind == "cut":
+            del frame[at : at + draw(st.integers(1, 9))]
+        elif kind == "repeat":
+            frame[at:at] = frame[at : at + 9]
+        elif kind == "insert":
+            frame[at:at] = draw(st.binary(max_size=9))
+    # Mostly the size that it has, so that what is wrong comes to the decoder.
+    size = draw(st.sampled_from([len(frame) - 4] * 6 + [body, 0, len(frame), 2**31 - 1, -1]))
+    frame[:4] = struct.pack(">i", size)
+    return bytes(frame)
+
+
+def _exchange(
+    broker: OdradekProcess, data: bytes, cuts: Sequence[int] = (), *, waits: bool = True
+) -> None:
+    """Send bytes in chunks on a new connection; `waits` for the broker to answer and close."""
+    with _connection(broker) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        start = 0
+        try:
+            for end in sorted({min(cut, len(data)) for cut in cuts} | {len(data)}):
+                client.sendall(data[start:end])
+                start = end
+            if waits:
+                client.shutdown(socket.SHUT_WR)
+                _rest(client)
+        except TimeoutError:
+            raise
+        except OSError:
+            pass  # it was closed, with bytes that were not read
+
+
+def _rest(client: socket.socket) -> bytes:
+    """Read until the broker closes."""
+    data = b""
+    while more := client.recv(1 << 16):
+        data += more
+    return data
+
+
+@pytest.mark.parametrize(("api", "version"), SERVED)
+def test_whatever_comes_is_answered_or_closed(
+    broker: OdradekProcess, api: Api, version: int
+) -> None:
+    first = encode_request(ApiVersionsRequest(), 0, 5, None)
+
+    @examples(6)
+    @given(_streams(api, version), st.lists(st.integers(0, 200), max_size=5))
+    def check(stream: bytes, cuts: list[int]) -> None:
+        _exchange(broker, first + stream, cuts, waits=api.name not in PARKED)
+
+    check()
+    _check_serves(broker)
+
+
+@examples(60)
+@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))
+def test_bytes_without_meaning_are_closed_on(
+    broker: OdradekProcess, stream: bytes, cuts: list[int]
+) -> None:
+    _exchange(broker, stream, cuts)
+    _check_serves(broker)
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_memory_is_bounded_by_the_frame(broker: OdradekProcess, api: Api) -> None:
+    for frame in _dense_frames(api, api.last):
+        before = _reset_peak(broker)
+        _exchange(broker, frame, waits=api.name not in PARKED)
+        _check_serves(broker)
+        grown = _peak(broker) - before
+        assert grown < MEMORY_RATIO_MAX * len(frame) + 16 * ALLOWANCE_BYTES
+
+
+def _dense_frames(api: Api, version: int) -> Iterator[bytes]:
+    """Yield a request for each array and kind of item, with as many as are just not refused."""
+    cls = message_classes(api.name)[0]
+    for path in arrays(cls, version):
+        for item in (tiny, large):
+            one, two = (
+                len(encode(with_items(cls, version, path, item, count), version))
+                for count in (100, 200)
+            )
+            size = (two - one) / 100
+            charge = item_bytes(path[-1], version)
+            count = FRAME_BYTES / size
+            if charge > RATIO_MAX * size:
+                count = min(count, 0.9 * ALLOWANCE_BYTES / (charge - RATIO_MAX * size))
+            message: Any = with_items(cls, version, path, item, int(count))
+            yield encode_request(message, version, 7, None)
+
+
+def _connection(broker: OdradekProcess) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", broker.port), TIMEOUT_S)
+
+
+def _check_serves(broker: OdradekProcess) -> None:
+    with _connection(broker) as client:
+        client.sendall(encode_request(ApiVersionsRequest(), 0, 9, None))
+        client.shutdown(socket.SHUT_WR)
+        answer = _rest(client)
+    assert struct.unpack_from(">ii", answer) == (len(answer) - 4, 9)
+
+
+def _reset_peak(broker: OdradekProcess) -> int:
+    assert broker.process is not None
+    Path(f"/proc/{broker.process.pid}/clear_refs").write_text("5")
+    return _peak(broker)
+
+
+def _peak(broker: OdradekProcess) -> int:
+    assert broker.process is not None
+    status = Path(f"/proc/{broker.process.pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
