@@ -44,6 +44,7 @@ from broker.priority import give_way, prefer_the_event_loop
 from broker.producer_ids import ProducerIds
 from broker.reconstruction import find_topics, skip_producer_ids
 from broker.server import Listener, Server
+from broker.sessions import FetchSessions
 from broker.tasks import start_task
 from broker.telemetry.clients import Telemetry
 from broker.topic import Topic
@@ -82,6 +83,11 @@ class Broker:
         self.purgatory = Purgatory(self.loop)
         self._background: ThreadPoolExecutor | None = None
         self._background_count = 0
+        self.sessions = FetchSessions(
+            self._random,
+            lambda: self.config.max_incremental_fetch_session_cache_slots,
+            lambda: self.config.odradek_fetch_session_partitions_max,
+        )
         # What stop() has to do, last started first.
         self._stopping = AsyncExitStack()
 
@@ -326,13 +332,17 @@ class Broker:
         """Connect a log, loaded or new, with those who want to hear of it."""
         log.on_append = self._appended
         log.on_stable = self.purgatory.stable
-        log.on_roll = self.group_commit.flush_in_background
+        log.on_roll = self._rolled
 
     def _appended(self, log: Log, size_bytes: int) -> None:
         self.metrics.produced_bytes += size_bytes
         if log.config.flush_ms != INT64_MAX:
             self.group_commit.flush_within(log, log.config.flush_ms)
         self.purgatory.appended(log, size_bytes)
+
+    def _rolled(self, log: Log) -> None:
+        self.group_commit.flush_in_background(log)
+        self.purgatory.rolled(log)
 
     def _change_readers(self, config: BrokerConfig) -> None:
         if config.num_io_threads != self._reader_count:

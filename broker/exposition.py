@@ -36,6 +36,7 @@ class SnapshotCollector:
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
         yield from _requests(self._snapshot)
+        yield from _fetches(self._snapshot)
         yield from _logs(self._snapshot.logs)
         yield from _disks(self._snapshot)
         yield from cleaner_families(self._snapshot)
@@ -74,10 +75,28 @@ def _requests(snapshot: Snapshot) -> Iterable[Metric]:
         "odradek_flushes", "Trips to the disk; many appends share one.", snapshot.flushes
     )
     yield gauge("kafka_server_connections", "Open connections.", snapshot.connection_count)
+
+
+def _fetches(snapshot: Snapshot) -> Iterable[Metric]:
     yield gauge(
         "kafka_server_delayed_fetches",
         "Fetches that wait for records.",
         snapshot.parked_fetch_count,
+    )
+    yield gauge(
+        "kafka_server_fetch_session_cache_num_incremental_fetch_sessions",
+        "Fetch sessions that the broker remembers.",
+        snapshot.fetch_session_count,
+    )
+    yield gauge(
+        "kafka_server_fetch_session_cache_num_incremental_fetch_partitions_cached",
+        "Partitions of all fetch sessions.",
+        snapshot.fetch_session_partition_count,
+    )
+    yield counter(
+        "kafka_server_fetch_session_cache_incremental_fetch_session_evictions",
+        "Fetch sessions that had to make room: more slots may be needed.",
+        snapshot.fetch_session_evictions,
     )
 
 

@@ -86,6 +86,9 @@ class Snapshot:
     flushes: int
     connection_count: int
     parked_fetch_count: int
+    fetch_session_count: int
+    fetch_session_partition_count: int
+    fetch_session_evictions: int
     logs: Sequence[LogRow]
     cleaner: PoolStatus
     offline_directory_count: int
@@ -120,6 +123,9 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         flushes=broker.group_commit.flushes,
         connection_count=len(broker.server.connections),
         parked_fetch_count=len(broker.purgatory),
+        fetch_session_count=len(broker.sessions),
+        fetch_session_partition_count=broker.sessions.partition_count,
+        fetch_session_evictions=broker.sessions.evictions,
         logs=rows,
         cleaner=broker.cleaner.status(),
         offline_directory_count=len(broker.partitions.offline_directories),

@@ -73,6 +73,8 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._names_by_collision_key: dict[str, str] = {}
+        # Another one after every change, for those who keep what they have looked up.
+        self.generation = 0
         # Called with a topic that is gone, its logs deleted.
         self.on_deleted: list[Callable[[Topic], None]] = []
         # Called with a topic whose settings have changed, by itself or with the broker's.
@@ -393,10 +395,12 @@ class Topics:
     # --- memory and directories ---------------------------------------------------------------
 
     def _publish(self, topic: Topic) -> None:
+        self.generation += 1
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
         self._names_by_collision_key[topic_names.collision_key(topic.name)] = topic.name
 
     def _withdraw(self, topic: Topic) -> None:
+        self.generation += 1
         del self._by_name[topic.name], self._by_id[topic.topic_id]
         self._names_by_collision_key.pop(topic_names.collision_key(topic.name), None)
 

@@ -17,7 +17,9 @@ from storage.log import Log
 class Waiter:
     """One parked fetch; the purgatory owns it."""
 
-    __slots__ = ("deadline", "finish", "logs", "missing_bytes", "recount")
+    __slots__ = (
+        "deadline", "finish", "is_committed", "is_over", "logs", "missing_bytes", "recount",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -25,13 +27,16 @@ class Waiter:
         missing_bytes: int,
         finish: Callable[[], None],
         recount: Callable[[], int] | None,
+        is_committed: bool,
     ):
         # Each once, though a request may name a partition twice.
         self.logs = frozenset(logs)
         self.missing_bytes = missing_bytes
         self.finish = finish
-        # Of a read_committed waiter: counts the bytes that are missing now.
+        # Counts the bytes that are missing now, where that is not all that was appended.
         self.recount = recount
+        self.is_committed = is_committed
+        self.is_over = False  # however much is missing
         # None once it is woken or cancelled.
         self.deadline: asyncio.TimerHandle | None = None
 
@@ -54,12 +59,15 @@ class Purgatory:
         wait_ms: int,
         finish: Callable[[], None],
         recount: Callable[[], int] | None = None,
+        *,
+        is_committed: bool = False,
     ) -> Waiter:
         """Call `finish` once the logs have grown by that many bytes, or the time has passed.
 
-        With `recount` only what is stable counts, which it counts anew.
+        With `recount` they are counted anew before that. With `is_committed` only what is stable
+        counts.
         """
-        waiter = Waiter(logs, missing_bytes, finish, recount)
+        waiter = Waiter(logs, missing_bytes, finish, recount, is_committed)
         for log in waiter.logs:
             self._waiters.setdefault(log, set()).add(waiter)
         waiter.deadline = self._loop.call_later(wait_ms / 1000, self._wake, waiter)
@@ -71,7 +79,7 @@ class Purgatory:
         if not waiters:
             return
         for waiter in waiters:
-            if waiter.recount is not None and log.last_stable_offset < log.log_end_offset:
+            if waiter.is_committed and log.last_stable_offset < log.log_end_offset:
                 continue
             waiter.missing_bytes -= size_bytes
             if waiter.missing_bytes <= 0:
@@ -80,20 +88,23 @@ class Purgatory:
     def stable(self, log: Log) -> None:
         """Count anew for the read_committed fetches of a log in which a transaction has ended."""
         for waiter in self._waiters.get(log, ()):
-            if waiter.recount is not None:
-                waiter.missing_bytes = waiter.recount()
-                if waiter.missing_bytes <= 0:
-                    self._schedule(waiter)
+            if waiter.is_committed:
+                self._schedule(waiter)
+
+    def rolled(self, log: Log) -> None:
+        """Have the next append wake the fetches of a log: they read up to where it was rolled."""
+        for waiter in self._waiters.get(log, ()):
+            waiter.missing_bytes = 0
 
     def deleted(self, log: Log) -> None:
         """Wake every fetch of a log that is gone."""
         for waiter in self._waiters.get(log, ()):
-            self._schedule(waiter)
+            self._end(waiter)
 
     def wake_all(self) -> None:
         """Wake every fetch, to be answered with what there is."""
         for waiter in self._all():
-            self._schedule(waiter)
+            self._end(waiter)
 
     def cancel(self, waiter: Waiter) -> None:
         """Forget a waiter whose client is gone; nothing happens when it was woken."""
@@ -110,6 +121,10 @@ class Purgatory:
     def _all(self) -> set[Waiter]:
         return {waiter for waiters in self._waiters.values() for waiter in waiters}
 
+    def _end(self, waiter: Waiter) -> None:
+        waiter.is_over = True
+        self._schedule(waiter)
+
     def _schedule(self, waiter: Waiter) -> None:
         if not self._ready:
             self._loop.call_soon(self._wake_ready)
@@ -118,6 +133,10 @@ class Purgatory:
     def _wake_ready(self) -> None:
         ready, self._ready = self._ready, []
         for waiter in ready:
+            if waiter.recount is not None and waiter.deadline is not None and not waiter.is_over:
+                waiter.missing_bytes = waiter.recount()
+                if waiter.missing_bytes > 0:
+                    continue
             self._wake(waiter)
 
     def _wake(self, waiter: Waiter) -> None:

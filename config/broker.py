@@ -197,10 +197,16 @@ class BrokerConfig:
     )
     max_incremental_fetch_session_cache_slots: int32 = option(
         "max.incremental.fetch.session.cache.slots",
-        inert="Accepted without effect yet.",
         default=1000,
         valid=at_least(0),
         doc="How many incremental fetch sessions the broker remembers.",
+    )
+    odradek_fetch_session_partitions_max: int32 = option(
+        "odradek.fetch.session.partitions.max",
+        default=10_000,
+        valid=at_least(0),
+        doc="How many partitions a fetch session may have; a client that fetches more of them "
+        "names all in every request.",
     )
     fetch_max_bytes: int32 = option(
         "fetch.max.bytes",

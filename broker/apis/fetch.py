@@ -2,112 +2,203 @@
 
 Behaviour: answered at once when min_bytes are there, when a partition cannot be read, when
 older segments have more to give, or when max_wait_ms is 0; else parked until enough was
-appended, a topic was deleted or the time has passed. The first batch of the first partition
-with data is returned whole even when it exceeds the limits (KIP-74). To read_committed readers
-only what lies before the last stable offset is there, and they are told which transactions in
-it were aborted (KIP-98). Fetch sessions (KIP-227) are never begun: a full request is answered
-with session id 0, after which clients name every partition each time, and a request within a
-session is told that there is no such session.
+appended, a topic was deleted or the time has passed. What it is answered with is decided in
+broker/fetch_plans.py, what a session (KIP-227) leaves out of the answer in broker/sessions.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Collection, Sequence
+from dataclasses import dataclass
 
 from broker.context import RequestContext
 from broker.errors import code_of
-from broker.partitions import OfflinePartition
-from broker.topic import Topic
+from broker.fetch_plans import (
+    NO_LEADER,
+    Plan,
+    Planned,
+    Reading,
+    accumulated_bytes,
+    error_data,
+    plan_fetch,
+    refused,
+)
+from broker.sessions import (
+    FIRST_EPOCH,
+    NO_SESSION,
+    Key,
+    Session,
+    WantedPartition,
+    next_epoch,
+)
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
-    AbortedTransaction,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
-    LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
 )
+from protocol.wire import ZERO_UUID
 from storage.errors import NotCached, StorageError
 from storage.log import Log
-from storage.reading import aborted_within, segment_index
 from storage.segment import Slice
 
+_STORAGE_ERROR_SINCE = 6
 _TOPIC_IDS_SINCE = 13
+_REPLICA_STATE_SINCE = 15
 _LEADER_ADDRESS_SINCE = 16
-_READ_COMMITTED = 1
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+# What a broker that moves a partition between its own directories says it is.
+_FUTURE_REPLICA = -3
+_NO_MORE_REQUESTS = -1  # FetchMetadata.FINAL_EPOCH
 # How often a fetch looks again whether what threads have read is in memory.
 _WARMING_ROUNDS = 3
-# FetchMetadata: a request that names all partitions, to begin a session or to have none.
-_FULL_REQUEST_EPOCHS = (0, -1)
 
 
 @dataclass(slots=True)
-class _Planned:
-    """A partition's part of the response, before its bytes are read."""
+class _Fetch:
+    """A request that is being served."""
 
-    data: PartitionData
-    log: Log | None
-    slice: Slice | None
-
-
-@dataclass(slots=True)
-class _Plan:
-    topics: list[tuple[FetchTopic, list[_Planned]]]
-    size_bytes: int
-    is_due: bool  # whatever min_bytes asks for
-    # What is to be read before the partitions left out can be planned.
-    cold: list[NotCached] = field(default_factory=list)
-
-    def slices(self) -> list[_Planned]:
-        return [planned for _, parts in self.topics for planned in parts if planned.slice]
-
-    def logs(self) -> list[Log]:
-        return [planned.log for _, parts in self.topics for planned in parts if planned.log]
+    context: RequestContext
+    request: FetchRequest
+    reading: Reading
+    wanted: dict[Key, WantedPartition]
+    session: Session | None  # that it goes on with
 
 
 def handle(
     context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """Read what is there, or wait for more."""
-    if request.session_epoch not in _FULL_REQUEST_EPOCHS:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
-    plan = _plan(context, request)
-    return _find_first(context, request, plan) if plan.cold else _serve(context, request, plan)
+    broker = context.broker
+    by_id = context.api_version >= _TOPIC_IDS_SINCE
+    wanted = _wanted(context, request, by_id)
+    session = None
+    if request.session_epoch in (FIRST_EPOCH, _NO_MORE_REQUESTS):
+        broker.sessions.end(request.session_id)
+    else:
+        found = broker.sessions.resume(
+            request.session_id,
+            request.session_epoch,
+            wanted,
+            [
+                (topic.topic_id if by_id else topic.topic, number)
+                for topic in request.forgotten_topics_data
+                for number in topic.partitions
+            ],
+            broker.clock.now_ms(),
+            uses_topic_ids=by_id,
+        )
+        if isinstance(found, ErrorCode):
+            return FetchResponse(error_code=found, responses=[])
+        session = found
+    fetch = _Fetch(context, request, _reading(context, request), wanted, session)
+    fresh, idle = _look(fetch)
+    plan = plan_fetch(broker, fetch.reading, fresh)
+    if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED) and (
+        plan.read or plan.cold or idle
+    ):
+        return _refuse_all(context, request)
+    return _find_first(fetch, plan, idle) if plan.cold else _serve(fetch, plan, idle)
+
+
+def _wanted(
+    context: RequestContext, request: FetchRequest, by_id: bool
+) -> dict[Key, WantedPartition]:
+    """Return what a request names; the last word counts for what it names twice."""
+    if not by_id:
+        return {
+            (topic.topic, one.partition): WantedPartition(topic.topic, ZERO_UUID, one)
+            for topic in request.topics
+            for one in topic.partitions
+        }
+    wanted: dict[Key, WantedPartition] = {}
+    for topic in request.topics:
+        topic_id = topic.topic_id
+        known = context.broker.topics.by_id(topic_id)
+        name = known.name if known is not None else None
+        for one in topic.partitions:
+            wanted[topic_id, one.partition] = WantedPartition(name, topic_id, one)
+    return wanted
+
+
+def _reading(context: RequestContext, request: FetchRequest) -> Reading:
+    version = context.api_version
+    replica_id = request.replica_id
+    if version >= _REPLICA_STATE_SINCE:
+        replica_id = request.replica_state.replica_id
+    is_consumer = replica_id < 0 and replica_id != _FUTURE_REPLICA
+    config = context.broker.config
+    # What clients have not read yet is bounded: then a fetch is answered with one batch.
+    room = config.odradek_unsent_bytes_max - context.broker.backpressure.unsent_bytes
+    size_max = min(request.max_bytes, config.fetch_max_bytes, max(room, 0))
+    return Reading(
+        is_committed=is_consumer and request.isolation_level == _READ_COMMITTED,
+        is_follower=replica_id >= 0,
+        leader_id=context.broker.node_id if version >= _LEADER_ADDRESS_SINCE else None,
+        tells_storage_errors=version >= _STORAGE_ERROR_SINCE,
+        size_min=min(request.min_bytes, size_max),
+        size_max=size_max,
+    )
+
+
+def _look(fetch: _Fetch) -> tuple[Collection[WantedPartition], list[Log]]:
+    """Return the partitions to look into, and the logs of those without news."""
+    if fetch.session is None:
+        return fetch.wanted.values(), []
+    reading = fetch.reading
+    if reading.size_max < 0:  # an error for the first partition, be there news of it or not
+        return fetch.session.look(object())
+    generation = fetch.context.broker.topics.generation
+    return fetch.session.look((generation, reading.is_committed, reading.is_follower))
+
+
+def _refuse_all(context: RequestContext, request: FetchRequest) -> FetchResponse:
+    """Refuse an isolation level that does not exist, as Kafka does: with no more than a code."""
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    answer = FetchResponse(error_code=code, session_id=request.session_id, responses=[])
+    if context.api_version < _TOPIC_IDS_SINCE:
+        for topic in request.topics:
+            partitions = [error_data(one.partition, code) for one in topic.partitions]
+            answer.responses.append(
+                FetchableTopicResponse(topic=topic.topic, partitions=partitions)
+            )
+    return answer
 
 
 def _serve(
-    context: RequestContext, request: FetchRequest, plan: _Plan
+    fetch: _Fetch, plan: Plan, idle: list[Log]
 ) -> FetchResponse | Awaitable[FetchResponse]:
-    missing = _missing_bytes(context, request, plan)
-    logs = plan.logs()
-    if missing <= 0 or request.max_wait_ms <= 0 or not logs:
-        return _answer(context, plan)
-    return _wait(context, request, logs, missing)
+    logs = [*idle, *plan.logs] if idle else plan.logs
+    missing = _missing_bytes(fetch, plan)
+    if missing <= 0 or fetch.request.max_wait_ms <= 0 or not logs:
+        return _answer(fetch, plan)
+    if plan.size_bytes:
+        missing = _missing_while_waiting(fetch, plan)
+        if missing <= 0:
+            return _answer(fetch, plan)
+    return _wait(fetch, plan, logs, missing)
 
 
-async def _find_first(
-    context: RequestContext, request: FetchRequest, plan: _Plan
-) -> FetchResponse:
+async def _find_first(fetch: _Fetch, plan: Plan, idle: list[Log]) -> FetchResponse:
     """Find in threads what would wait for the disk, then serve."""
-    answer = _serve(context, request, await _warmed(context, request, plan))
+    answer = _serve(fetch, await _warmed(fetch, plan), idle)
     return answer if isinstance(answer, FetchResponse) else await answer
 
 
-async def _warmed(context: RequestContext, request: FetchRequest, plan: _Plan) -> _Plan:
+async def _warmed(fetch: _Fetch, plan: Plan, before: Plan | None = None) -> Plan:
     """Return a plan for all partitions, once threads have read what it takes."""
     for _ in range(_WARMING_ROUNDS):
         if not plan.cold:
             return plan
-        await asyncio.get_running_loop().run_in_executor(context.broker.readers, _warm, plan.cold)
-        plan = _plan(context, request)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(fetch.context.broker.readers, _warm, plan.cold)
+        plan = _plan_again(fetch, before)
     # What was read is gone again from a small page cache.
-    return _plan(context, request, may_wait=True) if plan.cold else plan
+    return _plan_again(fetch, before, may_wait=True) if plan.cold else plan
 
 
 def _warm(cold: Sequence[NotCached]) -> None:
@@ -116,10 +207,27 @@ def _warm(cold: Sequence[NotCached]) -> None:
             one.warm()
 
 
-async def _wait(
-    context: RequestContext, request: FetchRequest, logs: list[Log], missing: int
-) -> FetchResponse:
-    purgatory = context.broker.purgatory
+def _plan_again(fetch: _Fetch, before: Plan | None, *, may_wait: bool = False) -> Plan:
+    """Plan anew, after the plan that was made before the request waited, if it has.
+
+    What was unknown then stays unknown.
+    """
+    if _is_overtaken(fetch):
+        return Plan()
+    broker = fetch.context.broker
+    wanted, _ = _look(fetch)
+    if before is None:
+        return plan_fetch(broker, fetch.reading, wanted, may_wait=may_wait)
+    if before.unknown:
+        unknown = {planned.wanted for planned in before.unknown}
+        wanted = [one for one in wanted if one not in unknown]
+    plan = plan_fetch(broker, fetch.reading, wanted, is_again=True, may_wait=may_wait)
+    plan.unknown = before.unknown
+    return plan
+
+
+async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> FetchResponse:
+    purgatory = fetch.context.broker.purgatory
     woken = asyncio.get_running_loop().create_future()
 
     def wake() -> None:
@@ -127,211 +235,85 @@ async def _wait(
             woken.set_result(None)
 
     def recount() -> int:
-        return _missing_bytes(context, request, _plan(context, request))
+        return _missing_while_waiting(fetch, _plan_again(fetch, before))
 
+    is_committed = fetch.reading.is_committed
     waiter = purgatory.park(
-        logs, missing, request.max_wait_ms, wake, recount if _is_committed(request) else None
+        logs,
+        missing,
+        fetch.request.max_wait_ms,
+        wake,
+        recount if is_committed or _is_limited(fetch) else None,
+        is_committed=is_committed,
     )
     try:
         await woken
     finally:
         purgatory.cancel(waiter)
-    answer = _answer(context, await _warmed(context, request, _plan(context, request)))
+    answer = _answer(fetch, await _warmed(fetch, _plan_again(fetch, before), before))
     return answer if isinstance(answer, FetchResponse) else await answer
 
 
-def _is_committed(request: FetchRequest) -> bool:
-    return request.isolation_level == _READ_COMMITTED
+def _is_limited(fetch: _Fetch) -> bool:
+    """Tell whether some appends may count less than they have bytes."""
+    enough = fetch.reading.size_min
+    if enough <= 1:  # as nearly all ask; to look at a thousand partitions takes its time
+        return False
+    partitions = fetch.wanted if fetch.session is None else fetch.session.partitions
+    return any(one.wanted.partition_max_bytes < enough for one in partitions.values())
 
 
-def _missing_bytes(context: RequestContext, request: FetchRequest, plan: _Plan) -> int:
+def _missing_bytes(fetch: _Fetch, plan: Plan) -> int:
+    """Return how many bytes are missing for an answer at once."""
+    if plan.is_due or plan.cold:
+        return 0
+    return fetch.reading.size_min - plan.size_bytes
+
+
+def _missing_while_waiting(fetch: _Fetch, plan: Plan) -> int:
     """Return for how many more bytes to wait."""
     if plan.is_due or plan.cold:
         return 0
-    return min(request.min_bytes, _size_max(context, request)) - plan.size_bytes
+    there = accumulated_bytes(plan, fetch.reading)
+    return 0 if there is None else fetch.reading.size_min - there
 
 
-def _size_max(context: RequestContext, request: FetchRequest) -> int:
-    broker = context.broker
-    room = broker.config.odradek_unsent_bytes_max - broker.backpressure.unsent_bytes
-    return min(request.max_bytes, broker.config.fetch_max_bytes, max(room, 0))
-
-
-def _plan(
-    context: RequestContext, request: FetchRequest, *, may_wait: bool = False
-) -> _Plan:
-    """Decide which bytes of which files the response will hold."""
-    left = _size_max(context, request)
-    is_committed = _is_committed(request)
-    plan = _Plan([], 0, False)
-    for wanted in request.topics:
-        topic = _find(context, wanted)
-        parts = []
-        for partition in wanted.partitions:
-            is_first = plan.size_bytes == 0
-            try:
-                planned = _plan_partition(
-                    context, topic, partition, left, is_first, is_committed, may_wait
-                )
-            except NotCached as error:
-                plan.cold.append(error)
-                continue
-            plan.is_due |= _is_due(planned, is_committed)
-            if planned.slice is not None:
-                plan.size_bytes += planned.slice.size
-                left -= planned.slice.size
-            parts.append(planned)
-        plan.topics.append((wanted, parts))
-    return plan
-
-
-def _is_due(planned: _Planned, is_committed: bool) -> bool:
-    """Tell that waiting is of no use: an error, or a segment that is not appended to.
-
-    DelayedFetch calls these cases B, D, E and F. One that asks for an unknown partition beside
-    others waits for those, as in Kafka.
-    """
-    if planned.data.error_code:
-        is_offline = planned.data.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        return planned.log is not None or is_offline
-    log, found = planned.log, planned.slice
-    if log is None or found is None or found.base_offset == log.active.base_offset:
-        return False
-    if is_committed:  # it may be where the readable part ends
-        end = segment_index(log.segments, log.last_stable_offset)
-        return found.base_offset != log.segments[end].base_offset
-    return True
-
-
-def _find(context: RequestContext, wanted: FetchTopic) -> Topic | None:
-    if context.api_version >= _TOPIC_IDS_SINCE:
-        return context.broker.topics.by_id(wanted.topic_id)
-    return context.broker.topics.get(wanted.topic)
-
-
-def _plan_partition(
-    context: RequestContext,
-    topic: Topic | None,
-    wanted: FetchPartition,
-    left: int,
-    is_first: bool,
-    is_committed: bool,
-    may_wait: bool,
-) -> _Planned:
-    index = wanted.partition
-    if topic is None:
-        by_id = context.api_version >= _TOPIC_IDS_SINCE
-        missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return _refused(index, missing)
-    if not 0 <= index < len(topic.partitions):
-        return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    log = topic.partitions[index]
-    if isinstance(log, OfflinePartition):
-        return _refused(index, code_of(log.cause))
-    epoch_error = _check_epoch(context, log, wanted.current_leader_epoch, index)
-    if epoch_error is not None:
-        return epoch_error
-    size_max = min(wanted.partition_max_bytes, left)
-    offset = wanted.fetch_offset
-    aborted = None
-    try:
-        found = log.read(
-            offset,
-            size_max,
-            at_least_one=is_first,
-            is_committed=is_committed,
-            may_wait=may_wait,
-        )
-        if is_committed:
-            aborted = _aborted(log, offset, found)
-    except StorageError as error:
-        context.broker.disks.note(log, error)
-        return _refused(index, code_of(error), log)
-    data = PartitionData(
-        partition_index=index,
-        error_code=0,
-        high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        aborted_transactions=aborted,
-        records=b"",
-    )
-    return _Planned(data, log, found)
-
-
-def _aborted(log: Log, offset: int, found: Slice | None) -> list[AbortedTransaction]:
-    if found is None:
-        return []
-    return [
-        AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-        for one in aborted_within(log.segments, offset, found, log.log_end_offset)
-    ]
-
-
-def _check_epoch(context: RequestContext, log: Log, epoch: int, index: int) -> _Planned | None:
-    """Refuse a client that knows another leader epoch than ours (KIP-320)."""
-    if epoch < 0 or epoch == log.leader_epoch:
-        return None
-    if epoch > log.leader_epoch:
-        return _refused(index, ErrorCode.UNKNOWN_LEADER_EPOCH, log)
-    refused = _refused(index, ErrorCode.FENCED_LEADER_EPOCH, log)
-    if context.api_version >= _LEADER_ADDRESS_SINCE:
-        refused.data.current_leader = LeaderIdAndEpoch(
-            leader_id=context.broker.node_id, leader_epoch=log.leader_epoch
-        )
-    return refused
-
-
-def _refused(index: int, code: ErrorCode, log: Log | None = None) -> _Planned:
-    data = PartitionData(
-        partition_index=index,
-        error_code=code,
-        high_watermark=-1,
-        # As Kafka does it: null for what could not be read, none for what is not there.
-        aborted_transactions=[] if log is None else None,
-        records=b"",
-    )
-    return _Planned(data, log, None)
-
-
-def _answer(context: RequestContext, plan: _Plan) -> FetchResponse | Awaitable[FetchResponse]:
+def _answer(fetch: _Fetch, plan: Plan) -> FetchResponse | Awaitable[FetchResponse]:
     """Read the planned bytes: from the page cache here, what is not there in a thread."""
     cold = []
-    for planned in plan.slices():
+    for planned in plan.slices:
         assert planned.slice is not None
         try:
             records = planned.slice.read_cached()
         except StorageError as error:
-            _refuse(context, planned, error)
+            _refuse(fetch, planned, error)
             continue
         if records is None:
             cold.append(planned)
         else:
             planned.data.records = records
     if cold:
-        return _answer_cold(context, plan, cold)
-    return _response(context, plan)
+        return _answer_cold(fetch, plan, cold)
+    return _response(fetch, plan)
 
 
-async def _answer_cold(
-    context: RequestContext, plan: _Plan, cold: list[_Planned]
-) -> FetchResponse:
+async def _answer_cold(fetch: _Fetch, plan: Plan, cold: list[Planned]) -> FetchResponse:
     loop = asyncio.get_running_loop()
     slices = [planned.slice for planned in cold if planned.slice is not None]
-    read = await loop.run_in_executor(context.broker.readers, _read_all, slices)
+    read = await loop.run_in_executor(fetch.context.broker.readers, _read_all, slices)
     for planned, records in zip(cold, read, strict=True):
         if isinstance(records, StorageError):
-            _refuse(context, planned, records)
+            _refuse(fetch, planned, records)
         else:
             planned.data.records = records
-    return _response(context, plan)
+    return _response(fetch, plan)
 
 
-def _refuse(context: RequestContext, planned: _Planned, error: StorageError) -> None:
+def _refuse(fetch: _Fetch, planned: Planned, error: StorageError) -> None:
     """Answer for a partition whose bytes cannot be read."""
     assert planned.log is not None
-    context.broker.disks.note(planned.log, error)
-    planned.data = _refused(planned.data.partition_index, code_of(error)).data
+    fetch.context.broker.disks.note(planned.log, error)
+    planned.data = refused(fetch.reading, planned.wanted, code_of(error)).data
 
 
 def _read_all(slices: list[Slice]) -> list[bytes | StorageError]:
@@ -345,27 +327,75 @@ def _read_all(slices: list[Slice]) -> list[bytes | StorageError]:
     return read
 
 
-def _response(context: RequestContext, plan: _Plan) -> FetchResponse:
-    context.broker.metrics.fetched_bytes += plan.size_bytes
+def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
+    """Put the answer together: within a session without what the client knows already."""
+    told = [*plan.read, *plan.unknown] if plan.unknown else plan.read
+    session = fetch.session
+    session_id = NO_SESSION
+    if session is not None:
+        session_id = session.id
+        if _is_overtaken(fetch):
+            code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            return FetchResponse(error_code=code, session_id=session_id, responses=[])
+        told = [one for one in told if session.tell(one.wanted, one.data, one.idle_log)]
+    elif fetch.request.session_epoch == FIRST_EPOCH:
+        session_id = _begin_session(fetch, told)
+    fetch.context.broker.metrics.fetched_bytes += plan.size_bytes
     return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic=wanted.topic,
-                topic_id=wanted.topic_id,
-                partitions=[planned.data for planned in parts],
-            )
-            for wanted, parts in plan.topics
-        ],
-        node_endpoints=_leaders(context, plan),
+        session_id=session_id,
+        responses=_by_topic(told),
+        node_endpoints=_leaders(fetch, told) if plan.is_due else [],
     )
 
 
-def _leaders(context: RequestContext, plan: _Plan) -> list[NodeEndpoint]:
+def _is_overtaken(fetch: _Fetch) -> bool:
+    """Tell whether the session has gone on, over another connection, while this one waited."""
+    session = fetch.session
+    return session is not None and session.epoch != next_epoch(fetch.request.session_epoch)
+
+
+def _begin_session(fetch: _Fetch, told: list[Planned]) -> int:
+    by_id = fetch.context.api_version >= _TOPIC_IDS_SINCE
+    partitions: dict[Key, WantedPartition] = {}
+    for planned in told:
+        one = planned.wanted
+        one.note(planned.data, planned.idle_log)
+        partitions[one.key(by_id=by_id)] = one
+    broker = fetch.context.broker
+    return broker.sessions.begin(
+        partitions,
+        broker.clock.now_ms(),
+        is_privileged=fetch.reading.is_follower,
+        uses_topic_ids=by_id,
+    )
+
+
+def _by_topic(told: list[Planned]) -> list[FetchableTopicResponse]:
+    """Group the partitions of a topic that follow each other."""
+    topics: list[FetchableTopicResponse] = []
+    last: WantedPartition | None = None
+    for planned in told:
+        one = planned.wanted
+        if last is None or one.topic_id != last.topic_id or (
+            one.topic_id == ZERO_UUID and one.topic != last.topic
+        ):
+            partitions: list[PartitionData] = []
+            topics.append(
+                FetchableTopicResponse(
+                    topic=one.topic or "", topic_id=one.topic_id, partitions=partitions
+                )
+            )
+            last = one
+        partitions.append(planned.data)
+    return topics
+
+
+def _leaders(fetch: _Fetch, told: list[Planned]) -> list[NodeEndpoint]:
     """Return where the leaders are that clients are told of (KIP-951)."""
-    if not any(
-        planned.data.current_leader.leader_id >= 0 for _, parts in plan.topics for planned in parts
-    ):
+    is_told = any(planned.data.current_leader is not NO_LEADER for planned in told)
+    if not is_told or fetch.reading.is_follower:  # which Kafka expects to know
         return []
+    context = fetch.context
     host, port = context.advertised()
     rack = context.broker.config.broker_rack
     return [NodeEndpoint(node_id=context.broker.node_id, host=host, port=port, rack=rack)]

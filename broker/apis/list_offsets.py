@@ -7,7 +7,8 @@ offset, -5 and -6 find nothing, as in a Kafka broker without it.
 
 What a log knows by heart is answered at once. A search by time reads batches, and does so in a
 thread, where it may wait for the disk. It finds nothing past what the client may read, which ends
-at the last stable offset for read_committed.
+at the last stable offset for read_committed consumers. A partition is answered for once, and one
+that is named twice is refused.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _SINCE_VERSION = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 _NEVER = 1 << 15
-_READ_COMMITTED = 1
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+_CONSUMER = -1
 
 _Found = TimestampedOffset | StorageError | None
 
@@ -62,20 +64,28 @@ def handle(
     context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Look the offsets up."""
+    is_refused = request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED)
     searches: list[_Search] = []
     counts = Counter(
         (topic.name, one.partition_index) for topic in request.topics for one in topic.partitions
     )
-    topics = []
+    found: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
-        partitions = []
         for one in topic.partitions:
-            if counts[topic.name, one.partition_index] > 1:
-                partitions.append(_refused(one.partition_index, ErrorCode.INVALID_REQUEST))
+            index = one.partition_index
+            if is_refused:
+                told = _refused(index, ErrorCode.UNKNOWN_SERVER_ERROR)
+            elif counts[topic.name, index] > 1:
+                told = _refused(index, ErrorCode.INVALID_REQUEST)
             else:
-                partitions.append(_list(context, request, topic.name, one, searches))
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    response = ListOffsetsResponse(topics=topics)
+                told = _list(context, request, topic.name, one, searches)
+            found.setdefault(topic.name, {})[index] = told
+    response = ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(name=name, partitions=list(partitions.values()))
+            for name, partitions in found.items()
+        ]
+    )
     return _search(context, response, searches) if searches else response
 
 
@@ -100,7 +110,8 @@ def _list(
         is_old = wanted.current_leader_epoch < log.leader_epoch
         fenced, unknown = ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH
         return _refused(index, fenced if is_old else unknown)
-    is_committed = request.isolation_level == _READ_COMMITTED
+    is_consumer = request.replica_id == _CONSUMER
+    is_committed = is_consumer and request.isolation_level == _READ_COMMITTED
     end_offset = log.last_stable_offset if is_committed else log.high_watermark
     if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
         # The segment that is appended to learns of its timestamps when first asked: not in a

@@ -61,7 +61,7 @@ async def ask(
     (topic,) = response.topics
     assert topic.name == name
     found: list[ListOffsetsPartitionResponse] = topic.partitions
-    assert [one.partition_index for one in found] == [at for at, _ in wanted]
+    assert [one.partition_index for one in found] == list(dict.fromkeys(at for at, _ in wanted))
     return found
 
 
@@ -165,11 +165,11 @@ async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_a_partition_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+async def test_a_partition_that_is_named_twice_is_refused_once(tmp_path: Path) -> None:
     async with live(tmp_path) as broker:
         await create(broker, "orders", 2)
-        first, fine, second = await ask(broker, (0, LATEST), (1, LATEST), (0, EARLIEST))
-        assert first.error_code == second.error_code == ErrorCode.INVALID_REQUEST
+        twice, fine = await ask(broker, (0, LATEST), (1, LATEST), (0, EARLIEST))
+        assert twice.error_code == ErrorCode.INVALID_REQUEST
         assert fine.error_code == 0
 
 

@@ -57,22 +57,23 @@ async def test_what_is_not_stable_does_not_count_for_read_committed() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     facts = StableUpTo(5, 7)
     log = cast("Log", facts)
-    missing = [4, 0]
+    missing = [4, 0, 0]
     committed, uncommitted = Finished(), Finished()
-    purgatory.park([log], 10, NEVER_MS, committed, lambda: missing.pop(0))
+    purgatory.park([log], 10, NEVER_MS, committed, lambda: missing.pop(0), is_committed=True)
     purgatory.park([log], 10, NEVER_MS, uncommitted)
     purgatory.appended(log, 10)
     await turn()
     assert (committed.count, uncommitted.count) == (0, 1)
     facts.last_stable_offset = 7
-    purgatory.stable(log)  # four bytes are missing from now on
+    purgatory.stable(log)
+    await turn()  # four bytes are missing from now on
     purgatory.appended(log, 3)
     await turn()
     assert committed.count == 0
     purgatory.appended(log, 1)
     await turn()
     assert committed.count == 1
-    purgatory.park([log], 10, NEVER_MS, committed, lambda: missing.pop(0))
+    purgatory.park([log], 10, NEVER_MS, committed, lambda: missing.pop(0), is_committed=True)
     purgatory.stable(log)
     await turn()
     assert committed.count == 2

@@ -1,0 +1,256 @@
+"""Fetch sessions (KIP-227): the broker remembers what a client fetches and what it was told.
+
+A full request (epoch 0) names all partitions and begins a session. The requests that follow name
+only what has changed, in turn (epoch 1, 2, …), and answers leave out the partitions of which
+there is no news. There is room for so many sessions; a new one may take the place of
+
+    one that was not used for two minutes, the longest unused first;
+    for a follower, the smallest one of a consumer;
+    a smaller one of its own kind that is more than two minutes old.
+
+Who gets no session is answered all the same, and names all partitions each time. Nothing here
+reads a clock or waits for anything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, PartitionData
+from storage.log import Log
+
+NO_SESSION, FIRST_EPOCH = 0, 0
+# Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS, which nobody can change there either.
+EVICTION_MS = 120_000
+_ID_MAX = _EPOCH_MAX = 2**31 - 1
+
+Key = tuple[str | bytes, int]
+"""A partition as a session knows it: the topic's name, or its id since version 13; the number."""
+
+
+class WantedPartition:
+    """A partition that a client fetches, and what it was last told of it."""
+
+    __slots__ = ("high_watermark", "idle_log", "log_start_offset", "topic", "topic_id", "wanted")
+
+    def __init__(self, topic: str | None, topic_id: bytes, wanted: FetchPartition) -> None:
+        self.topic = topic  # None for an id that nobody knows so far
+        self.topic_id = topic_id
+        self.wanted = wanted
+        self.high_watermark = self.log_start_offset = -1
+        # In which nothing was left to read up to the high watermark.
+        self.idle_log: Log | None = None
+
+    def key(self, *, by_id: bool) -> Key:
+        """Return what a session knows it by."""
+        topic = self.topic_id if by_id else self.topic
+        assert topic is not None, "who names topics by name has a name"
+        return topic, self.wanted.partition
+
+    def note(self, told: PartitionData, idle_log: Log | None) -> bool:
+        """Take note of an answer, and tell whether there is news in it."""
+        is_news = (
+            bool(told.records)
+            or told.high_watermark != self.high_watermark
+            or told.log_start_offset != self.log_start_offset
+            or told.error_code != 0
+            or told.diverging_epoch.epoch >= 0
+        )
+        # So that the end of an error is news.
+        self.high_watermark = -1 if told.error_code else told.high_watermark
+        self.log_start_offset = told.log_start_offset
+        self.idle_log = idle_log
+        return is_news
+
+
+class Session:
+    """One client's partitions, in the order in which they get their turn."""
+
+    __slots__ = (
+        "_basis", "created_ms", "epoch", "id", "is_privileged", "last_used_ms", "partitions",
+        "size", "uses_topic_ids",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        session_id: int,
+        partitions: dict[Key, WantedPartition],
+        now_ms: int,
+        *,
+        is_privileged: bool,
+        uses_topic_ids: bool,
+    ) -> None:
+        self.id, self.partitions = session_id, partitions
+        self.is_privileged, self.uses_topic_ids = is_privileged, uses_topic_ids
+        self.created_ms = self.last_used_ms = now_ms
+        self.size = len(partitions)  # when it was last used
+        self.epoch = FIRST_EPOCH + 1  # which the next request has to have
+        self._basis: object = None
+
+    def look(self, basis: object) -> tuple[list[WantedPartition], list[Log]]:
+        """Return the partitions that may have news, and the logs of those that have none.
+
+        A log without news is one that has not changed since all of it was told. That holds as
+        long as the topics and the way of reading are the same, which make up the basis.
+        """
+        if basis != self._basis:
+            self._basis = basis
+            for one in self.partitions.values():
+                one.idle_log = None
+        fresh, idle = [], []
+        for one in self.partitions.values():
+            log = one.idle_log
+            if (
+                log is not None
+                and log.log_end_offset == one.high_watermark
+                and log.log_start_offset == one.log_start_offset
+            ):
+                idle.append(log)
+            else:
+                fresh.append(one)
+        return fresh, idle
+
+    def tell(self, one: WantedPartition, told: PartitionData, idle_log: Log | None) -> bool:
+        """Take note of an answer, and tell whether there is news in it.
+
+        A partition that had records gets its next turn after all others.
+        """
+        is_news = one.note(told, idle_log)
+        if told.records:
+            key = one.key(by_id=self.uses_topic_ids)
+            self.partitions[key] = self.partitions.pop(key)
+        return is_news
+
+    def update(
+        self, wanted: Mapping[Key, WantedPartition], forgotten: Iterable[Key]
+    ) -> None:
+        """Add, change and then forget what a request names."""
+        partitions = self.partitions
+        for key, one in wanted.items():
+            known = partitions.setdefault(key, one)
+            if known is not one:
+                known.wanted, known.idle_log = one.wanted, None
+        for key in forgotten:
+            partitions.pop(key, None)
+
+
+class FetchSessions:
+    """All sessions, the longest unused first. The event loop owns it."""
+
+    def __init__(
+        self,
+        random_source: random.Random,
+        slots: Callable[[], int],
+        partitions_max: Callable[[], int],
+    ) -> None:
+        self._random, self._slots, self._partitions_max = random_source, slots, partitions_max
+        self._sessions: dict[int, Session] = {}
+        self.partition_count = 0  # of all sessions, as each was when it was last used
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        """Return how many sessions there are."""
+        return len(self._sessions)
+
+    def begin(
+        self,
+        partitions: dict[Key, WantedPartition],
+        now_ms: int,
+        *,
+        is_privileged: bool,
+        uses_topic_ids: bool,
+    ) -> int:
+        """Begin a session if there is room or can be made; return its id, else NO_SESSION."""
+        size = len(partitions)
+        if size > self._partitions_max():
+            return NO_SESSION
+        if len(self._sessions) >= self._slots() and not self._evict(is_privileged, size, now_ms):
+            return NO_SESSION
+        session = Session(
+            self._new_id(),
+            partitions,
+            now_ms,
+            is_privileged=is_privileged,
+            uses_topic_ids=uses_topic_ids,
+        )
+        self._sessions[session.id] = session
+        self.partition_count += size
+        return session.id
+
+    def resume(
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: Mapping[Key, WantedPartition],
+        forgotten: Iterable[Key],
+        now_ms: int,
+        *,
+        uses_topic_ids: bool,
+    ) -> Session | ErrorCode | None:
+        """Take the next request of a session; None when that has left nothing in it."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids != uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        session.update(wanted, forgotten)
+        size = len(session.partitions)
+        if size == 0:
+            self.end(session_id)
+            return None
+        if size > self._partitions_max():
+            self.end(session_id)  # the client begins anew, and goes on without a session
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        session.epoch = next_epoch(epoch)
+        session.last_used_ms = now_ms
+        self.partition_count += size - session.size
+        session.size = size
+        self._sessions[session_id] = self._sessions.pop(session_id)
+        return session
+
+    def end(self, session_id: int) -> None:
+        """Forget a session, if there is one of that id."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= session.size
+
+    def _evict(self, is_privileged: bool, size: int, now_ms: int) -> bool:
+        """Make room for a session if another one counts for less."""
+        stalest = next(iter(self._sessions.values()), None)
+        if stalest is None:
+            return False
+        if now_ms - stalest.last_used_ms > EVICTION_MS:
+            victim = stalest
+        else:
+            open_to_all = (
+                one
+                for one in self._sessions.values()
+                if one.last_used_ms - one.created_ms > EVICTION_MS
+                or (is_privileged and not one.is_privileged)
+            )
+            least = min(open_to_all, key=_worth, default=None)
+            if least is None or (is_privileged, size, NO_SESSION) < _worth(least):
+                return False
+            victim = least
+        self.end(victim.id)
+        self.evictions += 1
+        return True
+
+    def _new_id(self) -> int:
+        while True:
+            drawn = self._random.randint(NO_SESSION + 1, _ID_MAX)
+            if drawn not in self._sessions:
+                return drawn
+
+
+def next_epoch(epoch: int) -> int:
+    """Return the epoch of the request after that of an epoch."""
+    return epoch + 1 if epoch < _EPOCH_MAX else FIRST_EPOCH + 1
+
+
+def _worth(session: Session) -> tuple[bool, int, int]:
+    return session.is_privileged, session.size, session.id
