@@ -6,7 +6,7 @@ and their words are those of Kafka's ReplicationControlManager, with one broker 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker import topic_names
@@ -124,6 +124,20 @@ def check_replicas(replicas: Replicas, node_id: int) -> None:
             message = f"{start} the broker {broker_id} more than once."
             raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         previous = broker_id
+
+
+def check_request(wanted: Iterable[NewTopic], default_count: int) -> None:
+    """Raise Refusal when topics that one request names ask for too many partitions in all.
+
+    Kafka counts before it looks at anything else, and refuses all of the request.
+    """
+    total = 0
+    for new in wanted:
+        asked = len(new.assignments) or new.partition_count
+        total += default_count if asked == _DEFAULT else asked
+    if total > PARTITIONS_PER_REQUEST_MAX:
+        message = "Excessively large number of partitions per request."
+        raise Refusal(ErrorCode.POLICY_VIOLATION, message)
 
 
 def check_total(partition_count: int) -> None:

@@ -44,7 +44,7 @@ class ErrorCode(IntEnum):
         "A batch is damaged: bad CRC, bad size, or a record without key for a compacted topic.",
         _RETRIABLE,
     )
-    UNKNOWN_TOPIC_OR_PARTITION = 3, "The broker has no such topic or partition.", _RETRIABLE
+    UNKNOWN_TOPIC_OR_PARTITION = 3, "This server does not host this topic-partition.", _RETRIABLE
     INVALID_FETCH_SIZE = 4, "The fetch size cannot be used."
     LEADER_NOT_AVAILABLE = 5, "The partition has no leader at the moment.", _RETRIABLE
     NOT_LEADER_OR_FOLLOWER = (
@@ -165,7 +165,7 @@ class ErrorCode(IntEnum):
     PRINCIPAL_DESERIALIZATION_FAILURE = 97, "A forwarded request names no readable principal."
     SNAPSHOT_NOT_FOUND = 98, "There is no such snapshot."
     POSITION_OUT_OF_RANGE = 99, "The position lies outside the snapshot."
-    UNKNOWN_TOPIC_ID = 100, "The broker has no topic of this id.", _RETRIABLE
+    UNKNOWN_TOPIC_ID = 100, "This server does not host this topic ID.", _RETRIABLE
     DUPLICATE_BROKER_REGISTRATION = 101, "Another broker uses this id."
     BROKER_ID_NOT_REGISTERED = 102, "No broker has registered this id."
     INCONSISTENT_TOPIC_ID = 103, "The log belongs to another topic id.", _RETRIABLE

@@ -6,7 +6,7 @@ from collections import Counter
 
 from broker.context import RequestContext
 from broker.errors import Explained, Refusal, code_of, message_of
-from broker.topic_plans import NewTopic, TopicPlan
+from broker.topic_plans import NewTopic, TopicPlan, check_request
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
     CreatableTopic,
@@ -21,6 +21,10 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     """Create what can be created; a name that comes twice is refused (ControllerApis)."""
     times = Counter(one.name for one in request.topics)
     wanted = [_new_topic(one) for one in request.topics if times[one.name] == 1]
+    try:
+        check_request(wanted, context.broker.config.num_partitions)
+    except Refusal as refusal:
+        return CreateTopicsResponse(topics=[_result(one.name, refusal) for one in request.topics])
     outcomes = await context.broker.topics.create(wanted, validate_only=request.validate_only)
     results = [_result(new.name, outcome) for new, outcome in zip(wanted, outcomes, strict=True)]
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

@@ -33,6 +33,7 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
                 partitions=[_cut(topics.get(one.name), asked) for asked in one.partitions],
             )
             for one in request.topics
+            if one.partitions
         ],
     )
 

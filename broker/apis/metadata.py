@@ -45,7 +45,7 @@ def handle(
     if context.api_version < _IDS_IN_REQUESTS_SINCE and any(
         one.name is None or one.topic_id != ZERO_UUID for one in wanted
     ):
-        return _refuse(context, wanted)
+        return _refuse(wanted)
     ids = dict.fromkeys(one.topic_id for one in wanted if one.topic_id != ZERO_UUID)
     if ids:  # then names do not count
         return _answer(context, request, [_by_id(context, topic_id) for topic_id in ids])
@@ -154,10 +154,12 @@ def _answer(
     return response
 
 
-def _refuse(context: RequestContext, wanted: list[MetadataRequestTopic]) -> MetadataResponse:
-    """Refuse ids in a version that has the field but may not use it (MetadataRequest)."""
-    response = _answer(context, MetadataRequest(), [])
-    response.topics = [
+def _refuse(wanted: list[MetadataRequestTopic]) -> MetadataResponse:
+    """Refuse ids in a version that has the field but may not use it (MetadataRequest).
+
+    As in Kafka the answer tells nothing besides, not even of brokers.
+    """
+    topics = [
         MetadataResponseTopic(
             error_code=ErrorCode.INVALID_REQUEST,
             name=one.name or "",
@@ -166,4 +168,4 @@ def _refuse(context: RequestContext, wanted: list[MetadataRequestTopic]) -> Meta
         )
         for one in wanted
     ]
-    return response
+    return MetadataResponse(brokers=[], topics=topics)

@@ -62,7 +62,7 @@ def _sort(
     absent = [p for p in topic.partitions if not 0 <= p.partition_index < count]
     if there and topic_id is not None:
         known.append(OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=there))
-    if absent:
+    if absent or topic_id is None:  # of a topic that is not there each mention is answered
         rest = replace(topic, name=name, partitions=absent)
         refused.append(refused_topic(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 

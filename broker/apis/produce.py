@@ -64,11 +64,12 @@ def handle(
             _append(context, request, topic, data, partition, now_ms, touched)
             for partition in data.partition_data
         ]
-        responses.append(
-            TopicProduceResponse(
-                name=data.name, topic_id=data.topic_id, partition_responses=partitions
+        if partitions:
+            responses.append(
+                TopicProduceResponse(
+                    name=data.name, topic_id=data.topic_id, partition_responses=partitions
+                )
             )
-        )
     response = ProduceResponse(responses=responses)
     if request.acks == -1 and broker.config.log_flush_acks_all:
         to_flush = touched

@@ -231,6 +231,14 @@ def test_offset_commit_of_nothing_that_exists_makes_no_group() -> None:
     run(body)
 
 
+def test_offset_commit_names_a_topic_that_is_not_there_even_without_partitions() -> None:
+    async def body(bench: Bench) -> None:
+        answer = await ask(bench, commit_request(9, {"t": [], "absent": []}), 9)
+        assert [(topic.name, topic.partitions) for topic in answer.topics] == [("absent", [])]
+
+    run(body)
+
+
 def test_offset_commit_to_a_slow_log_and_an_unknown_topic_is_one_answer() -> None:
     async def body(bench: Bench) -> None:
         bench.log.is_held = True

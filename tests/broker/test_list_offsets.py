@@ -174,6 +174,20 @@ async def test_a_partition_that_is_named_twice_is_refused_once(tmp_path: Path) -
 
 
 @on_uvloop
+async def test_a_topic_without_partitions_is_not_answered(tmp_path: Path) -> None:
+    async with live(tmp_path) as broker:
+        await create(broker, "orders")
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[ListOffsetsTopic(name="orders", partitions=[])],
+            timeout_ms=1000,
+        )
+        async with client(broker) as one:
+            for version in VERSIONS:
+                assert (await one.ask(request, version=version)).topics == []
+
+
+@on_uvloop
 async def test_a_reader_with_another_epoch_in_mind_is_fenced(tmp_path: Path) -> None:
     unknown, fenced = ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH
     async with live(tmp_path) as broker:

@@ -168,6 +168,9 @@ async def test_metadata_refuses_ids_in_versions_that_only_have_the_field(
         request.topics = [MetadataRequestTopic(topic_id=topic_id, name=name)]
         response = await metadata(broker, request, version)
         assert codes(response.topics) == {name or "": ErrorCode.INVALID_REQUEST}
+        # Nothing else is told, as in Kafka.
+        assert not response.brokers
+        assert (response.cluster_id, response.controller_id) == (None, -1)
 
 
 @versions(KEY, first=8)

@@ -95,7 +95,7 @@ REFUSED = [
         ErrorCode.INVALID_PARTITIONS,
         "Number of partitions was set to an invalid non-positive value.",
     ),
-    (creatable("new", 10_001), ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large"),
+    (creatable("new", 10_001), ErrorCode.POLICY_VIOLATION, "Excessively large number of part"),
     (
         creatable("new", 1, 0),
         ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -194,15 +194,15 @@ async def test_one_bad_topic_leaves_the_others_alone(tmp_path: Path, version: in
 
 async def test_one_request_can_create_only_so_many_partitions(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
-        many = [creatable(f"many-{number}", 4000) for number in range(4)]
-        response = await create(broker, *many, creatable("few", 1), validate_only=True)
-        assert list(codes(response.topics).values()) == [
-            ErrorCode.NONE,
-            ErrorCode.NONE,
-            ErrorCode.POLICY_VIOLATION,
-            ErrorCode.POLICY_VIOLATION,
-            ErrorCode.NONE,
-        ]
+        at_most = creatable("half", 5_000), creatable("less", 4_999), creatable("one", -1)
+        response = await create(broker, *at_most, validate_only=True)
+        assert ErrorCode.POLICY_VIOLATION not in codes(response.topics).values()
+        response = await create(broker, *at_most, creatable("few", 1), creatable("a/b", 1))
+        assert list(codes(response.topics).values()) == [ErrorCode.POLICY_VIOLATION] * 5
+        assert {one.error_message for one in response.topics} == {
+            "Excessively large number of partitions per request."
+        }
+        assert not len(broker.topics)
 
 
 @versions(CREATE_TOPICS)

@@ -1,7 +1,7 @@
-"""How much the long tests do, and where they begin, by FUZZ_SEED and four counts.
+"""How much the long tests do, and where they begin, by FUZZ_SEED and five counts.
 
 `make fuzz` plays FUZZ_SCRIPTS and FUZZ_KILLS, and feeds bytes for FUZZ_SECONDS; `make interop`
-cleans FUZZ_HISTORIES beside Kafka.
+cleans FUZZ_HISTORIES beside Kafka, and asks both brokers the same in FUZZ_WORLDS worlds.
 
 The same numbers give the same scripts again. What fails prints its seed.
 """
@@ -15,4 +15,5 @@ SCRIPTS = int(os.environ.get("FUZZ_SCRIPTS", "24"))
 KILLS = int(os.environ.get("FUZZ_KILLS", "50"))
 SECONDS = int(os.environ.get("FUZZ_SECONDS", "240"))
 HISTORIES = int(os.environ.get("FUZZ_HISTORIES", "3000"))
+WORLDS = int(os.environ.get("FUZZ_WORLDS", "4"))
 SEEDS = range(FIRST_SEED, FIRST_SEED + SCRIPTS)

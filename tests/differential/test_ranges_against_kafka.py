@@ -1,0 +1,41 @@
+"""What Kafka's own tool says of both brokers: the same versions of all that is served."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.processes import KafkaProcess, OdradekProcess, kafka_tool
+from broker.apis import APIS
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+# "	Fetch(1): 4 to 18 [usable: 18]," or "	OffsetDelete(47): 0 [usable: 0],"
+_LINE = re.compile(r"^\t(\w+)\((\d+)\): (\d+)(?: to (\d+))? \[usable: (\d+)\]", re.MULTILINE)
+
+Range = tuple[int, int, int]
+
+
+def test_kafkas_tool_finds_the_ranges_of_kafka(tmp_path: Path) -> None:
+    ours, theirs = OdradekProcess(tmp_path / "odradek"), KafkaProcess(tmp_path / "kafka")
+    try:
+        ours.start()
+        theirs.start()
+        mine, other = _ranges(ours.bootstrap), _ranges(theirs.bootstrap)
+    finally:
+        ours.stop()
+        theirs.stop()
+    assert mine.keys() == {api.key for api in APIS}
+    assert mine == {key: found for key, found in other.items() if key in mine}
+
+
+def _ranges(bootstrap: str) -> dict[int, Range]:
+    """Return first, last and usable version by API key."""
+    tool = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+    text = kafka_tool([tool, "--bootstrap-server", bootstrap]).stdout
+    return {
+        int(key): (int(first), int(last or first), int(usable))
+        for _, key, first, last, usable in _LINE.findall(text)
+    }
