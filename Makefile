@@ -22,10 +22,11 @@ test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/python -m pytest -n auto $(FAST)
 	$(BIN)/python -m pytest -m "(slow or kafka or spark) and not interop"
 
+# With fewer examples of each property than `make test`.
 check: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES)
-	$(BIN)/python -m pytest -n auto $(FAST)
+	$(BIN)/python -m pytest -n auto --hypothesis-profile quick $(FAST)
 
 # Crashes at thousands of moments, and bytes that reach new code: FUZZ_SCRIPTS, FUZZ_SEED,
 # FUZZ_KILLS and FUZZ_SECONDS in tests/fuzz/seeds.py.

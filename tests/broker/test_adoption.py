@@ -274,6 +274,7 @@ class FailingFileSystem(RealFileSystem):
         super().remove(path)
 
 
+@pytest.mark.slow
 def test_a_crash_anywhere_leaves_the_data_to_kafka_and_to_the_next_attempt(
     tmp_path: Path,
 ) -> None:

@@ -284,6 +284,7 @@ async def test_metrics_say_when_a_log_will_be_due(tmp_path: Path) -> None:
         assert due == (now_ms + lag_ms + 1) / 1000
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_snapshot_lets_others_go_first(tmp_path: Path) -> None:
     async with live(tmp_path, SETTINGS) as broker:

@@ -64,6 +64,7 @@ def of(name: str) -> Callable[[Path], bool]:
     return lambda path: name in path.parts
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_refused_flush_takes_its_partition_offline_until_the_disk_recovers(
     tmp_path: Path,
@@ -104,6 +105,7 @@ async def test_a_refused_flush_takes_its_partition_offline_until_the_disk_recove
         assert await fetch(broker, 1) == (0, [b"other"])
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_log_that_comes_back_is_written_once_more_before_it_counts_as_durable(
     tmp_path: Path,

@@ -23,6 +23,7 @@ from broker.groups.records import OffsetRecord
 from broker.groups.state import ClassicGroup, GroupState
 from protocol.errors import ErrorCode
 from tests.broker.group_world import GROUP, World, code, subscription
+from tests.profiles import examples
 
 CLIENTS = ("a", "b", "c", "static-d", "static-e")
 PROTOCOLS = (
@@ -358,4 +359,4 @@ def generation_of(group: ClassicGroup) -> object:
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=60, stateful_step_count=60)
+TestGroups.settings = settings(max_examples=examples(60), stateful_step_count=60)

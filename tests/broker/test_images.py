@@ -22,6 +22,7 @@ from broker.metadata import (
     SqliteMetadata,
     TopicRecord,
 )
+from tests.profiles import examples
 from tests.simulation.crashfs import CrashFileSystem
 
 ONE, TWO = Path("/one"), Path("/two")
@@ -109,7 +110,7 @@ damages = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(damage=damages, name=st.sampled_from([DATABASE_NAME, COPY_NAME]))
 def test_damage_to_one_file_loses_nothing_and_is_mended_and_named(
     damage: Damage, name: str

@@ -6,6 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from broker.apis.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
@@ -216,6 +217,7 @@ def offsets_seen(bootstrap: str, isolation: str) -> list[int]:
     return offsets
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_consumer_sees_what_is_committed(tmp_path: Path) -> None:
     async with live(tmp_path) as broker:

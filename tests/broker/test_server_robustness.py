@@ -73,6 +73,7 @@ def test_random_frames_close_one_connection_and_no_other(broker: OdradekProcess)
     assert _serves(broker)
 
 
+@pytest.mark.slow
 def test_every_api_survives_a_truncated_and_a_garbled_body(broker: OdradekProcess) -> None:
     source = random.Random(12)
     for api in APIS:

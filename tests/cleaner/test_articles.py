@@ -391,6 +391,7 @@ def test_automq_what_is_open_bounds_what_is_cleaned(tmp_path: Path) -> None:
     assert world.values() == ["a:4"]
 
 
+@pytest.mark.slow
 @given(
     steps=st.lists(
         st.one_of(

@@ -163,6 +163,7 @@ def test_only_segments_far_larger_than_what_follows_stay_alone(sizes: list[int])
         assert sizes[part.start] > 2 * sum(sizes[part.stop :])
 
 
+@pytest.mark.slow
 def test_growing_logs_copy_each_byte_a_few_times_and_have_few_segments(tmp_path: Path) -> None:
     world = World(tmp_path, replace(EAGER, internal_segment_bytes=1 << 20))
     rounds, written = 60, 0

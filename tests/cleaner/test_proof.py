@@ -403,6 +403,7 @@ def test_a_wrong_log_is_refused(tmp_path: Path, name: str) -> None:
     assert 0 <= caught.value.offset <= 900
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_anywhere_is_refused(tmp_path: Path) -> None:
     one = rich(tmp_path)
     path = one.new.path(LOG)

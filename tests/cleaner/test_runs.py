@@ -21,6 +21,7 @@ from storage.files import FileSystem
 from storage.log import Log
 from tests.cleaner.test_why import failure
 from tests.cleaner.worlds import FS, World, pairs
+from tests.profiles import examples
 from tests.simulation.faultyfs import DISK_FULL, FaultyFileSystem
 
 results = st.builds(CleanResult, map_utilization=st.floats(0, 1), cleanable_ratio=st.floats(0, 1))
@@ -32,7 +33,7 @@ runs = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(runs)
 def test_a_run_is_read_back_as_it_was_written(run: Run) -> None:
     line = encode_run(run)
@@ -40,7 +41,7 @@ def test_a_run_is_read_back_as_it_was_written(run: Run) -> None:
     assert decode_run(line) == run
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(results, st.sets(st.sampled_from([f.name for f in dataclasses.fields(CleanResult)])))
 def test_a_line_of_an_older_version_is_read_with_blanks(
     result: CleanResult, missing: set[str]
@@ -59,7 +60,7 @@ def test_a_line_of_an_older_version_is_read_with_blanks(
             assert value == getattr(result, field.name)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(runs, st.data())
 def test_a_damaged_line_is_no_run_or_still_one(run: Run, data: st.DataObject) -> None:
     line = bytearray(encode_run(run))
@@ -73,7 +74,7 @@ def test_a_damaged_line_is_no_run_or_still_one(run: Run, data: st.DataObject) ->
         assert str(error)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(results)
 def test_what_is_derived_is_in_the_json(result: CleanResult) -> None:
     found = result_as_json(result)

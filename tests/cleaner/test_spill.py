@@ -91,6 +91,7 @@ def test_past_the_bound_on_temporary_files_the_run_ends_where_the_map_is_full(
     assert enough is not None and not enough.is_partial
 
 
+@pytest.mark.slow
 def test_temporary_files_go_however_a_run_ends(world: World) -> None:
     write(world, 0, 1000, b"1")
     write(world, 0, 1000, b"2")

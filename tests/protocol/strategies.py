@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import pkgutil
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 import protocol.messages
 from protocol.messages import message_classes
 from protocol.schema import Field, fields_of, info_of
+from tests import profiles
 
 Strategy = st.SearchStrategy[Any]
 # Gives the strategy for a field of that name, or None where any value of its type will do.
@@ -24,9 +24,6 @@ MESSAGES: list[type] = [cls for name in MODULES for cls in message_classes(name)
 MESSAGE_VERSIONS: list[tuple[type, int]] = [
     (cls, version) for cls in MESSAGES for version in info_of(cls).versions
 ]
-
-# HYPOTHESIS_PROFILE=thorough looks at many more values of each message and version.
-_FACTOR = {"thorough": 20}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 1)
 
 _PRIMITIVES: dict[str, Strategy] = {
     "int8": st.integers(-(2**7), 2**7 - 1),
@@ -57,7 +54,7 @@ def label(item: Any) -> str:
 def examples(count: int) -> settings:
     """Return settings for a property that is tested for each message and version."""
     return settings(
-        max_examples=count * _FACTOR,
+        max_examples=profiles.examples(count),
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

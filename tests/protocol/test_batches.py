@@ -45,10 +45,11 @@ from protocol.control import (
 )
 from protocol.errors import ProtocolError
 from protocol.records_plain import InvalidRecord, encode_record
+from tests.profiles import examples
 from tests.protocol.batch_strategies import CODECS, INT32, INT64, mutated, record_lists
 from tests.protocol.clients import CLIENT_CODECS, CLIENTS
 
-properties = settings(deadline=None, max_examples=80)
+properties = settings(deadline=None, max_examples=examples(80))
 every_codec = pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.label)
 
 RECORDS = [
@@ -416,7 +417,7 @@ def test_control_records_that_say_too_little_are_refused(
 
 @pytest.mark.parametrize(("client", "codec"), CLIENT_CODECS, ids=str)
 def test_python_clients_read_our_batches(client: str, codec: Codec) -> None:
-    @settings(deadline=None, max_examples=25)
+    @settings(deadline=None, max_examples=examples(25))
     @given(record_lists(base_offset=10), st.booleans())
     def check(records: list[Record], log_append_time: bool) -> None:
         batch = encode_batch(
@@ -432,7 +433,7 @@ def test_python_clients_read_our_batches(client: str, codec: Codec) -> None:
 
 @pytest.mark.parametrize(("client", "codec"), CLIENT_CODECS, ids=str)
 def test_batches_of_python_clients_are_read(client: str, codec: Codec) -> None:
-    @settings(deadline=None, max_examples=25)
+    @settings(deadline=None, max_examples=examples(25))
     # aiokafka's builder takes a first timestamp of -1 for none at all, and starts from the next.
     @given(record_lists(timestamps=st.integers(0, 2**50), gaps=False))
     def check(records: list[Record]) -> None:

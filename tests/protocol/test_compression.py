@@ -28,6 +28,7 @@ from protocol.compression import (
 )
 from protocol.errors import ProtocolError
 from protocol.zstd_frames import frame_extent
+from tests.profiles import examples
 from tests.protocol.batch_strategies import mutated
 from tests.protocol.clients import CLIENT_CODECS, CLIENTS
 
@@ -51,7 +52,7 @@ def _lz4_header(content_size: int) -> bytes:
 
 @every_codec
 def test_decompressing_inverts_compressing(codec: Codec) -> None:
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=examples(40))
     @given(DATA)
     def check(data: bytes) -> None:
         assert decompress(codec, compress(codec, data), len(data)) == data
@@ -82,7 +83,7 @@ def test_any_bytes_give_a_value_within_the_bound_or_a_protocol_error(codec: Code
     valid = compress(codec, TEXT[:3000])
     magic = valid[:20]
 
-    @settings(deadline=None, max_examples=150)
+    @settings(deadline=None, max_examples=examples(150))
     @given(st.binary(max_size=60) | st.binary(max_size=60).map(magic.__add__) | mutated(valid))
     def check(data: bytes) -> None:
         with suppress(ProtocolError):
@@ -315,7 +316,7 @@ def test_nothing_is_left_of_data_that_was_refused(codec: Codec) -> None:
         assert decompress(codec, good, len(TEXT)) == TEXT
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     st.integers(0, 255), st.binary(min_size=13, max_size=13), st.sampled_from([0, 1, 300, 1 << 17])
 )

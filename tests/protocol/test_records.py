@@ -25,6 +25,7 @@ from protocol.records_plain import (
     validate_records_plain,
     wrap_int64,
 )
+from tests.profiles import examples
 from tests.protocol.batch_strategies import (
     INT32,
     INT64,
@@ -42,7 +43,7 @@ SECTIONS = st.one_of(
     hostile_records(),
     st.tuples(st.binary(max_size=60), st.integers(-1, 4)),
 )
-properties = settings(deadline=None, max_examples=60)
+properties = settings(deadline=None, max_examples=examples(60))
 # Statuses of sections that are well formed, but not what a producer may send.
 WELL_FORMED = {RecordStatus.VALID, RecordStatus.NULL_KEY, RecordStatus.OFFSET_GAP}
 

@@ -19,6 +19,7 @@ from storage.errors import StorageError
 from storage.log import Log
 from tests.broker.append_cases import CASES, HOUR_MS, NOW_MS
 from tests.broker.append_mutations import mutations
+from tests.profiles import examples
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import COMPACT, SMALL, Partition
 
@@ -104,7 +105,7 @@ def append_all(name: str, octets: list[bytes]) -> None:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_any_bytes(name: str, twin: str) -> None:
-    @settings(max_examples=30)
+    @settings(max_examples=examples(30))
     @given(octets=st.lists(mutations(), max_size=4))
     def check(octets: list[bytes]) -> None:
         append_all(name, octets)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from storage.errors import DirectoryInUse, DiskFailure
 from storage.files import FileSystem, RealFileSystem
+from tests.profiles import examples
 from tests.simulation.crashfs import SECTOR_BYTES, CrashFileSystem
 
 REAL = RealFileSystem()
@@ -237,7 +238,7 @@ def open_descriptors(below: Path) -> list[str]:
     return found
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     uses=st.lists(
         st.tuples(st.integers(0, 9), st.sampled_from(["append", "read", "rename", "hold"]))
