@@ -134,6 +134,7 @@ class _Entries:
         # Whether a value and the one after it are out of order.
         self._shrinks = shrinks
         self._file: File | None = None
+        self._must_sync = False
         self._loaded: tuple[array[int], array[int]] | None = None
         # What was wrong with the file when it was loaded; its entries end before that.
         self.damage: CorruptFile | None = None
@@ -183,7 +184,7 @@ class _Entries:
     def replace(self) -> None:
         """Put a file with all entries in the place of the one that is there, durably."""
         self._fs.write_atomically(self.path, self._packed())
-        self._file = None
+        self._file, self._must_sync = None, False
 
     def _packed(self) -> bytes:
         return b"".join(map(self._layout.pack, *self.load()))
@@ -205,14 +206,16 @@ class _Entries:
 
     def sync(self) -> None:
         """Make the entries durable, if any were written."""
-        if self._file is not None:
-            self._file.sync()
+        if self._must_sync:
+            self._writable().sync()
+            self._must_sync = False
 
     def move(self, path: Path) -> None:
         """Close the file and follow its new name; it opens again when needed."""
         self._file, self.path = None, path
 
     def _writable(self) -> File:
+        self._must_sync = True
         if self._file is None:
             self._file = self._fs.open(self.path, write=True)
         return self._file

@@ -214,18 +214,33 @@ class Segment:
         self.time_index.entries.sync()
 
     def rename(self, suffix: str) -> None:
-        """Give all files of the segment another suffix; .log goes last, for it decides."""
+        """Give all files of the segment another suffix; .log goes last, for it decides.
+
+        When the disk refuses one, all keep what they had, as far as it lets them.
+        """
         kinds = (INDEX, TIME_INDEX, TXN_INDEX, KEYS)
+        before = self.suffix
         moves = [(self.path(kind), kind) for kind in kinds if self.fs.exists(self.path(kind))]
-        self.suffix = suffix
         # Before the files: what has the old names next is another segment's.
+        self._take_suffix(suffix)
+        try:
+            for source, kind in moves:
+                self.fs.rename(source, self.path(kind))
+            self.log.rename(self.path(LOG))
+        except DiskFailure:
+            for source, kind in moves:
+                if self.fs.exists(self.path(kind)):
+                    with contextlib.suppress(DiskFailure):
+                        self.fs.rename(self.path(kind), source)
+            self._take_suffix(before)
+            raise
+        self._batches.path = self.path(LOG)
+
+    def _take_suffix(self, suffix: str) -> None:
+        self.suffix = suffix
         self.offset_index.entries.move(self.path(INDEX))
         self.time_index.entries.move(self.path(TIME_INDEX))
         self.transactions.move(self.path(TXN_INDEX))
-        for source, kind in moves:
-            self.fs.rename(source, self.path(kind))
-        self._batches.path = self.path(LOG)
-        self.log.rename(self._batches.path)
 
     def follow(self, directory: Path) -> None:
         """Take note that the directory was renamed."""

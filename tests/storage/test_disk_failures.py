@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from storage.errors import DiskFailure, StaleSegments
 from storage.recovery import LogIdentity
-from storage.segment import LOG, SWAP
+from storage.segment import INDEX, LOG, SWAP, TIME_INDEX
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition, clean
 
@@ -267,3 +267,26 @@ def test_segments_that_changed_meanwhile_are_not_replaced() -> None:
     partition.directory.delete_log(log, clock.now_ms())
     with pytest.raises(StaleSegments):
         log.replace_segments([first], [], clock.now_ms())
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_a_segment_that_the_disk_does_not_let_go_is_whole_and_flushed(turn: int) -> None:
+    """Each of its three files is refused a new name once; indexes are the log's like batches."""
+    fs, partition = filled()
+    log, before = partition.log, contents(fs)
+    kept = log.segments[0]
+    renames = Refusing(turn)
+    fs.refuse = lambda kind, path: renames(kind, path) if kind == "rename" else None
+    with pytest.raises(DiskFailure):
+        log.retire([kept], partition.clock.now_ms())
+    fs.refuse = None
+    assert {name: data for name, data in contents(fs).items() if ".snapshot" not in name} == {
+        name: data for name, data in before.items() if ".snapshot" not in name
+    }
+    kept.flush()
+    fs.sync_directory(log.directory)
+    for seed in range(20):
+        after = contents(fs.clone_after_crash(seed))
+        for path in (kept.path(LOG), kept.path(INDEX), kept.path(TIME_INDEX)):
+            name = str(path.relative_to(DATA))
+            assert after[name] == before[name]
