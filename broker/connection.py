@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from broker.addresses import java_address
 from broker.context import ConnectedClient
-from protocol.compiler import Chunk
+from protocol.encoding import Chunk
 from protocol.errors import ProtocolError
 from protocol.frames import FrameReader
 

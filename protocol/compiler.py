@@ -18,13 +18,12 @@ from typing import Any, TypeVar
 
 from protocol.decoding import emit_decode
 from protocol.emitter import Emitter
-from protocol.encoding import emit_encode
+from protocol.encoding import Chunk, Output, emit_encode
 from protocol.errors import ProtocolError
 from protocol.footprint import UNLIMITED
 from protocol.schema import info_of
 
 T = TypeVar("T")
-Chunk = bytes | bytearray | memoryview
 Decoder = Callable[[memoryview, int, list[int]], tuple[Any, int]]
 Encoder = Callable[[Any, Callable[[Chunk], None]], None]
 
@@ -69,17 +68,17 @@ def encode(value: Any, version: int) -> bytes:
 
     Raises ProtocolError for a value that its type, or the version, cannot hold.
     """
-    chunks: list[Chunk] = []
-    encode_into(value, version, chunks)
-    return b"".join(chunks)
+    output = Output()
+    encode_into(value, version, output)
+    return b"".join(output.chunks())
 
 
-def encode_into(value: Any, version: int, chunks: list[Chunk]) -> None:
-    """Append a message's encoding to a list of buffers, `records` uncopied."""
+def encode_into(value: Any, version: int, output: Output) -> None:
+    """Append a message's encoding to an output, `records` uncopied."""
     cls = type(value)
     encoder = _ENCODERS.get((cls, version)) or _message_encoder(cls, version)
     try:
-        encoder(value, chunks.append)
+        encoder(value, output.extend)
     except (struct.error, UnicodeEncodeError) as error:
         raise ProtocolError(f"{cls.__name__} v{version} cannot hold it: {error}") from error
 

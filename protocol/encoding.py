@@ -1,4 +1,7 @@
-"""Emits the source of encode functions: `encode(o, w)` hands the chunks of a value to `w`."""
+"""Emits the source of encode functions: `encode(o, w)` hands the bytes of a value to `w`.
+
+`w` is the `extend` of an Output. Records are not copied into it, only remembered.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,35 @@ import struct
 
 from protocol.emitter import Emitter, fixed_format, runs
 from protocol.schema import Field, fields_of
+
+Chunk = bytes | bytearray | memoryview
+
+
+class Output(bytearray):
+    """What is encoded: one buffer, and the records that go between parts of it."""
+
+    __slots__ = ("_apart",)
+
+    def __init__(self) -> None:
+        self._apart: list[tuple[int, Chunk]] = []
+
+    def put_apart(self, data: Chunk) -> None:
+        """Go on after bytes that are not copied."""
+        self._apart.append((len(self), data))
+
+    def chunks(self) -> list[Chunk]:
+        """Return all of it in order; the buffer must not grow any more."""
+        if not self._apart:
+            return [self]
+        view = memoryview(self)
+        parts: list[Chunk] = []
+        start = 0
+        for position, data in self._apart:
+            parts += view[start:position], data
+            start = position
+        if start < len(self):
+            parts.append(view[start:])
+        return parts
 
 
 def emit_encode(e: Emitter) -> None:
@@ -66,7 +98,7 @@ def _encode_octets(e: Emitter, kind: str, depth: int, w: str) -> None:
         e.put(depth, "v = v.encode()")
     size = "memoryview(v).nbytes" if kind == "records" else "len(v)"
     _encode_length(e, kind == "string", size, depth, w)
-    e.put(depth, f"{w}(v)")
+    e.put(depth, f"{w}.__self__.put_apart(v)" if kind == "records" else f"{w}(v)")
 
 
 def _encode_struct(e: Emitter, field: Field, depth: int, w: str, nullable: bool) -> None:

@@ -14,7 +14,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.compiler import Chunk, encode_into
+from protocol.compiler import encode_into
+from protocol.encoding import Chunk, Output
 from protocol.errors import ProtocolError
 from protocol.schema import info_of
 from protocol.wire import read_uvarint, skip_tagged
@@ -161,13 +162,15 @@ def skip_header_tags(frame: memoryview, header: RequestHeader) -> None:
 def encode_response(response: Any, version: int, correlation_id: int) -> list[Chunk]:
     """Encode a framed response as buffers to be written one after the other."""
     info = info_of(type(response))
-    chunks: list[Chunk] = [b""]
-    encode_into(response, version, chunks)
-    size = sum(map(len, chunks)) + 4  # chunks are bytes, or views of bytes
+    output = Output()
     if version in info.flexible and info.key != API_VERSIONS_KEY:
-        chunks[0] = _RESPONSE_HEAD_FLEXIBLE.pack(size + 1, correlation_id, 0)
+        output.extend(_RESPONSE_HEAD_FLEXIBLE.pack(0, correlation_id, 0))
     else:
-        chunks[0] = _RESPONSE_HEAD.pack(size, correlation_id)
+        output.extend(_RESPONSE_HEAD.pack(0, correlation_id))
+    encode_into(response, version, output)
+    chunks = output.chunks()
+    size = sum(map(len, chunks)) - SIZE.size  # chunks are bytes, or views of bytes
+    SIZE.pack_into(output, 0, size)
     return chunks
 
 
@@ -177,14 +180,13 @@ def encode_request(
     """Encode a framed request, as a client sends it."""
     info = info_of(type(request))
     name = None if client_id is None else client_id.encode()
-    chunks: list[Chunk] = [
-        _REQUEST_HEAD.pack(info.key, version, correlation_id),
-        b"\xff\xff" if name is None else struct.pack(">h", len(name)) + name,
-    ]
+    output = Output()
+    output.extend(_REQUEST_HEAD.pack(info.key, version, correlation_id))
+    output.extend(b"\xff\xff" if name is None else struct.pack(">h", len(name)) + name)
     if version in info.flexible:
-        chunks.append(b"\x00")
-    encode_into(request, version, chunks)
-    body = b"".join(chunks)
+        output.extend(b"\x00")
+    encode_into(request, version, output)
+    body = b"".join(output.chunks())
     return SIZE.pack(len(body)) + body
 
 

@@ -28,8 +28,8 @@ TIMEOUT_S = 60
 PARKED = ("Fetch", "JoinGroup", "SyncGroup")
 FRAME_BYTES = 256 * 1024
 # Of a frame: for its values, what the handler makes of them, and the response. The most is taken
-# by answers to groups with names of two characters, of which none is there.
-MEMORY_RATIO_MAX = 600
+# by fetches from partitions that are not there.
+MEMORY_RATIO_MAX = 150
 
 pytestmark = pytest.mark.slow
 

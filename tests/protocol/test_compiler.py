@@ -13,7 +13,7 @@ import pytest
 
 from protocol.compiler import decode, decode_prefix, encode, encode_into
 from protocol.emitter import Emitter
-from protocol.encoding import emit_encode
+from protocol.encoding import Output, emit_encode
 from protocol.errors import ProtocolError
 from protocol.messages import fetch, produce
 from protocol.schema import field, fields_of, message, struct
@@ -262,8 +262,9 @@ def test_records_are_never_copied() -> None:
             )
         ],
     )
-    chunks: list[bytes | bytearray | memoryview] = []
-    encode_into(request, 9, chunks)
+    output = Output()
+    encode_into(request, 9, output)
+    chunks = output.chunks()
     assert any(chunk is batch for chunk in chunks)
 
     frame = bytearray(b"".join(chunks))
