@@ -20,7 +20,7 @@ test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/python -m pytest -n auto $(FAST)
-	$(BIN)/python -m pytest -m "(slow or kafka or spark) and not interop"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "(slow or kafka or spark) and not interop"
 
 # With fewer examples of each property than `make test`.
 check: $(READY_DEV)

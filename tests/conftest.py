@@ -14,7 +14,7 @@ from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
-settings.register_profile("quick", parent=settings.get_profile("default"), max_examples=25)
+settings.register_profile("quick", parent=settings.get_profile("default"), max_examples=10)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2000)
 settings.load_profile("default")
 
