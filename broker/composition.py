@@ -29,7 +29,7 @@ from broker.clock import Clock
 from broker.configs import Configs
 from broker.disks import Disks
 from broker.dispatch import Dispatcher
-from broker.features import Features
+from broker.features import ELR, Features
 from broker.group_commit import GroupCommit
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
@@ -178,6 +178,7 @@ class Broker:
         self.configs = Configs(self._static, metadata.configs, self.store, self.changes)
         self.producer_ids = ProducerIds(self.store)
         self.features = Features(metadata.features, self.store, self.changes, self.node_id)
+        self.configs.min_isr_is_fixed = lambda: ELR in self.features.finalized
         self.telemetry = Telemetry(
             self.configs.resources,
             self.clock.now_ms,

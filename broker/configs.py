@@ -24,6 +24,9 @@ from protocol.errors import ErrorCode
 logger = logging.getLogger(__name__)
 
 ALL_BROKERS = ""
+# While replicas are eligible for leading by KIP-966, this one is of all brokers alike: Kafka
+# makes it a setting of all when it formats a cluster, and keeps it one.
+_MIN_ISR = "min.insync.replicas"
 
 Layers = Sequence[Layer]
 Alteration = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -55,12 +58,15 @@ class Configs:
         name = str(self.node_id)
         self._dynamic[name] = dict(stored.get(Resource(ResourceType.BROKER, name), {}))
         self._sources[name] = Source.DYNAMIC_BROKER
-        if self._dynamic[name]:
-            self._layers = self._layers_of(self._dynamic)
-            self._resolved = resolve_broker(self._layers)
+        min_isr = self._resolved.entries[_MIN_ISR].value
+        self._dynamic[ALL_BROKERS].setdefault(_MIN_ISR, min_isr or "")
+        self._layers = self._layers_of(self._dynamic)
+        self._resolved = resolve_broker(self._layers)
         self._of_plain_topic = resolve_topic({}, self._layers)
         # Called with the layers to come, before they are stored; raise ConfigError to refuse.
         self.checks: list[Callable[[Layers], None]] = []
+        # Whether the feature that fixes min.insync.replicas is in force.
+        self.min_isr_is_fixed: Callable[[], bool] = lambda: False
         # Called once new settings are in force.
         self.on_changed: list[Callable[[BrokerConfig], None]] = []
         # The settings of groups and of client metrics subscriptions.
@@ -109,6 +115,8 @@ class Configs:
 
     async def _alter(self, name: str, alteration: Alteration, validate_only: bool) -> None:
         values = alteration(self._dynamic[name])
+        if self.min_isr_is_fixed():
+            _check_min_isr(values, of_all=name == ALL_BROKERS)
         dynamic = self._dynamic | {name: dict(values)}
         layers = self._layers_of(dynamic)
         try:
@@ -149,3 +157,12 @@ class Configs:
             ),
             self._static,
         ]
+
+
+def _check_min_isr(values: Mapping[str, str], *, of_all: bool) -> None:
+    if of_all and _MIN_ISR not in values:
+        message = f"Cluster-level {_MIN_ISR} cannot be removed while ELR is enabled."
+        raise Refusal(ErrorCode.INVALID_CONFIG, message)
+    if not of_all and _MIN_ISR in values:
+        message = f"Broker-level {_MIN_ISR} cannot be altered while ELR is enabled."
+        raise Refusal(ErrorCode.INVALID_CONFIG, message)

@@ -24,6 +24,7 @@ from broker.groups.java import hash_order
 from broker.metadata import MetadataStore
 from protocol.errors import ErrorCode
 
+ELR = "eligible.leader.replicas.version"
 _METADATA_VERSION = "metadata.version"
 
 
@@ -55,7 +56,7 @@ class FeatureUpdate:
 
 
 FEATURES = (
-    Feature("eligible.leader.replicas.version", 0, 1, 1),
+    Feature(ELR, 0, 1, 1),
     Feature("group.version", 0, 0, 0),
     Feature("kraft.version", 0, 0, 0),
     Feature(_METADATA_VERSION, 7, 30, 30),  # 3.3-IV3 to 4.3-IV0

@@ -25,8 +25,9 @@ def markdown() -> str:
         request = message_classes(api.name)[0]
         module = sys.modules[request.__module__]
         _, _, purpose = (module.__doc__ or "").splitlines()[0].partition(": ")
-        flexible = info_of(request).flexible.first
-        cells = (str(api.key), api.name, f"{api.first}-{api.last}", str(flexible), purpose)
+        flexible = info_of(request).flexible
+        flexible_from = str(flexible.first) if api.last in flexible else "never"
+        cells = (str(api.key), api.name, f"{api.first}-{api.last}", flexible_from, purpose)
         rows.append(f"| {' | '.join(cells)} |\n")
     return _HEAD + "".join(rows)
 

@@ -217,7 +217,8 @@ def _place(new: NewTopic, broker: BrokerConfig) -> int:
         raise Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replicas} time(s): The target replication "
-            f"factor of {replicas} cannot be reached because only 1 broker(s) are registered.",
+            f"factor of {replicas} cannot be reached because only 1 broker(s) are registered or "
+            "some brokers have all their log directories cordoned.",
         )
     return broker.num_partitions if new.partition_count == _DEFAULT else new.partition_count
 

@@ -43,7 +43,7 @@ class Versions:
     def parse(text: str) -> Versions:
         """Read Kafka's version grammar: "3", "4-16", "9+" or "none"."""
         if text == "none":
-            return Versions(0, -1)
+            return Versions(_INFINITY, -1)
         if text.endswith("+"):
             return Versions(int(text[:-1]), _INFINITY)
         first, _, last = text.partition("-")

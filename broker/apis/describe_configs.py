@@ -161,6 +161,12 @@ def _config(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsRes
             if request.include_synonyms
         ],
         config_type=entry.kind,
-        # Kafka has no documentation for a logger, and does not leave it out either.
-        documentation=entry.doc if request.include_documentation or not entry.doc else None,
+        documentation=_documentation(entry, request),
     )
+
+
+def _documentation(entry: Entry, request: DescribeConfigsRequest) -> str | None:
+    """Return an option's documentation where it is asked for; a logger's is always empty."""
+    if entry.source is Source.BROKER_LOGGER:
+        return ""
+    return entry.doc or None if request.include_documentation else None

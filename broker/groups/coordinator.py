@@ -46,6 +46,7 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from protocol.messages.list_groups import ListedGroup
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -201,6 +202,15 @@ class GroupCoordinator:
             return shard
         caller = Caller(self._loop.create_future(), api_version=0)
         return self._run(shard, shard.delete(group_id, caller.token), caller, ErrorCode)
+
+    def delete_offsets(self, request: OffsetDeleteRequest) -> Answer[OffsetDeleteResponse]:
+        """Remove offsets of partitions that exist, in topics that the group does not read."""
+        shard = self._shard_of(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return OffsetDeleteResponse(error_code=shard)
+        caller = Caller(self._loop.create_future(), api_version=0)
+        effects = shard.delete_offsets(request, caller.token)
+        return self._run(shard, effects, caller, OffsetDeleteResponse)
 
     def describe(self, group_id: str, *, api_version: int) -> DescribedGroup:
         """Describe a group."""

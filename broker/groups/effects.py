@@ -21,6 +21,7 @@ from protocol.messages.heartbeat import HeartbeatResponse
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupResponse
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from protocol.messages.offset_delete import OffsetDeleteResponse
 from protocol.messages.sync_group import SyncGroupResponse
 
 Response = (
@@ -29,6 +30,7 @@ Response = (
     | HeartbeatResponse
     | LeaveGroupResponse
     | OffsetCommitResponse
+    | OffsetDeleteResponse
     | ErrorCode
 )
 Token = object
@@ -107,6 +109,15 @@ class OffsetsStored:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetsDeleted:
+    """Tombstones of the offsets of an OffsetDelete, with the answer that was prepared for it."""
+
+    records: tuple[OffsetRecord, ...]
+    token: Token
+    response: OffsetDeleteResponse
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetsRemoved:
     """Tombstones of offsets that have expired or whose topic is gone."""
 
@@ -128,6 +139,7 @@ Ticket = (
     | StaticMemberStored
     | EmptyGroupStored
     | OffsetsStored
+    | OffsetsDeleted
     | OffsetsRemoved
     | GroupRemoved
 )

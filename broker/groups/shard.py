@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from broker.groups import commits, joining, rebalance, responses, sessions, syncing
+from broker.groups import commits, deletion, joining, rebalance, responses, sessions, syncing
 from broker.groups.config import GroupConfig
 from broker.groups.effects import (
     AssignmentStored,
@@ -21,6 +21,7 @@ from broker.groups.effects import (
     EmptyGroupStored,
     GroupRemoved,
     Note,
+    OffsetsDeleted,
     OffsetsRemoved,
     OffsetsStored,
     Persist,
@@ -38,6 +39,7 @@ from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.offset_commit import OffsetCommitRequest
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.sync_group import SyncGroupRequest
 
 # From this version of OffsetCommit on an unknown group is told as such (KIP-848).
@@ -130,6 +132,17 @@ class Shard:
             return [Reply(token, ErrorCode.NON_EMPTY_GROUP)]
         return list(_remove_group(group, commits.all_offsets(group), token))
 
+    def delete_offsets(self, request: OffsetDeleteRequest, token: Token) -> list[Effect]:
+        """Remove offsets of a group in topics that it does not read; answered when stored."""
+        group = self.groups.get(request.group_id)
+        error = deletion.problem(request, group)
+        if group is None or error is not ErrorCode.NONE:
+            return [Reply(token, OffsetDeleteResponse(error_code=error))]
+        records, response = deletion.plan(group, request)
+        if not records:
+            return [Reply(token, response)]
+        return [Persist(records, OffsetsDeleted(records, token, response))]
+
     def topic_deleted(self, name: str, topic_id: bytes) -> list[Effect]:
         """Remove the offsets of a deleted topic from all groups."""
         effects: list[Effect] = []
@@ -169,6 +182,8 @@ class Shard:
         match ticket:
             case OffsetsStored():
                 return self._offsets_stored(ticket, error)
+            case OffsetsDeleted():
+                return self._offsets_deleted(ticket, error)
             case OffsetsRemoved():
                 return self._offsets_removed(ticket.records, error)
             case GroupRemoved():
@@ -246,6 +261,12 @@ class Shard:
         self.groups[ticket.request.group_id].offsets.end(ticket.records)
         if error is not ErrorCode.NONE:
             return [Reply(ticket.token, commits.commit_error(ticket.request, error))]
+        self._apply(ticket.records)
+        return [Reply(ticket.token, ticket.response)]
+
+    def _offsets_deleted(self, ticket: OffsetsDeleted, error: ErrorCode) -> list[Effect]:
+        if error is not ErrorCode.NONE:
+            return [Reply(ticket.token, OffsetDeleteResponse(error_code=error))]
         self._apply(ticket.records)
         return [Reply(ticket.token, ticket.response)]
 

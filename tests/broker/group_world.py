@@ -43,6 +43,11 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.wire import ZERO_UUID
 
@@ -220,6 +225,19 @@ class World:
         """Delete a group."""
         caller = self._caller(2)
         return self._do(caller, self.shard.delete(group, caller.token))
+
+    def delete_offsets(self, *offsets: tuple[str, int], group: str = GROUP) -> int:
+        """Send an OffsetDelete."""
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for topic, partition in offsets:
+            wanted = OffsetDeleteRequestPartition(partition_index=partition)
+            topics.setdefault(topic, []).append(wanted)
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=[OffsetDeleteRequestTopic(name=n, partitions=p) for n, p in topics.items()],
+        )
+        caller = self._caller(0)
+        return self._do(caller, self.shard.delete_offsets(request, caller.token))
 
     # What happens to the world.
 

@@ -71,8 +71,6 @@ TOPIC, BROKER = 2, 4
 KNOWN_MESSAGES = [
     # Java prints the name of a class before a set.
     (r"Cannot update these configs .*: \[.*\]", r"Cannot update these configs .*: Set\(.*\)"),
-    # There is nothing to cordon here.
-    (r"Unable to replicate .* registered\.", r"Unable to replicate .* registered or some .*"),
     # Options of listeners are refused for what they are, as long as there is no TLS.
     (r"Cannot update these configs at default.*", r"These security configs can be .*"),
 ]
@@ -80,8 +78,6 @@ KNOWN_MESSAGES = [
 KNOWN_PLACES = [
     # Kafka's ConfigHelper forgets what stands in for an option in ms: hours, minutes and so on.
     r".*\[(retention|segment|segment\.jitter|flush)\.ms\]\.(synonyms|config_source)",
-    # The cluster itself sets it for all brokers, since it keeps eligible leaders (KIP-966).
-    r".*\[min\.insync\.replicas\]\.(synonyms|config_source)",
 ]
 # Options of Kafka 4.4, which Kafka 4.3 does not tell of.
 LATER_OPTIONS = {
@@ -90,7 +86,6 @@ LATER_OPTIONS = {
     "remote.copy.lag.bytes",
     "remote.copy.lag.ms",
 }
-SET_BY_KAFKA = {"min.insync.replicas"}
 SETTLE_S = 10.0
 
 
@@ -385,8 +380,6 @@ def compare(ours: Any, theirs: Any, where: str = "") -> list[str]:
     if isinstance(ours, list) and any(isinstance(one, dict) for one in (*ours, *theirs)):
         mine, other = _by_identity(ours), _by_identity(theirs)
         mine = {key: one for key, one in mine.items() if one.get("name") not in LATER_OPTIONS}
-        if where.endswith("[ 0].configs"):
-            other = {key: one for key, one in other.items() if one["name"] not in SET_BY_KAFKA}
         if mine.keys() != other.keys():
             only_mine, only_other = mine.keys() - other.keys(), other.keys() - mine.keys()
             return [f"{where}: only ours {only_mine}, only Kafka's {only_other}"]

@@ -195,10 +195,11 @@ async def test_describe_this_broker(tmp_path: Path) -> None:
 
 async def test_describe_all_brokers_tells_only_what_was_set_for_them(tmp_path: Path) -> None:
     async with admin(tmp_path, {"log.retention.ms": "1000"}) as broker:
-        assert (await describe(broker, BROKER, "")).configs == []
+        (kept,) = (await describe(broker, BROKER, "")).configs  # As Kafka's controller sets it.
+        assert (kept.name, kept.value) == ("min.insync.replicas", "1")
         assert (await change(broker, BROKER, "", ("log.retention.ms", SET, "2000")))[0] == 0
         assert (await change(broker, BROKER, ME, ("log.retention.ms", SET, "3000")))[0] == 0
-        (config,) = (await describe(broker, BROKER, "")).configs
+        config, _ = sorted((await describe(broker, BROKER, "")).configs, key=lambda c: c.name)
         source = Source.DYNAMIC_DEFAULT_BROKER
         assert (config.value, config.config_source) == ("2000", source)
         assert synonyms(config) == [("log.retention.ms", "2000", source)]
@@ -267,7 +268,8 @@ async def test_validation_alone_changes_nothing(tmp_path: Path, version: int) ->
                 )
                 assert found == code if code is not None else found != ErrorCode.NONE
         assert overrides(broker) == {}
-        assert (await describe(broker, BROKER, "")).configs == []
+        of_all = (await describe(broker, BROKER, "")).configs
+        assert [one.name for one in of_all] == ["min.insync.replicas"]
 
 
 async def test_a_resource_changes_wholly_or_not_at_all(tmp_path: Path) -> None:
@@ -529,3 +531,22 @@ async def test_a_resource_that_is_named_again_and_again_is_described_once(tmp_pa
         response = await broker.call(describe_configs.handle, request, 4)
         all_of_it, one = response.results
         assert len(all_of_it.configs) > len(one.configs) == 1
+
+
+@versions(INCREMENTAL)
+async def test_min_insync_replicas_stays_a_setting_of_all_brokers(
+    tmp_path: Path, version: int
+) -> None:
+    removal, addition = ("min.insync.replicas", DELETE, None), ("min.insync.replicas", SET, "2")
+    async with admin(tmp_path, {"min.insync.replicas": "3"}) as broker:
+        broker.configs.min_isr_is_fixed = lambda: True
+        for name, wish in (("", removal), (ME, addition)):
+            found, message = await change(broker, BROKER, name, wish, version=version)
+            assert found == ErrorCode.INVALID_CONFIG
+            assert message is not None and message.endswith("while ELR is enabled.")
+        assert broker.configs.defaults_of_all_brokers == {"min.insync.replicas": "3"}
+        assert (await change(broker, BROKER, "", addition, version=version))[0] == ErrorCode.NONE
+        mine = await entry(broker, BROKER, ME, "min.insync.replicas")
+        assert [value for _, value, _ in synonyms(mine)] == ["2", "3", "1"]
+        broker.configs.min_isr_is_fixed = lambda: False
+        assert (await change(broker, BROKER, "", removal, version=version))[0] == ErrorCode.NONE

@@ -447,7 +447,7 @@ async def test_what_is_not_in_memory_is_read_in_a_thread(tmp_path: Path) -> None
         for one in cold:
             assert one.threads[-1].startswith("read")
         change = {"num.io.threads": "2"}
-        await broker.configs.alter("", lambda _: change, validate_only=False)
+        await broker.configs.alter("", lambda present: {**present, **change}, validate_only=False)
         found = [values(data) for data in parts_of(await send(broker, asked))]
         assert found == [[b"0"], [b"1"], [b"2"]]
 

@@ -25,6 +25,11 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -440,5 +445,38 @@ def test_delete_groups(version: int) -> None:
             "absent": ErrorCode.GROUP_ID_NOT_FOUND,
         }
         assert len(answer.results) == 3
+
+    run(body)
+
+
+def test_offset_delete() -> None:
+    async def body(bench: Bench) -> None:
+        await ask(bench, commit_request(9, {"t": [0, 1]}), 9)
+        request = OffsetDeleteRequest(
+            group_id="g",
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=name,
+                    partitions=[OffsetDeleteRequestPartition(partition_index=i) for i in indexes],
+                )
+                for name, indexes in {"t": [0, 9, -1], "absent": [0]}.items()
+            ],
+        )
+        answer = await ask(bench, request, 0)
+        assert answer.error_code == ErrorCode.NONE
+        assert {
+            (topic.name, p.partition_index): p.error_code
+            for topic in answer.topics
+            for p in topic.partitions
+        } == {
+            ("t", 0): ErrorCode.NONE,
+            ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ("t", -1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ("absent", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        assert len(answer.topics) == 2
+        request.group_id = "absent"
+        refused = await ask(bench, request, 0)
+        assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND and refused.topics == []
 
     run(body)

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from broker.groups.config import GroupConfig
 from broker.groups.effects import (
     GroupRemoved,
+    OffsetsDeleted,
     OffsetsRemoved,
     OffsetsStored,
     Ticket,
@@ -168,6 +169,10 @@ class Groups(RuleBasedStateMachine):
     def delete_topic(self, topic: str) -> None:
         self._remove(lambda: self.world.delete_topic(topic))
 
+    @rule(topic=st.sampled_from("tu"), partition=st.integers(0, 2))
+    def delete_offsets(self, topic: str, partition: int) -> None:
+        self._remove(lambda: self.world.delete_offsets((topic, partition)))
+
     @rule()
     def expire(self) -> None:
         self._remove(self.world.expire)
@@ -219,7 +224,7 @@ class Groups(RuleBasedStateMachine):
     # What the clients learn.
 
     def _learn_removals(self, ticket: Ticket) -> None:
-        if isinstance(ticket, OffsetsRemoved | GroupRemoved):
+        if isinstance(ticket, OffsetsDeleted | OffsetsRemoved | GroupRemoved):
             for record in ticket.records:
                 assert isinstance(record, OffsetRecord) and record.committed is None
                 self.offsets.pop((record.topic, record.partition), None)

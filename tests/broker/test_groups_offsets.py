@@ -323,6 +323,87 @@ class TestDeleting:
         assert fetch(world, None) == {("t", 1): 2}
 
 
+class TestDeletingOffsets:
+    """OffsetDelete (KIP-496)."""
+
+    def test_the_offsets_that_are_named_go_and_the_others_stay(self, world: World) -> None:
+        world.commit({("t", 0): 1, ("t", 1): 2, ("u", 0): 3})
+        number = world.delete_offsets(("t", 0), ("u", 0), ("u", 7))
+        assert self._errors(world, number) == {
+            ("t", 0): ErrorCode.NONE, ("u", 0): ErrorCode.NONE, ("u", 7): ErrorCode.NONE
+        }  # fmt: skip
+        assert fetch(world, None) == {("t", 1): 2}
+        world.crash()
+        assert fetch(world, None) == {("t", 1): 2}
+
+    def test_it_is_answered_only_when_it_is_stored(self, world: World) -> None:
+        world.commit({("t", 0): 1})
+        world.is_held = True
+        number = world.delete_offsets(("t", 0))
+        assert world.answer(number) is None and world.offset("t", 0) == 1
+        world.finish_append()
+        assert self._errors(world, number) == {("t", 0): ErrorCode.NONE}
+        assert world.offset("t", 0) is None
+
+    def test_a_deletion_that_cannot_be_stored_is_refused(self, world: World) -> None:
+        world.commit({("t", 0): 1})
+        world.is_held = True
+        number = world.delete_offsets(("t", 0))
+        world.finish_append(ErrorCode.NOT_COORDINATOR)
+        assert world.error(number) is ErrorCode.NOT_COORDINATOR
+        assert world.answer(number).topics == [] and world.offset("t", 0) == 1
+
+    def test_an_offset_on_its_way_to_the_log_goes_too(self, world: World) -> None:
+        world.is_held = True
+        world.commit({("t", 0): 1})
+        world.delete_offsets(("t", 0))
+        world.release()
+        assert world.offset("t", 0) is None and world.replayed_offset("t", 0) is None
+
+    def test_live_members_keep_the_offsets_of_what_they_read(self, world: World) -> None:
+        (member,) = world.stable_group(protocols=[("range", subscription("read"))])
+        offsets = {("read", 0): 1, ("old", 0): 2}
+        world.commit(offsets, member_id=member.member_id, generation=1)
+        number = world.delete_offsets(("read", 0), ("old", 0))
+        assert self._errors(world, number) == {
+            ("read", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ("old", 0): ErrorCode.NONE
+        }  # fmt: skip
+        assert fetch(world, None) == {("read", 0): 1}
+        world.leave(member.member_id)
+        assert self._errors(world, world.delete_offsets(("read", 0))) == {
+            ("read", 0): ErrorCode.NONE
+        }
+        assert fetch(world, None) == {}
+
+    def test_members_whose_subscriptions_cannot_be_read_keep_all(self, world: World) -> None:
+        (member,) = world.stable_group(protocols=[("range", b"\xff")])
+        world.commit({("t", 0): 1}, member_id=member.member_id, generation=1)
+        number = world.delete_offsets(("t", 0))
+        assert self._errors(world, number) == {("t", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+
+    def test_a_group_of_another_kind_keeps_all_while_it_has_members(self, world: World) -> None:
+        (member,) = world.stable_group(protocol_type="connect")
+        world.commit({("t", 0): 1}, member_id=member.member_id, generation=1)
+        assert world.error(world.delete_offsets(("t", 0))) is ErrorCode.NON_EMPTY_GROUP
+        assert world.offset("t", 0) == 1
+        world.leave(member.member_id)
+        assert self._errors(world, world.delete_offsets(("t", 0))) == {("t", 0): ErrorCode.NONE}
+
+    def test_a_group_must_be_named_and_known(self, world: World) -> None:
+        unknown, unnamed = world.delete_offsets(("t", 0)), world.delete_offsets(group="")
+        assert world.error(unknown) is ErrorCode.GROUP_ID_NOT_FOUND
+        assert world.error(unnamed) is ErrorCode.INVALID_GROUP_ID
+
+    @staticmethod
+    def _errors(world: World, number: int) -> dict[tuple[str, int], ErrorCode]:
+        assert world.error(number) is ErrorCode.NONE
+        return {
+            (topic.name, p.partition_index): ErrorCode(p.error_code)  # type: ignore[call-arg]
+            for topic in world.answer(number).topics
+            for p in topic.partitions
+        }
+
+
 def test_replaying_a_tombstone_of_a_group_keeps_offsets_that_follow_or_remain(
     world: World,
 ) -> None:

@@ -302,6 +302,7 @@ LOGGER_SCRIPT: list[tuple[Any, range | None]] = [
 
 @pytest.mark.kafka
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 async def test_the_same_requests_get_the_same_answers(tmp_path: Path) -> None:
     kafka = KafkaProcess(tmp_path / "kafka", SETTINGS)
     root_level = logging.root.level

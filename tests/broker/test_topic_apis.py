@@ -105,7 +105,8 @@ REFUSED = [
         creatable("new", 1, 3),
         ErrorCode.INVALID_REPLICATION_FACTOR,
         "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot "
-        "be reached because only 1 broker(s) are registered.",
+        "be reached because only 1 broker(s) are registered or some brokers have all their log "
+        "directories cordoned.",
     ),
     (
         creatable("new", configs={"retention.ms": None, "segment.ms": None}),

@@ -408,7 +408,7 @@ async def test_the_broker_is_not_told_what_would_contradict_a_topic(tmp_path: Pa
         setting = {"log.cleaner.max.compaction.lag.ms": "1000"}
         with pytest.raises(Refusal, match="topic orders: conflict"):
             await broker.configs.alter("", lambda _: setting, validate_only=False)
-        assert broker.configs.defaults_of_all_brokers == {}
+        assert not setting.keys() & broker.configs.defaults_of_all_brokers
 
 
 async def test_a_start_with_settings_that_contradict_a_topic_names_it(tmp_path: Path) -> None:

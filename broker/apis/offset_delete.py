@@ -1,0 +1,49 @@
+"""OffsetDelete: remove offsets that a group has stored (broker/groups/deletion.py)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from broker.context import RequestContext
+from broker.groups.deletion import answered
+from protocol.errors import ErrorCode
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponseTopic,
+)
+
+
+async def handle(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """Answer when the tombstones are stored; refuse partitions that do not exist.
+
+    What is wrong with the group is told even when none of the partitions exists.
+    """
+    groups = context.broker.groups
+    known: list[OffsetDeleteRequestTopic] = []
+    refused: dict[str, OffsetDeleteResponseTopic] = {}
+    for topic in request.topics:
+        count = groups.topics.partition_count(topic.name)
+        there = [p for p in topic.partitions if 0 <= p.partition_index < count]
+        absent = [p for p in topic.partitions if not 0 <= p.partition_index < count]
+        if there:
+            known.append(replace(topic, partitions=there))
+        if absent or not count:
+            rest = replace(topic, partitions=absent)
+            half = answered(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            _add(refused, half)
+    answer = groups.delete_offsets(replace(request, topics=known))
+    response = answer if isinstance(answer, OffsetDeleteResponse) else await answer
+    if response.error_code != ErrorCode.NONE or not refused:
+        return response
+    for stored in response.topics:
+        _add(refused, stored)
+    return OffsetDeleteResponse(topics=list(refused.values()))
+
+
+def _add(topics: dict[str, OffsetDeleteResponseTopic], half: OffsetDeleteResponseTopic) -> None:
+    """Put the halves of a topic's answer together."""
+    whole = topics.setdefault(half.name, half)
+    if whole is not half:
+        whole.partitions.extend(half.partitions)

@@ -1,0 +1,63 @@
+"""OffsetDelete: offsets that go because somebody asks, while the group may have members.
+
+A consumer group with members gives up the offsets of topics that none of them reads; a group
+with members of another kind gives up none, as nobody can tell what they read.
+
+Kafka's source: OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffsetDelete.
+"""
+
+from __future__ import annotations
+
+from broker.groups.records import OffsetRecord
+from broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
+from protocol.errors import ErrorCode
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def problem(request: OffsetDeleteRequest, group: ClassicGroup | None) -> ErrorCode:
+    """Say why a group gives up none of its offsets; NONE when it may."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if group is None or group.state is GroupState.DEAD:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.state is GroupState.EMPTY or group.protocol_type == CONSUMER_PROTOCOL_TYPE:
+        return ErrorCode.NONE
+    return ErrorCode.NON_EMPTY_GROUP
+
+
+def plan(
+    group: ClassicGroup, request: OffsetDeleteRequest
+) -> tuple[tuple[OffsetRecord, ...], OffsetDeleteResponse]:
+    """List the tombstones to write, and the answer once they are: without any, at once.
+
+    An offset on its way to the log goes too: its tombstone comes after it.
+    """
+    present = set(group.offsets.partitions())
+    records: list[OffsetRecord] = []
+    topics = []
+    for topic in request.topics:
+        if group.is_subscribed_to(topic.name):
+            topics.append(answered(topic, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
+            continue
+        topics.append(answered(topic, ErrorCode.NONE))
+        records += (
+            OffsetRecord(group.group_id, topic.name, wanted.partition_index, None)
+            for wanted in topic.partitions
+            if (topic.name, wanted.partition_index) in present
+        )
+    return tuple(records), OffsetDeleteResponse(topics=topics)
+
+
+def answered(topic: OffsetDeleteRequestTopic, error: ErrorCode) -> OffsetDeleteResponseTopic:
+    """Answer alike for each of a topic's partitions."""
+    partitions = [
+        OffsetDeleteResponsePartition(partition_index=p.partition_index, error_code=error)
+        for p in topic.partitions
+    ]
+    return OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)

@@ -1,0 +1,116 @@
+"""Kafka's command line tools: those that end, in one process (ToolsOracle.java), and the
+verifiable clients, which run on until they are told to end, in processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from bench.processes import java
+
+PROGRAM = Path(__file__).with_name("ToolsOracle.java")
+TIMEOUT_S = 120.0
+_TOOLS = "org.apache.kafka.tools."
+CLASSES = {
+    "topics": f"{_TOOLS}TopicCommand",
+    "configs": "kafka.admin.ConfigCommand",
+    "offsets": f"{_TOOLS}GetOffsetShell",
+    "delete-records": f"{_TOOLS}DeleteRecordsCommand",
+    "log-dirs": f"{_TOOLS}LogDirsCommand",
+    "groups": f"{_TOOLS}consumer.group.ConsumerGroupCommand",
+    "compatibility": f"{_TOOLS}ClientCompatibilityTest",
+    "versions": f"{_TOOLS}BrokerApiVersionsCommand",
+    "quorum": f"{_TOOLS}MetadataQuorumCommand",
+    "features": f"{_TOOLS}FeatureCommand",
+    "metrics": f"{_TOOLS}ClientMetricsCommand",
+}
+CLIENTS = {
+    "produce": f"{_TOOLS}VerifiableProducer",
+    "consume": f"{_TOOLS}VerifiableConsumer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a command has printed, and its exit status."""
+
+    status: int
+    out: str
+    err: str = ""
+
+
+@dataclass(slots=True)
+class Tools:
+    """A Java process that runs commands; owned by the test, which closes it."""
+
+    process: subprocess.Popen[bytes] = field(
+        default_factory=lambda: subprocess.Popen(
+            [*java(["-Xmx512m"]), str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+    )
+    _numbers: count[int] = field(default_factory=count)
+    _printed: dict[int, Printed] = field(default_factory=dict)
+
+    def send(self, tool: str, arguments: Sequence[str]) -> int:
+        """Begin a command; return its number."""
+        assert self.process.stdin is not None
+        number = next(self._numbers)
+        line = "\t".join((str(number), CLASSES[tool], *arguments))
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+        return number
+
+    def answer(self, number: int) -> Printed:
+        """Wait for the end of a command."""
+        assert self.process.stdout is not None
+        while number not in self._printed:
+            head = self.process.stdout.readline()
+            assert head, "the tools have ended"
+            of, status, out, err = map(int, head.split())
+            texts = [self.process.stdout.read(size).decode() for size in (out, err)]
+            self._printed[of] = Printed(status, *texts)
+        return self._printed.pop(number)
+
+    def close(self) -> None:
+        """End the process by ending its input."""
+        self.process.communicate(timeout=30)
+
+
+@dataclass(slots=True)
+class Client:
+    """A verifiable client that runs; whoever has started it ends it."""
+
+    process: subprocess.Popen[bytes]
+    printed: Path
+
+    @staticmethod
+    def start(tool: str, arguments: Sequence[str], printed: Path) -> Client:
+        """Start a client that prints into a file."""
+        flags = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        with printed.open("wb") as output:
+            command = [*java(flags), CLIENTS[tool], *arguments]
+            return Client(subprocess.Popen(command, stdout=output), printed)
+
+    def wait_for(self, text: str) -> None:
+        """Wait until it has printed a text."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            is_over = self.process.poll() is not None or time.monotonic() > deadline
+            if text in self.printed.read_text():
+                return
+            assert not is_over, f"{text} is not in what {self.process.args!r} has printed"
+            time.sleep(0.1)
+
+    def end(self) -> Printed:
+        """Wait until it has ended by itself; return what it has printed."""
+        status = self.process.wait(TIMEOUT_S)
+        return Printed(status, self.printed.read_text())
+
+    def stop(self) -> Printed:
+        """End it as `kill` would."""
+        self.process.terminate()
+        return self.end()
