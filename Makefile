@@ -33,7 +33,9 @@ check: $(READY_DEV)
 fuzz: $(READY_DEV) $(READY_FUZZ) kafka
 	$(BIN)/python -m pytest -n auto -m fuzz
 
+# A client that cannot be built fails its own tests and no others.
 interop: $(READY_DEV) $(READY_SPARK) kafka
+	-$(BIN)/python -m tests.interop.build
 	$(BIN)/python -m pytest -m "interop or kafka or spark"
 
 demo: $(READY_DEV) $(READY_SPARK)
@@ -71,7 +73,7 @@ lock:
 		--extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) data .kafka artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
+	rm -rf $(VENV) data .kafka .interop artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

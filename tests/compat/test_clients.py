@@ -11,12 +11,15 @@ from collections.abc import Sequence
 
 import pytest
 
+from bench.processes import KafkaProcess, OdradekProcess
 from tests.compat.clients import CLIENTS, CODECS, Client, Entry, Seen
 from tests.conftest import StartBroker
 
 PARTITIONS = 3
 KEYS = 17
 SHORT, FULL = 40, 5_000
+
+Broker = OdradekProcess | KafkaProcess
 
 PARAMETERS = [
     pytest.param(client, id=client.name, marks=[pytest.mark.slow]) for client in CLIENTS
@@ -27,11 +30,8 @@ def _entries(codec: str, count: int) -> list[Entry]:
     return [(f"k{n % KEYS}", f"{codec}-{n}") for n in range(count)]
 
 
-def _round(start_broker: StartBroker, client: Client, count: int) -> None:
-    absent = client.why_absent()
-    if absent:
-        pytest.skip(absent)
-    broker = start_broker({"num.partitions": str(PARTITIONS)})
+def check_round(broker: Broker, client: Client, count: int) -> None:
+    """Have a client produce `count` records with each codec, and consume them in two sittings."""
     topic, group = f"{client.name}-topic", f"{client.name}-group"
     client.create_topic(broker.bootstrap, topic, PARTITIONS)
     produced: list[Entry] = []
@@ -47,6 +47,14 @@ def _round(start_broker: StartBroker, client: Client, count: int) -> None:
     _check(produced, seen)
     fresh = client.consume(broker.bootstrap, topic, f"{group}-2", len(produced))
     _check(produced, fresh)
+
+
+def _round(start_broker: StartBroker, client: Client, count: int) -> None:
+    absent = client.why_absent()
+    if absent:
+        pytest.skip(absent)
+    broker = start_broker({"num.partitions": str(PARTITIONS)})
+    check_round(broker, client, count)
     assert "ERROR" not in broker.log_text()
 
 

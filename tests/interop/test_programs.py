@@ -1,0 +1,244 @@
+"""Every client of another language creates, produces, consumes in a group, and administers.
+
+Run by `make interop`, which builds the programs. INTEROP_BROKER=kafka runs them against Apache
+Kafka instead, to see whether a doubtful result is the broker's or the client's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.processes import KafkaProcess, OdradekProcess
+from tests.compat.clients import CODECS
+from tests.compat.test_clients import check_round
+from tests.interop.programs import (
+    PROGRAMS,
+    Admin,
+    Arrived,
+    Member,
+    Program,
+    Record,
+    RefusedByClient,
+    UnsupportedByClient,
+    wait_until,
+)
+
+PARTITIONS = 4
+KEYS = 17
+RECORDS = 60  # a batch
+COUNT = 2_000  # with each codec
+# An hour ago: what is older than retention.ms is deleted before it is read.
+TIME_MS = time.time_ns() // 1_000_000 - 3_600_000
+
+Broker = OdradekProcess | KafkaProcess
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
+def program(request: pytest.FixtureRequest) -> Program:
+    """Each client, where it can be run."""
+    found: Program = request.param
+    absent = found.why_absent()
+    if absent:
+        pytest.skip(absent)
+    return found
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker of its own: what one client leaves must not help the next."""
+    kind = KafkaProcess if os.environ.get("INTEROP_BROKER") == "kafka" else OdradekProcess
+    running = kind(tmp_path / "broker", {"num.partitions": str(PARTITIONS)})
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+    if isinstance(running, OdradekProcess):
+        for sign in ("ERROR", "Traceback", "never retrieved"):
+            assert sign not in running.log_text(), running.log_text()
+
+
+def test_a_client_sees_thousands_of_records_once_and_in_order(
+    broker: Broker, program: Program
+) -> None:
+    check_round(broker, program, COUNT)
+
+
+def test_members_of_a_group_share_what_arrives_through_rebalances_and_a_restart(
+    broker: Broker, program: Program
+) -> None:
+    topic, group, bootstrap = "shared", "sharing", broker.bootstrap
+    everything = frozenset(range(PARTITIONS))
+    program.create_topic(bootstrap, topic, PARTITIONS)
+    batches = [_records(codec, n * RECORDS) for n, codec in enumerate(CODECS)]
+    sent = iter(zip(CODECS, batches, strict=True))
+
+    def send_and_wait(members: Sequence[Member], so_far: int) -> None:
+        codec, records = next(sent)
+        program.send(bootstrap, topic, codec, records)
+        wait_until(lambda: sum(len(one.arrived) for one in members) >= so_far, members)
+
+    with (
+        program.member(bootstrap, topic, group) as first,
+        program.member(bootstrap, topic, group) as second,
+    ):
+        both = (first, second)
+        # Both start at once, the hardest case: one leads, and the other makes it begin again.
+        wait_until(lambda: _share(both, everything), both)
+        send_and_wait(both, RECORDS)
+        with program.admin(bootstrap) as admin:
+            assert admin.ask("describe-group", group) == {"state": "Stable", "members": 2}
+        broker.stop()
+        broker.start()
+        send_and_wait(both, 2 * RECORDS)
+        second.leave()
+        wait_until(lambda: first.assigned == everything, both)
+        send_and_wait(both, 3 * RECORDS)
+        with program.member(bootstrap, topic, group) as third:
+            three = (first, second, third)
+            wait_until(lambda: _share((first, third), everything), three)
+            send_and_wait(three, 4 * RECORDS)
+            first.leave()
+            wait_until(lambda: third.assigned == everything, three)
+            send_and_wait(three, 5 * RECORDS)
+            third.leave()
+            arrived = [one for member in three for one in member.arrived]
+    _check_arrived([record for records in batches for record in records], arrived)
+    with program.admin(bootstrap) as admin:
+        ends = _ends(arrived)
+        assert _unless_lacking(program, admin, "group-offsets", group, topic) in (ends, None)
+
+
+def test_an_administrator_gets_what_was_asked_for(broker: Broker, program: Program) -> None:
+    topic, group, bootstrap = "administered", "administered-group", broker.bootstrap
+    with program.admin(bootstrap) as admin:
+        _check_cluster_and_topics(program, admin, broker, topic)
+        program.send(bootstrap, topic, "lz4", _records("lz4", 0))
+        seen = program.consume(bootstrap, topic, group, RECORDS)
+        _check_groups(program, admin, topic, group)
+        first = min(one.offset for one in seen if one.partition == seen[0].partition)
+        assert first == 0
+        _unless_lacking(program, admin, "delete-records", topic, seen[0].partition, 2)
+        left = len(seen) if "delete-records" in program.lacks else len(seen) - 2
+        program.send(bootstrap, topic, "none", _records("none", 0))
+        again = program.consume(bootstrap, topic, "another-group", left + RECORDS)
+        start = min(one.offset for one in again if one.partition == seen[0].partition)
+        assert start == (0 if "delete-records" in program.lacks else 2)
+        admin.ask("delete-topic", topic)
+        _until(lambda: topic not in admin.ask("list-topics"))
+        with pytest.raises(RefusedByClient):
+            admin.ask("delete-topic", topic)
+
+
+def _check_cluster_and_topics(
+    program: Program, admin: Admin, broker: Broker, topic: str
+) -> None:
+    cluster = _unless_lacking(program, admin, "describe-cluster")
+    if cluster is not None:
+        ((node, host, port),) = cluster["brokers"]
+        assert (host, port) == ("127.0.0.1", broker.port)
+        assert cluster.get("controller", node) == node
+        # An id is 16 bytes in URL-safe base64 without padding.
+        assert len(cluster.get("cluster_id", 22 * "?")) == 22
+    admin.ask("create-topic", topic, 2, {"retention.ms": "3600000"})
+    _until(lambda: topic in admin.ask("list-topics"))
+    with pytest.raises(RefusedByClient, match=r"(?i)exist"):
+        admin.ask("create-topic", topic, 2, {})
+    assert admin.ask("describe-topic", topic) == 2
+    configs = _unless_lacking(program, admin, "describe-configs", topic)
+    if configs is not None:
+        assert configs["retention.ms"] == "3600000"
+    if "alter-configs" not in program.lacks:
+        admin.ask("alter-configs", topic, {"retention.ms": None, "max.message.bytes": "77777"})
+        _until(lambda: admin.ask("describe-configs", topic)["max.message.bytes"] == "77777")
+        assert admin.ask("describe-configs", topic)["retention.ms"] == "604800000"
+        with pytest.raises(RefusedByClient):
+            admin.ask("alter-configs", topic, {"retention.ms": "soon"})
+    else:
+        with pytest.raises(UnsupportedByClient):
+            admin.ask("alter-configs", topic, {})
+    _unless_lacking(program, admin, "create-partitions", topic, PARTITIONS)
+    if "create-partitions" not in program.lacks:
+        _until(lambda: admin.ask("describe-topic", topic) == PARTITIONS)
+        with pytest.raises(RefusedByClient):
+            admin.ask("create-partitions", topic, 1)
+
+
+def _check_groups(program: Program, admin: Admin, topic: str, group: str) -> None:
+    assert group in admin.ask("list-groups")
+    assert admin.ask("describe-group", group) == {"state": "Empty", "members": 0}
+    offsets = _unless_lacking(program, admin, "group-offsets", group, topic)
+    assert offsets is None or sum(offset for _, offset in offsets) == RECORDS
+    admin.ask("delete-group", group)
+    assert group not in admin.ask("list-groups")
+    with pytest.raises(RefusedByClient):
+        admin.ask("delete-group", group)
+
+
+def _unless_lacking(program: Program, admin: Admin, *request: object) -> Any:
+    """Return the answer, None where the library is known to have no call for it."""
+    if request[0] not in program.lacks:
+        return admin.ask(*request)
+    with pytest.raises(UnsupportedByClient):
+        admin.ask(*request)
+    return None
+
+
+def _until(condition: Any) -> None:
+    """Wait for a change that a broker may make known a moment after its answer."""
+    wait_until(condition, ())
+
+
+def _records(codec: str, first: int) -> list[Record]:
+    """Records with all that a record may have; each seventh is a tombstone."""
+    return [
+        Record(
+            f"k{n % KEYS}",
+            None if n % 7 == 0 else f"{codec}-{n}-ü",
+            (("n", str(n)), ("n", "twice"), ("empty", "")),
+            TIME_MS + n,
+        )
+        for n in range(first, first + RECORDS)
+    ]
+
+
+def _share(members: Sequence[Member], partitions: frozenset[int]) -> bool:
+    """Tell whether members have all partitions, each one's once, and nobody nothing."""
+    parts = [member.assigned for member in members]
+    return (
+        all(parts)
+        and frozenset().union(*(part or () for part in parts)) == partitions
+        and sum(len(part or ()) for part in parts) == len(partitions)
+    )
+
+
+def _check_arrived(sent: Sequence[Record], arrived: Sequence[Arrived]) -> None:
+    """Every record once, as it was sent, without a gap, each key's in order."""
+    by_partition: dict[int, list[Arrived]] = defaultdict(list)
+    for one in arrived:
+        by_partition[one.partition].append(one)
+    by_key: dict[str | None, list[Record]] = defaultdict(list)
+    for found in by_partition.values():
+        found.sort(key=lambda one: one.offset)
+        assert [one.offset for one in found] == list(range(len(found)))
+        for one in found:
+            by_key[one.record.key].append(one.record)
+    for key, in_order in by_key.items():
+        assert in_order == [record for record in sent if record.key == key]
+    assert len(arrived) == len(sent)
+
+
+def _ends(arrived: Sequence[Arrived]) -> list[list[int]]:
+    ends: dict[int, int] = {}
+    for one in arrived:
+        ends[one.partition] = max(ends.get(one.partition, 0), one.offset + 1)
+    return [[partition, ends[partition]] for partition in sorted(ends)]
