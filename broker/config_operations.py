@@ -65,7 +65,7 @@ async def carry_out(
             if times[key] > 1:
                 message = "Each resource must appear at most once."
                 raise Refusal(ErrorCode.INVALID_REQUEST, message)
-            _check(wish)
+            _check(wish, configs)
             if wish.resource_type == ResourceType.TOPIC:
                 of_topics[wish.resource_name] = alteration(wish)
             elif wish.resource_type == ResourceType.BROKER_LOGGER:
@@ -106,23 +106,29 @@ def alteration(wish: Wish) -> Alteration:
     return alter
 
 
-def _check(wish: Wish) -> None:
-    """Refuse what is wrong with a wish by itself, whatever the present settings are."""
+def _check(wish: Wish, configs: Configs) -> None:
+    """Refuse what is wrong with a wish whatever the present settings are, in Kafka's order."""
     if len({operation.name for operation in wish.operations}) < len(wish.operations):
         raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     missing = [one.name for one in wish.operations if one.kind != DELETE and one.value is None]
     if missing:
         message = f"Null value not supported for : {', '.join(missing)}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
-    for operation in wish.operations:
-        if not SET <= operation.kind <= SUBTRACT:
-            message = f"Unknown operations type {operation.kind}"
-            raise Refusal(ErrorCode.INVALID_REQUEST, message)
     # Levels of loggers are changed one by one, and not known to the older API.
     is_known = wish.resource_type in set(ResourceType)
     if not is_known or (wish.replaces_all and wish.resource_type == ResourceType.BROKER_LOGGER):
         message = f"Unknown resource type {wish.resource_type}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
+    if wish.resource_type == ResourceType.BROKER:
+        configs.check_name(wish.resource_name)
+    elif wish.resource_type == ResourceType.TOPIC:
+        for operation in wish.operations:
+            if operation.kind in (APPEND, SUBTRACT):
+                _check_list(operation, wish.resource_type)
+    for operation in wish.operations:
+        if not SET <= operation.kind <= SUBTRACT:
+            message = f"Unknown operations type {operation.kind}"
+            raise Refusal(ErrorCode.INVALID_REQUEST, message)
     if wish.resource_type == ResourceType.TOPIC:
         if not wish.resource_name:
             message = "Default topic resources are not allowed."
@@ -154,10 +160,7 @@ def _set_levels(wish: Wish, node_id: int, validate_only: bool) -> None:
 
 
 def _change_list(operation: Operation, resource_type: int, present: Mapping[str, str]) -> str:
-    # Kafka knows no lists among the settings of groups and of client metrics.
-    option = _OPTIONS.get(resource_type, {}).get(operation.name)
-    if option is None or option.kind is not Kind.LIST:
-        raise Refusal(ErrorCode.INVALID_CONFIG, _no_list(operation, resource_type))
+    option = _check_list(operation, resource_type)
     # What is not set begins as the declared default, whatever the broker's setting is.
     text = present.get(operation.name, option.default_text or "")
     items = [item for item in text.split(",") if item]
@@ -177,8 +180,17 @@ def _change_list(operation: Operation, resource_type: int, present: Mapping[str,
     return ",".join(kept)
 
 
-def _no_list(operation: Operation, resource_type: int) -> str:
-    word = _WORDS[operation.kind]
-    if resource_type == ResourceType.BROKER:
-        return f"Config value {word.lower()} is not allowed for config key: {operation.name}"
-    return f"Can't {word} to key {operation.name} because its type is not LIST."
+def _check_list(operation: Operation, resource_type: int) -> Option:
+    """Return the option that a value is added to or taken from; refuse when it is no list."""
+    # Kafka knows no lists among the settings of groups and of client metrics.
+    option = _OPTIONS.get(resource_type, {}).get(operation.name)
+    if option is not None and option.kind is Kind.LIST:
+        return option
+    word, name = _WORDS[operation.kind], operation.name
+    if resource_type != ResourceType.BROKER:
+        message = f"Can't {word} to key {name} because its type is not LIST."
+    elif option is None:
+        message = f"Unknown config name: {name}"
+    else:
+        message = f"Config value {word.lower()} is not allowed for config key: {name}"
+    raise Refusal(ErrorCode.INVALID_CONFIG, message)

@@ -134,7 +134,7 @@ def check_request(wanted: Iterable[NewTopic], default_count: int) -> None:
     total = 0
     for new in wanted:
         asked = len(new.assignments) or new.partition_count
-        total += default_count if asked == _DEFAULT else asked
+        total += default_count if asked == _DEFAULT else max(asked, 0)
     if total > PARTITIONS_PER_REQUEST_MAX:
         message = "Excessively large number of partitions per request."
         raise Refusal(ErrorCode.POLICY_VIOLATION, message)

@@ -114,16 +114,25 @@ def check_batch(
     return CheckedBatch(batches.read_header(data), data, stamped_ms)
 
 
-def _check_envelope(
-    records: Buffer, config: TopicConfig, name: str, *, from_client: bool
-) -> BatchHeader:
-    size = len(records)
+def read_one(records: Buffer, name: str) -> BatchHeader:
+    """Read the header of what has to be exactly one batch.
+
+    Raises NotOneBatch, and CorruptBatch or InvalidRecord for a header that no batch can have.
+    """
     try:
         header = batches.read_header(records)
     except ProtocolError as error:
         raise _impossible(records, error, name) from error
-    if header.size_bytes != size:
-        raise _not_one(size, header.size_bytes, name)
+    if header.size_bytes != len(records):
+        raise _not_one(len(records), header.size_bytes, name)
+    return header
+
+
+def _check_envelope(
+    records: Buffer, config: TopicConfig, name: str, *, from_client: bool
+) -> BatchHeader:
+    size = len(records)
+    header = read_one(records, name)
     if from_client and header.base_offset != 0:
         raise InvalidRecord(
             f"{name}: the base offset of a batch to append must be 0, not {header.base_offset}"

@@ -26,10 +26,10 @@ def handle(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVote
 
 
 def _check_listeners(listeners: list[Listener], needed: str) -> None:
-    if all(one.name != needed for one in listeners):
-        told = ", ".join(
-            f"ListenerName({one.name})={one.host}/<unresolved>:{one.port}" for one in listeners
-        )
+    # The names of listeners are the same in upper and lower case.
+    named = [(one.name.upper(), f"{one.host}/<unresolved>:{one.port}") for one in listeners]
+    if all(name != needed.upper() for name, _ in named):
+        told = ", ".join(f"ListenerName({name})={address}" for name, address in named)
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
             f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{told}}})) "

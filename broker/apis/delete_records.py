@@ -23,17 +23,20 @@ _NO_LOW_WATERMARK = -1
 
 
 def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Cut logs, partition by partition."""
+    """Cut logs, partition by partition; of one that is named twice the last counts."""
     topics = context.broker.topics
+    wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}
+    for one in request.topics:
+        for asked in one.partitions:
+            wanted.setdefault(one.name, {})[asked.partition_index] = asked
     return DeleteRecordsResponse(
         throttle_time_ms=0,
         topics=[
             DeleteRecordsTopicResult(
-                name=one.name,
-                partitions=[_cut(topics.get(one.name), asked) for asked in one.partitions],
+                name=name,
+                partitions=[_cut(topics.get(name), asked) for asked in partitions.values()],
             )
-            for one in request.topics
-            if one.partitions
+            for name, partitions in wanted.items()
         ],
     )
 

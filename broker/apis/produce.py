@@ -29,6 +29,7 @@ from protocol.messages.produce import (
 )
 from storage.errors import InvalidRecord, NotOneBatch, StorageError
 from storage.log import Log
+from storage.validation import read_one
 
 _TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
@@ -151,6 +152,12 @@ def _problem(
         message = f"Produce requests with version {version} are not allowed to use ZStandard"
         return _refused(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{message} compression")
     if request.acks not in _ACKS:
+        try:
+            read_one(records, f"{topic.name}-{index}")
+        except NotOneBatch as error:
+            return _refused(index, code_of(error), message_of(error))
+        except StorageError:
+            pass  # what Kafka's log would find, after this
         return _refused(index, ErrorCode.INVALID_REQUIRED_ACKS, None)
     if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
         message = f"Cannot append to internal topic {topic.name}"

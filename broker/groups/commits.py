@@ -14,6 +14,7 @@ from broker.groups.effects import Caller, OffsetsStored, Persist
 from broker.groups.java import string_length
 from broker.groups.records import CommittedOffset, OffsetRecord
 from broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Turn
+from config.values import INT64_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -178,12 +179,14 @@ def _committed(
     partition: OffsetCommitRequestPartition,
 ) -> CommittedOffset:
     expires = request.retention_time_ms != -1
+    # A retention past the end of time lasts until then.
+    expire_ms = min(turn.now_ms + request.retention_time_ms, INT64_MAX) if expires else -1
     return CommittedOffset(
         offset=partition.committed_offset,
         leader_epoch=-1 if expires else partition.committed_leader_epoch,
         metadata=partition.committed_metadata or "",
         commit_timestamp_ms=turn.now_ms,
-        expire_timestamp_ms=turn.now_ms + request.retention_time_ms if expires else -1,
+        expire_timestamp_ms=expire_ms,
         # The record of an offset with an expiry has no room for the epoch and the id.
         topic_id=ZERO_UUID if expires else topic.topic_id,
     )

@@ -69,8 +69,8 @@ class Shard:
         group = known or ClassicGroup(request.group_id, state_since_ms=now_ms)
         turn = Turn(group, self.config, now_ms)
         joining.join(turn, request, caller)
-        if known is None and (group.membership.members or group.membership.pending_joins):
-            self.groups[group.group_id] = group
+        if known is None:
+            self.groups[group.group_id] = group  # also when it refuses the member, as in Kafka
             joining.store_new_group(turn)
         return turn.effects
 
@@ -86,7 +86,8 @@ class Shard:
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out a Heartbeat."""
-        turn = self._turn(request.group_id, now_ms)
+        # Offsets may have made a group of the empty id: it has no members.
+        turn = self._turn(request.group_id, now_ms) if request.group_id else None
         if turn is None:
             error = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
             return [Reply(caller.token, HeartbeatResponse(error_code=error))]
@@ -157,8 +158,7 @@ class Shard:
             records = commits.expired(Turn(group, self.config, now_ms))
             count = sum(len(partitions) for partitions in group.offsets.by_topic.values())
             keeps_none = len(records) == count and not group.offsets.pending
-            is_empty = group.state is GroupState.EMPTY and not group.membership.pending_joins
-            if keeps_none and is_empty:
+            if keeps_none and group.state is GroupState.EMPTY:
                 effects += _remove_group(group, records, None)
             else:
                 effects += _remove_offsets(records)
@@ -309,7 +309,11 @@ def _remove_offsets(records: Sequence[OffsetRecord]) -> Iterator[Effect]:
 def _remove_group(
     group: ClassicGroup, records: Sequence[OffsetRecord], token: Token | None
 ) -> Iterator[Effect]:
-    """Remove the offsets first: a group is gone only when nothing of it is left."""
+    """Remove the offsets first: a group is gone only when nothing of it is left.
+
+    Those who have an id and are still to join are no members yet, and do not keep it.
+    """
+    group.membership.pending_joins.clear()
     whole = len(records) - len(records) % _TOMBSTONES_MAX
     yield from _remove_offsets(records[:whole])
     rest = tuple(records[whole:])

@@ -286,6 +286,25 @@ async def test_records_before_an_offset_are_deleted(tmp_path: Path, version: int
         assert log_of(broker).log_start_offset == 3
 
 
+async def test_of_a_partition_that_is_named_twice_the_last_offset_counts(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        await create(broker, creatable("orders"))
+        append(log_of(broker), "a", "b", "c")
+        topics = [
+            DeleteRecordsTopic(
+                name="orders",
+                partitions=[
+                    DeleteRecordsPartition(partition_index=0, offset=one) for one in offsets
+                ],
+            )
+            for offsets in ((3, 9), (2,))
+        ]
+        request = DeleteRecordsRequest(topics=topics, timeout_ms=1000)
+        (topic,) = (await broker.call(delete_records.handle, request, 2)).topics
+        (result,) = topic.partitions
+        assert (result.error_code, result.low_watermark) == (ErrorCode.NONE, 2)
+
+
 @pytest.mark.parametrize(
     ("name", "partition", "offset", "code"),
     [

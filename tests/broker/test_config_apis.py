@@ -350,6 +350,29 @@ REFUSED: list[tuple[int, str, list[Change], ErrorCode, str]] = [
         "Default topic resources are not allowed.",
     ),
     (TOPIC, "a/b", [], ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: 'a/b'"),
+    # What a list is comes before the topic's name, and whose broker it is before the operation.
+    (
+        TOPIC,
+        "a/b",
+        [("retention.ms", 9, "1"), ("no.such", APPEND, "1")],
+        ErrorCode.INVALID_CONFIG,
+        "Can't APPEND to key no.such because its type is not LIST.",
+    ),
+    (
+        BROKER,
+        "7",
+        [("log.retention.ms", 9, "1")],
+        ErrorCode.INVALID_REQUEST,
+        "Unexpected broker id, expected 1, but received 7",
+    ),
+    (
+        BROKER,
+        ME,
+        [("no.such", APPEND, "1")],
+        ErrorCode.INVALID_CONFIG,
+        "Unknown config name: no.such",
+    ),
+    (64, ME, [("root", 9, "1")], ErrorCode.INVALID_REQUEST, "Unknown resource type 64"),
     (
         BROKER,
         "7",

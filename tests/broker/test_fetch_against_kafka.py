@@ -213,10 +213,9 @@ class Script:
         offset = self.random.randint(0, self.ends[name, at])
         partition = DeleteRecordsPartition(partition_index=at, offset=offset)
         topic = DeleteRecordsTopic(name=bare(name), partitions=[partition])
-        request = DeleteRecordsRequest(topics=[topic], timeout_ms=5000)
-        for line in self.lines:
-            line.send(request, 2)
-        return ""
+        request = DeleteRecordsRequest(topics=[topic], timeout_ms=20_000)
+        ours, theirs = (line.plain(line.send(request, 2)) for line in self.lines)
+        return "" if ours == theirs else f"{request}\n    we say {ours}\n    Kafka  {theirs}"
 
     def create_or_delete(self) -> str:
         """Create or delete the passing topic, and wait until both brokers know of it."""

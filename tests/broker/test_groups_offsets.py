@@ -213,6 +213,14 @@ class TestExpiry:
         world.expire()
         assert set(fetch(world, None)) == {("t", 1)}
 
+    def test_a_retention_past_the_end_of_time_lasts_until_then(self, world: World) -> None:
+        number = world.commit({("t", 0): 1}, retention_ms=2**63 - 1, version=4)
+        assert world.commit_errors(number) == [ErrorCode.NONE]
+        world.pass_time(2 * RETENTION_MS)
+        world.expire()
+        world.crash()
+        assert world.offset("t", 0) == 1
+
     def test_an_offset_that_is_being_committed_again_does_not_expire(self, world: World) -> None:
         world.commit({("t", 0): 1})
         world.pass_time(RETENTION_MS)
@@ -244,10 +252,11 @@ class TestExpiry:
         world.release()
         assert world.shard.groups == {} and world.replayed().groups == {}
 
-    def test_a_group_that_only_waits_for_a_member_to_come_back_is_kept(self, world: World) -> None:
+    def test_whoever_is_still_to_join_does_not_keep_a_group(self, world: World) -> None:
         member_id = world.answer(world.join()).member_id
         world.expire()
-        assert world.answer(world.join(member_id)) is None
+        assert world.shard.groups == {} and world.replayed().groups == {}
+        assert world.error(world.join(member_id)) is ErrorCode.UNKNOWN_MEMBER_ID
 
     @staticmethod
     def _live_on(world: World, member_id: str) -> None:
@@ -266,6 +275,12 @@ class TestDeleting:
     def test_a_group_with_members_stays(self, world: World) -> None:
         world.stable_group()
         assert world.error(world.delete()) is ErrorCode.NON_EMPTY_GROUP
+
+    def test_a_group_whose_members_are_all_still_to_join_goes(self, world: World) -> None:
+        member_id = world.answer(world.join()).member_id
+        assert world.error(world.delete()) is ErrorCode.NONE
+        assert world.error(world.delete()) is ErrorCode.GROUP_ID_NOT_FOUND
+        assert world.error(world.join(member_id)) is ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_an_unknown_group_is_not_found(self, world: World) -> None:
         assert world.error(world.delete()) is ErrorCode.GROUP_ID_NOT_FOUND
@@ -298,11 +313,11 @@ class TestDeleting:
 
     def test_who_joins_while_the_group_is_deleted_is_not_lost(self, world: World) -> None:
         world.commit({("t", 0): 1})
-        member_id = world.answer(world.join()).member_id
         world.is_held = True
         world.delete()
-        number = world.join(member_id)
+        member_id = world.answer(world.join()).member_id
         world.release()
+        number = world.join(member_id)
         world.pass_time(3_000)
         assert world.joined(number).leads
         assert fetch(world, None) == {}

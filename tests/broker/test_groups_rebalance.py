@@ -95,10 +95,11 @@ class TestJoining:
         number = world.join(protocol_type=protocol_type, protocols=protocols)
         assert world.error(number) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
-    def test_a_refused_first_member_leaves_no_group_behind(self, world: World) -> None:
+    def test_a_refused_first_member_leaves_an_empty_group_behind(self, world: World) -> None:
         number = world.join(protocols=[])
         assert world.error(number) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        assert world.shard.groups == {} and world.log == []
+        (group,) = world.shard.groups.values()
+        assert group.state is GroupState.EMPTY and world.replayed().groups.keys() == {GROUP}
 
     def test_a_protocol_named_twice_counts_once(self, world: World) -> None:
         number = world.join_new(protocols=[("range", b"1"), ("range", b"2")])
@@ -114,6 +115,7 @@ class TestJoining:
         assert world.error(number) is ErrorCode.INVALID_SESSION_TIMEOUT
 
     def test_the_empty_group_id_is_refused(self, world: World) -> None:
+        world.commit({("t", 0): 1}, group="")  # which makes a group of that id, as in Kafka
         assert world.error(world.join(group="")) is ErrorCode.INVALID_GROUP_ID
         assert world.error(world.sync("m", 1, group="")) is ErrorCode.INVALID_GROUP_ID
         assert world.heartbeat("m", 1, group="") is ErrorCode.INVALID_GROUP_ID

@@ -230,7 +230,7 @@ async def ready(member: Client) -> None:
     """Ask until groups are loaded."""
     while True:
         request = join()
-        request.protocols = []
+        request.session_timeout_ms = 0  # is refused before there is a group
         response = await member.ask(request, version=0)
         if response.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return

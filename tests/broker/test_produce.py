@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
 from broker.composition import Broker
 from protocol.batches import decode_records
 from protocol.compression import Codec
@@ -252,6 +254,23 @@ async def test_an_acks_that_kafka_does_not_know_is_refused(tmp_path: Path) -> No
             assert refused.error_code == ErrorCode.INVALID_REQUIRED_ACKS
             assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert topic.partitions[0].log_end_offset == 0
+
+
+@on_uvloop
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (ONE + ONE, ErrorCode.INVALID_RECORD),
+        (damaged(ONE), ErrorCode.INVALID_REQUIRED_ACKS),
+    ],
+)
+async def test_what_is_not_one_batch_is_told_before_an_unknown_acks(
+    tmp_path: Path, records: bytes, code: ErrorCode
+) -> None:
+    async with live(tmp_path) as broker:
+        await create(broker, "orders")
+        (refused,) = await send(broker, request({("orders", bytes(16)): {0: records}}, acks=2))
+        assert refused.error_code == code
 
 
 @on_uvloop

@@ -198,8 +198,9 @@ async def test_one_request_can_create_only_so_many_partitions(tmp_path: Path) ->
         at_most = creatable("half", 5_000), creatable("less", 4_999), creatable("one", -1)
         response = await create(broker, *at_most, validate_only=True)
         assert ErrorCode.POLICY_VIOLATION not in codes(response.topics).values()
-        response = await create(broker, *at_most, creatable("few", 1), creatable("a/b", 1))
-        assert list(codes(response.topics).values()) == [ErrorCode.POLICY_VIOLATION] * 5
+        less = creatable("wrong", -5_000)  # takes nothing off
+        response = await create(broker, *at_most, creatable("few", 1), creatable("a/b", 1), less)
+        assert list(codes(response.topics).values()) == [ErrorCode.POLICY_VIOLATION] * 6
         assert {one.error_message for one in response.topics} == {
             "Excessively large number of partitions per request."
         }

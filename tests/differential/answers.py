@@ -17,9 +17,18 @@ from protocol.errors import ProtocolError
 from tests.differential.wire import Outcome, read_answer
 
 # Ids that a broker makes up, by the names of their fields.
-MADE_UP = frozenset({"topic_id", "member_id", "leader", "session_id", "cluster_id"})
+MADE_UP = frozenset(
+    (
+        *("topic_id", "member_id", "leader", "session_id", "cluster_id", "log_dir"),
+        *("client_instance_id", "subscription_id", "replica_directory_id"),
+    )
+)
 # Numbers that each broker counts for itself: it matters whether there is one.
-COUNTED = frozenset({"producer_id", "finalized_features_epoch"})
+COUNTED = frozenset(
+    {"producer_id", "finalized_features_epoch", "total_bytes", "usable_bytes"}
+)
+# What a codec makes of a batch has no one size: it matters whether there is anything.
+SIZES = frozenset({"partition_size"})
 _NOTHING = ("", 0, -1, None, bytes(16))
 _HOUR_MS = 3_600_000
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -133,6 +142,9 @@ class Pairs:
         elif name in COUNTED:
             if (ours < 0) != (theirs < 0):
                 yield path, repr(ours), repr(theirs)
+        elif name in SIZES:
+            if (ours > 0) != (theirs > 0):
+                yield path, repr(ours), repr(theirs)
         elif name == "records":
             yield from self._compare(_records(ours), _records(theirs), path)
         elif isinstance(ours, str) and isinstance(theirs, str):
@@ -163,8 +175,9 @@ class Pairs:
             if ours != theirs:
                 yield path, repr(ours), repr(theirs)
             return
-        mine = _named([(self._name(one, is_ours=True), one) for one in ours])
-        other = _named([(self._name(one, is_ours=False), one) for one in theirs])
+        shared = _made_up(ours) & _made_up(theirs)  # ids that came with the request
+        mine = _named([(self._name(one, shared, is_ours=True), one) for one in ours])
+        other = _named([(self._name(one, shared, is_ours=False), one) for one in theirs])
         both = [name for name in mine if name in other]
         only_mine = [name for name in mine if name not in other]
         only_other = [name for name in other if name not in mine]
@@ -179,7 +192,7 @@ class Pairs:
         for name in only_other:
             yield f"{path}[{name}]", "absent", _short(other[name])
 
-    def _name(self, item: Any, *, is_ours: bool) -> str:
+    def _name(self, item: Any, shared: set[Any], *, is_ours: bool) -> str:
         """Name an item of a list by what identifies it, its ids being ours."""
         parts = []
         for name in _IDENTITY:
@@ -188,7 +201,8 @@ class Pairs:
             value = getattr(item, name)
             if name in MADE_UP and not is_ours:
                 value = self._ours.get(value, value)
-            if name in MADE_UP and value not in _NOTHING and value not in self._theirs:
+            is_known = value in _NOTHING or value in self._theirs or value in shared
+            if name in MADE_UP and not is_known:
                 value = "new"
             parts.append(str(value))
         return " ".join(parts)
@@ -197,6 +211,11 @@ class Pairs:
         for port in self._ports:
             text = text.replace(f":{port}", ":PORT")
         return _SHORT_UUID.sub("ID", _UUID.sub("UUID", text))
+
+
+def _made_up(items: list[Any]) -> set[Any]:
+    names = [name for name in _IDENTITY if name in MADE_UP]
+    return {getattr(one, name) for one in items for name in names if hasattr(one, name)}
 
 
 def _is_unnamed(name: str) -> bool:

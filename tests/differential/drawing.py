@@ -3,8 +3,7 @@
 A field's value is realistic (by its name, from the world) or odd (an edge of its type). How often
 it is odd is drawn for each request, so that some are right in all and some in nothing.
 
-A request names each topic and partition once: when one comes twice, Kafka does what the last says
-in one API, what all say in another, and what the order of a hash map has it do in a third.
+Odd requests name topics and partitions twice, but for some APIs (NEVER_TWICE).
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from protocol.schema import Field, fields_of
 from tests.differential.world import (
     BROKER_CONFIGS,
     GOOD_BATCHES,
+    GROUP_CONFIGS,
     NODE_ID,
     ODD_BATCHES,
     PARTITIONS,
@@ -29,9 +29,16 @@ from tests.differential.world import (
 )
 
 ODDITIES = (0.0, 0.0, 0.05, 0.2, 0.7)
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
+CONFIGS: Mapping[int, Mapping[str, tuple[str, ...]]] = {
+    TOPIC: TOPIC_CONFIGS,
+    BROKER: BROKER_CONFIGS,
+    GROUP: GROUP_CONFIGS,
+}
 INT32_MIN = -(2**31)
 _LONG = 1_800_000  # no session ends while requests are compared
+
+FEATURES = ("metadata.version", "eligible.leader.replicas.version", "no-such")
 
 Draw = Callable[["Drawing"], Any]
 
@@ -85,6 +92,9 @@ class Drawing:
                 return wholes(self)
             counts = (0, 1, 1, 2, 5) if is_odd else (1, 1, 1, 2, 2, 3)
             drawn = [self._item(named, field) for _ in range(self.random.choice(counts))]
+            if is_odd and cls.__name__ not in NEVER_TWICE:
+                drawn += self.random.sample(drawn, k=len(drawn) and self.random.randint(0, 1))
+                return drawn
             return list({_place(one): one for one in drawn}.values())
         return self._item(named, field)
 
@@ -177,13 +187,12 @@ def _partition(d: Drawing) -> int:
 
 
 def _config_name(d: Drawing) -> str:
-    names = BROKER_CONFIGS if d.resource == BROKER else TOPIC_CONFIGS
-    d.config = str(d.pick(*names))
+    d.config = str(d.pick(*CONFIGS.get(d.resource, TOPIC_CONFIGS)))
     return d.config
 
 
 def _config_value(d: Drawing) -> str:
-    values = BROKER_CONFIGS if d.resource == BROKER else TOPIC_CONFIGS
+    values = CONFIGS.get(d.resource, TOPIC_CONFIGS)
     return str(d.often(*values.get(d.config, ("1",))))
 
 
@@ -193,16 +202,26 @@ def _topic_config_name(d: Drawing) -> str:
 
 
 def _resource_type(d: Drawing) -> int:
-    d.resource = int(d.pick(TOPIC, TOPIC, BROKER))
+    # Not client metrics: what is to be pushed has an id, which changes with them.
+    d.resource = int(d.pick(TOPIC, TOPIC, TOPIC, BROKER, BROKER, GROUP))
     return d.resource
 
 
 def _resource_name(d: Drawing) -> str:
-    return str(d.often(str(NODE_ID), "", "7", "x")) if d.resource == BROKER else _topic(d)
+    if d.resource == BROKER:
+        return str(d.often(str(NODE_ID), "", "7", "x"))
+    if d.resource == GROUP:
+        return str(d.pick(f"resource-{d.world.seed}", *d.world.groups))
+    return _topic(d)
 
 
 def _new_topic(d: Drawing) -> str:
     return str(d.often(*d.world.spare_topics, *d.world.topics))
+
+
+def _client_instance(d: Drawing) -> bytes:
+    """Draw an id once: when a client may ask again depends on how its connections have ended."""
+    return bytes(d.pick(bytes(16), d.random.randbytes(16)))
 
 
 def _one_protocol(d: Drawing) -> list[Any]:
@@ -313,11 +332,30 @@ REALISTIC: Mapping[str, Draw] = {
     "config_operation": lambda d: d.pick(0, 0, 1, 2, 3),
     "AlterableConfig.name": _config_name,
     "value": _config_value,
+    # Disks, the controller, and features.
+    "path": lambda d: d.often(d.world.log_dir, "/nowhere", "relative"),
+    "election_type": lambda d: d.pick(0, 1),
+    "response_partition_limit": lambda d: d.often(2_000, 1, 4),
+    "RequestedTopicData.topic_name": lambda d: d.often("__cluster_metadata", "a"),
+    "RequestedPartitionData.partition_index": lambda d: d.often(0, 1),
+    "UnregisterBrokerRequest.broker_id": lambda d: 7,
+    "cluster_id": lambda d: d.pick(None, "no-such"),
+    "voter_id": lambda d: d.pick(NODE_ID, 7),
+    "feature": lambda d: d.pick(*FEATURES),
+    "max_version_level": lambda d: d.pick(1, 30, 99),
+    "upgrade_type": lambda d: d.pick(1, 2, 3),
+    "resource_types": lambda d: d.pick(*CONFIGS, 8, 16),
     # Clients.
+    "client_instance_id": _client_instance,
+    "subscription_id": lambda d: 7,
     "client_software_name": lambda d: d.pick("a-client", "b.c"),
     "client_software_version": lambda d: d.pick("1.0", "x"),
     "endpoint_type": lambda d: d.often(1, 2),
 }
+
+# Of a partition named twice Kafka appends the last batch only, and an AlterConfigs that names a
+# resource twice it never answers.
+NEVER_TWICE = frozenset({"ProduceRequest", "TopicProduceData", "AlterConfigsRequest"})
 
 # Kafka never answers a Produce request that has no records at all (null) for a partition.
 NEVER_NULL = frozenset(
@@ -327,9 +365,8 @@ NEVER_NULL = frozenset(
 # Odd values of fields where just any would take too long, or would be a matter of luck, or would
 # bring about what is not served yet (Kafka makes a topic of its own for transactions).
 EDGES: Mapping[str, tuple[Any, ...]] = {
-    # There are no followers, and Kafka keeps sessions where ours keeps none.
-    "FetchRequest.replica_id": (-1, -2),
-    "ReplicaState.replica_id": (-1, -2),
+    "FetchRequest.replica_id": (-1, -2, NODE_ID, 5),
+    "ReplicaState.replica_id": (-1, -2, NODE_ID, 5),
     "session_id": (0, 77),
     "session_epoch": (-1, 0, 1),
     # Below zero Kafka fails as it reads: UNKNOWN_SERVER_ERROR for each partition.
@@ -346,8 +383,17 @@ EDGES: Mapping[str, tuple[Any, ...]] = {
     "transactional_id": ("", None),
     "key_type": (-1, 3, 127, -128),
     "isolation_level": (0, 1),  # over others Kafka fails: UNKNOWN_SERVER_ERROR
-    "num_partitions": (0, -1, -2, INT32_MIN, 2**31 - 1, 10_001),
-    "count": (0, -1, INT32_MIN, 2**31 - 1, 20_000),
+    "client_instance_id": (bytes(16),),
+    # Kafka adds to it, and comes out below zero.
+    "Cursor.partition_index": (0, -1, 2, INT32_MIN),
+    # Kafka forgets even itself.
+    "UnregisterBrokerRequest.broker_id": (0, -1, 7, INT32_MIN, 2**31 - 1),
+    # Levels of others that Kafka has would change what it does.
+    "feature": (*FEATURES, "", "x" * 250),
+    "max_version_level": (-1, 2, 99, 32767),
+    # The sum of two that are larger still comes out below zero in Kafka, and is let through.
+    "num_partitions": (0, -1, -2, INT32_MIN, 10_001),
+    "count": (0, -1, INT32_MIN, 20_000),
     # Over one resource of a type that there is not Kafka refuses all that a request describes.
     "DescribeConfigsResource.resource_type": (TOPIC, BROKER),
     "resource_type": (0, 1, 3, -1, 127),

@@ -18,6 +18,7 @@ from protocol.messages.alter_configs import AlterConfigsRequest
 from protocol.messages.alter_configs import AlterConfigsResource as Settings
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.incremental_alter_configs import (
@@ -47,6 +48,8 @@ _AT_ONCE = frozenset(
         *("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"),
         *("DescribeGroups", "ListGroups", "DeleteGroups"),
         *("ApiVersions", "Metadata", "DescribeCluster", "DescribeConfigs"),
+        *("DescribeTopicPartitions", "DescribeLogDirs", "ListPartitionReassignments"),
+        *("DescribeQuorum", "GetTelemetrySubscriptions", "PushTelemetry", "ListConfigResources"),
     )
 )
 BY_NAME: Mapping[str, Api] = {api.name: api for api in APIS}
@@ -64,10 +67,11 @@ class Play:
         self.pairs = Pairs(ours.port, theirs.port)
         self.asked = 0
         self._marks = 0
+        self._log_dir = self._pair_log_dirs()
 
     def world(self, seed: int) -> World:
         """Begin the world of a seed: its topics are created, and can be used."""
-        world = World(seed)
+        world = World(seed, log_dir=self._log_dir)
         creation = CreateTopicsRequest(
             topics=world.creation(), timeout_ms=20_000, validate_only=False
         )
@@ -121,6 +125,14 @@ class Play:
         self.ours.send(ours)
         self.theirs.send(theirs)
         return self.ours.receive(), self.theirs.receive()
+
+    def _pair_log_dirs(self) -> str:
+        ours, theirs = (
+            peer.ask(DescribeLogDirsRequest(topics=None), 4).results[0].log_dir
+            for peer in (self.ours, self.theirs)
+        )
+        self.pairs.pair(ours, theirs)
+        return str(ours)
 
     def _settle(self) -> None:
         """Wait until Kafka's broker has heard of all that its controller has done.

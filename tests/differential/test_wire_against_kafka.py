@@ -16,6 +16,8 @@ import pytest
 from tests.differential import wrong_frames
 from tests.differential.answers import Difference
 from tests.differential.differences import KNOWN, Known, known
+from tests.differential.directed import directed
+from tests.differential.groups import GroupScript
 from tests.differential.play import Play, playing
 from tests.differential.world import World
 from tests.fuzz.seeds import FIRST_SEED, WORLDS
@@ -23,6 +25,7 @@ from tests.fuzz.seeds import FIRST_SEED, WORLDS
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
 SHORT_ROUNDS, LONG_ROUNDS = 2, 8
+SHORT_STEPS, LONG_STEPS = 12, 60  # of a group with several members
 _TOLD_MAX = 40
 
 Found = Iterable[tuple[str, Difference]]
@@ -33,6 +36,8 @@ def test_every_api_at_every_version(tmp_path: Path) -> None:
     with playing(tmp_path) as play:
         world = play.world(0)
         _check(_played(play, world, SHORT_ROUNDS), set())
+        _check(_grouped(play, world, SHORT_STEPS), set())
+        _check(directed(play, world), set())
         _check(_wrong(play, world), set())
 
 
@@ -44,6 +49,8 @@ def test_thousands_of_requests(tmp_path: Path) -> None:
         for seed in range(FIRST_SEED, FIRST_SEED + WORLDS):
             world = play.world(seed)
             _check(_played(play, world, LONG_ROUNDS), seen)
+            _check(_grouped(play, world, LONG_STEPS), seen)
+            _check(directed(play, world), seen)
             _check(_wrong(play, world), seen)
     gone = [one for one in KNOWN if one not in seen]
     assert not gone, f"differences that are no more: take them off the list: {gone}"
@@ -52,6 +59,10 @@ def test_thousands_of_requests(tmp_path: Path) -> None:
 def _played(play: Play, world: World, rounds: int) -> Found:
     for number in range(rounds):
         yield from play.play(world, number)
+
+
+def _grouped(play: Play, world: World, steps: int) -> Found:
+    yield from GroupScript(play, world, "members").run(steps)
 
 
 def _wrong(play: Play, world: World) -> Found:

@@ -24,6 +24,8 @@ SETTINGS: Mapping[str, str] = {
     "log.retention.check.interval.ms": "3600000",
     "log.cleaner.backoff.ms": "3600000",
     "group.initial.rebalance.delay.ms": "0",
+    # On a busy machine Kafka's controller takes the broker for dead, and all epochs change.
+    "broker.session.timeout.ms": "600000",
 }
 TOPICS: Mapping[str, Mapping[str, str]] = {
     "orders": {},
@@ -63,6 +65,12 @@ BROKER_CONFIGS: Mapping[str, tuple[str, ...]] = {
     "node.id": ("7",),
     "no.such": ("1",),
 }
+GROUP_CONFIGS: Mapping[str, tuple[str, ...]] = {
+    "consumer.session.timeout.ms": ("50000", "1", "x"),
+    "consumer.heartbeat.interval.ms": ("6000", "99999"),
+    "share.auto.offset.reset": ("earliest", "x", "by_duration:PT1H"),
+    "no.such": ("1",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,7 @@ class World:
     topic_ids: dict[str, bytes] = field(default_factory=dict)
     members: list[Member] = field(default_factory=list)
     session_ids: list[int] = field(default_factory=list)
+    log_dir: str = "/"
     lonely: int = 0  # how many groups of one request there have been
 
     @property
@@ -155,6 +164,18 @@ ODD_BATCHES: tuple[bytes, ...] = (
     RawBatch(flags=0x20).encode(),
     RawBatch(base_timestamp=2**45).encode(),
     RawBatch(base_offset=7).encode(),
+    # Each field of the header by itself, with a CRC that is right unless it is the field.
+    RawBatch(length=60).encode(),
+    RawBatch(leader_epoch=5).encode(),
+    RawBatch(crc=1).encode(),
+    RawBatch(flags=0x08).encode(),
+    RawBatch(flags=0x40).encode(),
+    RawBatch(codec=5, packed=b"x").encode(),
+    RawBatch(last_offset_delta=5).encode(),
+    RawBatch(max_timestamp=5).encode(),
+    RawBatch(producer_epoch=3).encode(),
+    RawBatch(base_sequence=3).encode(),
+    *(RawBatch(count=count).encode() for count in (-1, 0, 5)),
     sequenced(9_000, 0, 99),
     sequenced(9_000, 1, 0),
     sequenced(9_001, 0, 5),

@@ -20,11 +20,19 @@ from tests.differential.world import World
 
 # Keys that clients of Kafka 4.3 do not find there either: gone, or between brokers only.
 NO_APIS = (-32768, -1, 4, 5, 6, 7, 93, 94, 1_000, 32767)
-# Not cut up: what might take a while, and what might ask for transactions, for which Kafka makes a
-# topic of its own.
+# Not cut up: what might take a while, what might ask for transactions, for which Kafka makes a
+# topic of its own, what might make Kafka forget its only broker or raise its features, and what
+# depends on how connections have ended.
 _STEADY = frozenset(
-    {"Produce", "JoinGroup", "SyncGroup", "Fetch", "FindCoordinator", "InitProducerId"}
+    (
+        *("Produce", "JoinGroup", "SyncGroup", "Fetch", "FindCoordinator", "InitProducerId"),
+        *("UnregisterBroker", "UpdateFeatures", "GetTelemetrySubscriptions", "PushTelemetry"),
+    )
 )
+
+# Around a change: what the brokers call by ids of their own stays whole, or what comes of it could
+# not be compared.
+_ID_SIZE_MAX = 60
 
 # What only bytes tell: an API's name or a label, a version, the frame for ours and for Kafka.
 Wrong = tuple[str, int, bytes, bytes]
@@ -65,14 +73,13 @@ def broken(random: Random, world: World, pairs: Pairs) -> Iterator[Wrong]:
             byte = random.choice(b"\0\1\x7f").to_bytes(1, "big")
             if at < len(ours) and ours[at] >= 0x80:
                 byte = ours[at : at + 1]
-            yield api.name, version, _sized(ours[:at]), _sized(theirs[:at])
             yield api.name, version, _sized(ours + added), _sized(theirs + added)
-            yield (
-                api.name,
-                version,
-                _sized(ours[:at] + byte + ours[at + 1 :]),
-                _sized(theirs[:at] + byte + theirs[at + 1 :]),
-            )
+            near = slice(max(at - _ID_SIZE_MAX, 0), at + _ID_SIZE_MAX)
+            if len(ours) == len(theirs) and ours[near] == theirs[near]:
+                yield api.name, version, _sized(ours[:at]), _sized(theirs[:at])
+                changed = ours[:at] + byte + ours[at + 1 :]
+                other = theirs[:at] + byte + theirs[at + 1 :]
+                yield api.name, version, _sized(changed), _sized(other)
 
 
 def malformed() -> Iterator[Wrong]:
