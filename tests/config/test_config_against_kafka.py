@@ -58,8 +58,10 @@ OURS = {
     "odradek.cleaner.spill.bytes.max",
     "odradek.cluster.id",
     "odradek.create.missing.partitions",
+    "odradek.fetch.session.partitions.max",
     "odradek.open.files.max",
     "odradek.telemetry.series.max",
+    "odradek.unsent.bytes.max",
 }
 # Kafka requires these three, for its controller.
 REQUIRED = {"node.id", "process.roles", "controller.listener.names"}

@@ -29,7 +29,7 @@ COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "200",
     "min.cleanable.dirty.ratio": "0.01",
-    "delete.retention.ms": "100",
+    "delete.retention.ms": "3600000",  # tombstones stay as long as the tests
 }
 # Far longer than a cleaning takes; a broker that does not clean fails here and says so.
 CLEANING_TIMEOUT_SECONDS = 90

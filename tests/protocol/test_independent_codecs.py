@@ -203,6 +203,8 @@ def _their_attribute(value: Any, name: str) -> Any:
 def _their_primitive(value: Any, field: Field) -> Any:
     """Turn their richer types back into what travels."""
     assert field.primitive is not None or value is None
+    if value is None and field.is_array:
+        return None
     kind = field.primitive.name if field.primitive else ""
     if isinstance(value, enum.Enum):
         return value.value
