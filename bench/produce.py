@@ -36,11 +36,14 @@ def rate_of(
     return rate
 
 
-def create_topic(broker: OdradekProcess | KafkaProcess, topic: str) -> None:
-    """Create a topic with one partition."""
+def create_topic(
+    broker: OdradekProcess | KafkaProcess, topic: str, partitions: int = 1
+) -> None:
+    """Create a topic."""
     kafka_tool(
         ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.bootstrap]
-        + ["--create", "--topic", topic, "--partitions", "1", "--replication-factor", "1"]
+        + ["--create", "--topic", topic, "--partitions", str(partitions)]
+        + ["--replication-factor", "1"]
     )
 
 

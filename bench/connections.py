@@ -1,0 +1,224 @@
+"""Many connections: what an idle one costs in memory, and how long round trips take beside them.
+
+    python -m bench.connections [--rounds N] [--idle N] [--busy N] [--rate N] [--seconds N]
+
+Each round starts a fresh Odradek, then a fresh Kafka. Idle connections have asked for the API
+versions and the metadata, as any client does first. Each busy one sends a record of 100 B with
+acks=1, again and again: at first all together so many a second as --rate says; then each as fast
+as it is answered. Needs Java and Kafka's jars (`make kafka`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import uvloop
+
+from bench.processes import KafkaProcess, OdradekProcess, kafka_libs, resident_bytes
+from bench.produce import create_topic, summary
+from protocol.batches import Record, encode_batch
+from protocol.frames import encode_request
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+Broker = OdradekProcess | KafkaProcess
+
+_TOPIC = "pinged"
+_VALUE_BYTES = 100
+_PRODUCE_VERSION = 9
+_WARM_UP_SHARE = 0.3
+# For a garbage collection or two, before memory is looked at.
+_SETTLE_S = 2.0
+
+
+@dataclass
+class Figures:
+    """What one round has shown of a broker."""
+
+    idle_bytes: float = 0.0  # of memory, for each connection
+    trips_s: list[float] = field(default_factory=list)  # at the rate, growing
+    trips_per_s: float = 0.0  # as fast as they are answered
+
+    def quantile_ms(self, share: float) -> float:
+        """Return how long the given share of the round trips took at most."""
+        return self.trips_s[int(share * (len(self.trips_s) - 1))] * 1000
+
+
+# Of each, Kafka's divided by Odradek's is told.
+_FIGURES: Mapping[str, Callable[[Figures], float]] = {
+    "memory of an idle connection, Kafka/Odradek": lambda one: one.idle_bytes,
+    "p50, Kafka/Odradek": lambda one: one.quantile_ms(0.5),
+    "p99, Kafka/Odradek": lambda one: one.quantile_ms(0.99),
+    "seconds a round trip when busy, Kafka/Odradek": lambda one: 1 / one.trips_per_s,
+}
+
+
+class Client(asyncio.Protocol):
+    """One connection with one request at a time; the answers are only measured."""
+
+    def __init__(self) -> None:
+        self._left_bytes = 0
+        self._head = b""
+        self._answered: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell who waits that there will be no answer."""
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(ConnectionError("the broker closed the connection"))
+
+    def data_received(self, data: bytes) -> None:
+        """Count the bytes of an answer."""
+        if self._left_bytes == 0:
+            self._head += data
+            if len(self._head) < 4:
+                return
+            self._left_bytes = int.from_bytes(self._head[:4], "big") + 4 - len(self._head)
+        else:
+            self._left_bytes -= len(data)
+        if self._left_bytes == 0:
+            self._head = b""
+            assert self._answered is not None
+            self._answered.set_result(None)
+
+    async def ask(self, request: bytes) -> None:
+        """Send a request, and wait for its answer."""
+        self._answered = asyncio.get_running_loop().create_future()
+        self.transport.write(request)
+        await self._answered
+
+
+async def connect(broker: Broker, count: int) -> list[Client]:
+    """Open connections, each with the first requests of any client."""
+    loop = asyncio.get_running_loop()
+    greetings = [
+        encode_request(ApiVersionsRequest(), 3, 1, "idle"),
+        encode_request(MetadataRequest(topics=[]), 9, 2, "idle"),
+    ]
+    made = []
+    for _ in range(count):
+        _, client = await loop.create_connection(Client, "127.0.0.1", broker.port)
+        for greeting in greetings:
+            await client.ask(greeting)
+        made.append(client)
+    return made
+
+
+async def measure(broker: Broker, options: argparse.Namespace) -> Figures:
+    """Run one round on a broker that is running and fresh."""
+    assert broker.process is not None
+    figures = Figures()
+    busy = await connect(broker, options.busy)
+    await _keep_busy(busy, options, _WARM_UP_SHARE * options.seconds)
+    await asyncio.sleep(_SETTLE_S)
+    before = resident_bytes(broker.process)
+    idle = await connect(broker, options.idle)
+    await asyncio.sleep(_SETTLE_S)
+    figures.idle_bytes = (resident_bytes(broker.process) - before) / options.idle
+    figures.trips_s = sorted(await _keep_pace(busy, options))
+    trips = await _keep_busy(busy, options, options.seconds)
+    figures.trips_per_s = trips / options.seconds
+    for client in (*busy, *idle):
+        client.transport.abort()
+    return figures
+
+
+async def _keep_busy(clients: list[Client], options: argparse.Namespace, seconds: float) -> int:
+    """Send on each connection one request after the other; return how many were answered."""
+    end_s = time.perf_counter() + seconds
+
+    async def work(number: int, client: Client) -> int:
+        request, count = _produce(number % options.partitions), 0
+        while time.perf_counter() < end_s:
+            await client.ask(request)
+            count += 1
+        return count
+
+    return sum(await asyncio.gather(*(work(*one) for one in enumerate(clients))))
+
+
+async def _keep_pace(clients: list[Client], options: argparse.Namespace) -> list[float]:
+    """Send requests at a rate, whatever the answers take; return how long each took."""
+    trips: list[float] = []
+    interval_s = len(clients) / options.rate
+    start_s = time.perf_counter()
+
+    async def work(number: int, client: Client) -> None:
+        request = _produce(number % options.partitions)
+        due_s = start_s + interval_s * number / len(clients)
+        while due_s < start_s + options.seconds:
+            await asyncio.sleep(max(due_s - time.perf_counter(), 0))
+            began_s = time.perf_counter()
+            await client.ask(request)
+            trips.append(time.perf_counter() - began_s)
+            due_s += interval_s
+
+    await asyncio.gather(*(work(*one) for one in enumerate(clients)))
+    return trips
+
+
+def _produce(partition: int) -> bytes:
+    record = Record(0, int(time.time() * 1000), None, bytes(_VALUE_BYTES), ())
+    data = PartitionProduceData(index=partition, records=encode_batch([record]))
+    topic = TopicProduceData(name=_TOPIC, partition_data=[data])
+    request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic])
+    return encode_request(request, _PRODUCE_VERSION, 1, "busy")
+
+
+def _run(kind: type[OdradekProcess] | type[KafkaProcess], options: argparse.Namespace) -> Figures:
+    with tempfile.TemporaryDirectory() as folder:
+        broker = kind(Path(folder) / "broker")
+        broker.start()
+        try:
+            create_topic(broker, _TOPIC, options.partitions)
+            figures = uvloop.run(measure(broker, options))
+        finally:
+            broker.stop()
+    name = kind.__name__.removesuffix("Process")
+    print(
+        f"{name:8} idle connection {figures.idle_bytes / 1024:7.1f} KiB   "
+        f"p50 {figures.quantile_ms(0.5):7.2f} ms   p99 {figures.quantile_ms(0.99):7.2f} ms   "
+        f"p99.9 {figures.quantile_ms(0.999):7.2f} ms   {figures.trips_per_s:9,.0f} trips/s",
+        flush=True,
+    )
+    return figures
+
+
+def main() -> int:
+    """Run the rounds, and print the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--idle", type=int, default=1000)
+    parser.add_argument("--busy", type=int, default=200)
+    parser.add_argument("--partitions", type=int, default=10)
+    parser.add_argument("--rate", type=float, default=4000, help="round trips a second, in all")
+    parser.add_argument("--seconds", type=float, default=10)
+    options = parser.parse_args()
+    if kafka_libs() is None:
+        print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
+        return 1
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    pairs = []
+    for _ in range(options.rounds):
+        pairs.append((_run(OdradekProcess, options), _run(KafkaProcess, options)))
+    for what, figure_of in _FIGURES.items():
+        print(summary(what, [figure_of(theirs) / figure_of(ours) for ours, theirs in pairs]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
