@@ -15,6 +15,8 @@ from tests.differential.drawing import Drawing
 from tests.differential.play import versions_of
 from tests.differential.world import World
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 60
 
 

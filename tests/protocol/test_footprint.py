@@ -44,6 +44,8 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.schema import info_of
 from tests.protocol.dense import arrays, large, tiny, with_items
 
+pytestmark = pytest.mark.slow
+
 ITEMS = 400
 # A character may take four bytes where the wire has one.
 STRING_BYTES_MAX = 4
