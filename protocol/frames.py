@@ -168,10 +168,7 @@ def encode_response(response: Any, version: int, correlation_id: int) -> list[Ch
     else:
         output.extend(_RESPONSE_HEAD.pack(0, correlation_id))
     encode_into(response, version, output)
-    chunks = output.chunks()
-    size = sum(map(len, chunks)) - SIZE.size  # chunks are bytes, or views of bytes
-    SIZE.pack_into(output, 0, size)
-    return chunks
+    return _framed(output)
 
 
 def encode_request(
@@ -181,13 +178,20 @@ def encode_request(
     info = info_of(type(request))
     name = None if client_id is None else client_id.encode()
     output = Output()
-    output.extend(_REQUEST_HEAD.pack(info.key, version, correlation_id))
+    output.extend(SIZE.pack(0) + _REQUEST_HEAD.pack(info.key, version, correlation_id))
     output.extend(b"\xff\xff" if name is None else struct.pack(">h", len(name)) + name)
     if version in info.flexible:
         output.extend(b"\x00")
     encode_into(request, version, output)
-    body = b"".join(output.chunks())
-    return SIZE.pack(len(body)) + body
+    return b"".join(_framed(output))
+
+
+def _framed(output: Output) -> list[Chunk]:
+    """Return what was encoded, with the frame's size in the place that was left for it."""
+    chunks = output.chunks()
+    size = sum(map(len, chunks)) - SIZE.size  # chunks are bytes, or views of bytes
+    SIZE.pack_into(output, 0, size)
+    return chunks
 
 
 def read_response_header(frame: memoryview, cls: type, version: int) -> tuple[int, int]:

@@ -31,16 +31,19 @@ async def handle(
     is_wanted = _filter(request.topics)
     partitions = context.broker.partitions
     copies = list(context.broker.moves.copies())
-    results = [_describe(home, copies, is_wanted) for home in partitions.directories]
-    results += [_offline(path) for path in partitions.offline_directories]
-    for home, result in zip(partitions.directories, results, strict=False):
+    # Noted before anything is awaited: directories may come back meanwhile.
+    offline = [_offline(path) for path in partitions.offline_directories]
+    results = []
+    for home in list(partitions.directories):
+        result = _describe(home, copies, is_wanted)
         try:
-            found = await asyncio.to_thread(home.space)
+            result.total_bytes, result.usable_bytes = await asyncio.to_thread(home.space)
         except DiskFailure:
-            results[results.index(result)] = _offline(home.path)
-            continue
-        result.total_bytes, result.usable_bytes = found
-    return DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=results)
+            result = _offline(home.path)
+        results.append(result)
+    return DescribeLogDirsResponse(
+        throttle_time_ms=0, error_code=0, results=[*results, *offline]
+    )
 
 
 def _filter(asked: list[DescribableLogDirTopic] | None) -> _Wanted:
