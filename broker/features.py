@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from broker.changes import Changes
+from broker.coordination.java import hash_order
 from broker.errors import Refusal
-from broker.groups.java import hash_order
 from broker.metadata import MetadataStore
 from protocol.errors import ErrorCode
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 
 from broker.context import RequestContext
-from broker.groups.seams import Topics
+from broker.coordination.seams import Topics
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.groups.effects import Caller, OffsetsStored, Persist
-from broker.groups.java import string_length
+from broker.coordination.effects import Caller, Persist
+from broker.coordination.java import string_length
+from broker.groups.effects import OffsetsStored
 from broker.groups.records import CommittedOffset, OffsetRecord
 from broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Turn
 from config.values import INT64_MAX

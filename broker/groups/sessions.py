@@ -6,8 +6,9 @@ expireClassicGroupMemberHeartbeat.
 
 from __future__ import annotations
 
+from broker.coordination.effects import Caller
 from broker.groups import rebalance
-from broker.groups.effects import Caller, TimerKind
+from broker.groups.effects import TimerKind
 from broker.groups.membership import Member
 from broker.groups.state import GroupState, Turn
 from protocol.errors import ErrorCode

@@ -12,25 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from broker.coordination.effects import Caller, Effect, Note, Persist, Reply, Timer, Token
 from broker.groups import commits, deletion, joining, rebalance, responses, sessions, syncing
 from broker.groups.config import GroupConfig
 from broker.groups.effects import (
     AssignmentStored,
-    Caller,
-    Effect,
     EmptyGroupStored,
     GroupRemoved,
-    Note,
     OffsetsDeleted,
     OffsetsRemoved,
     OffsetsStored,
-    Persist,
-    Reply,
     StaticMemberStored,
     Ticket,
-    Timer,
     TimerKind,
-    Token,
 )
 from broker.groups.records import GroupRecord, OffsetRecord, Record
 from broker.groups.state import ClassicGroup, GroupState, Turn
@@ -166,7 +160,7 @@ class Shard:
 
     def timer_fired(self, timer: Timer, now_ms: int) -> list[Effect]:
         """Do what a timer was started for."""
-        turn = self._turn(timer.group_id, now_ms)
+        turn = self._turn(timer.owner, now_ms)
         if turn is None or turn.group.state is GroupState.DEAD:
             return []
         if timer.kind is TimerKind.SESSION:

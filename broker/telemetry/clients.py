@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from crc32c import crc32c
 
 from broker.context import RequestContext
+from broker.coordination.java import hash_order
 from broker.errors import Refusal
-from broker.groups.java import hash_order
 from broker.ids import is_reserved
 from broker.metadata import Resource, ResourceType
 from broker.resource_configs import ResourceConfigs

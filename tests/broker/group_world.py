@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from broker.groups.config import GroupConfig
-from broker.groups.deadlines import Deadlines
-from broker.groups.effects import (
+from broker.coordination.deadlines import Deadlines
+from broker.coordination.effects import (
     Caller,
     CancelTimer,
     Effect,
@@ -26,9 +25,10 @@ from broker.groups.effects import (
     Persist,
     Reply,
     StartTimer,
-    Ticket,
     Timer,
 )
+from broker.groups.config import GroupConfig
+from broker.groups.effects import Ticket
 from broker.groups.records import GroupRecord, KeyValue, decode_record, encode_record
 from broker.groups.shard import Shard
 from broker.groups.state import ClassicGroup

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.groups.java import partition_for
+from broker.coordination.java import partition_for
 from broker.groups.records import (
     CommittedOffset,
     GroupRecord,

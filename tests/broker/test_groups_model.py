@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from broker.coordination.effects import Timer
 from broker.groups.config import GroupConfig
 from broker.groups.effects import (
     GroupRemoved,
@@ -17,7 +18,6 @@ from broker.groups.effects import (
     OffsetsRemoved,
     OffsetsStored,
     Ticket,
-    Timer,
     TimerKind,
 )
 from broker.groups.records import OffsetRecord

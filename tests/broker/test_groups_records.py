@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.java import partition_for, string_hash, string_length
+from broker.coordination.java import partition_for, string_hash, string_length
 from broker.groups.records import (
     CommittedOffset,
     GroupRecord,

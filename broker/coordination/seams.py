@@ -1,4 +1,4 @@
-"""What the coordinator of groups needs from the rest of the broker."""
+"""What coordinators need from the rest of the broker."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from asyncio import Future, TimerHandle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from broker.groups.records import KeyValue
+KeyValue = tuple[bytes, bytes | None]
 
 
-class OffsetsLog(Protocol):
-    """The partitions of __consumer_offsets."""
+class InternalTopic(Protocol):
+    """The partitions of an internal topic."""
 
     @property
     def partition_count(self) -> int:
@@ -23,7 +23,7 @@ class OffsetsLog(Protocol):
         broker.errors explains.
         """
 
-    def replay(self, partition: int) -> Iterable[tuple[bytes, bytes | None]]:
+    def replay(self, partition: int) -> Iterable[KeyValue]:
         """Read all records of a partition, oldest first; none when it does not exist."""
 
 
@@ -48,7 +48,7 @@ class WallClock(Protocol):
 
 
 class Loop(Protocol):
-    """Of the event loop, what the coordinator uses."""
+    """Of the event loop, what coordinators use."""
 
     def time(self) -> float:
         """Return the seconds of a clock that never goes back."""
@@ -61,7 +61,7 @@ class Loop(Protocol):
 
 
 class Requester(Protocol):
-    """Of a request's context, what the coordinator must know."""
+    """Of a request's context, what coordinators must know."""
 
     @property
     def api_version(self) -> int: ...

@@ -7,7 +7,7 @@ Cancelling forgets the note. So the heap holds about one entry a timer.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
@@ -32,6 +32,10 @@ class Deadlines(Generic[K]):
 
     def __contains__(self, key: K) -> bool:
         return key in self._at
+
+    def __iter__(self) -> Iterator[K]:
+        """Iterate over what has a deadline."""
+        return iter(self._at)
 
     def set(self, key: K, at: float) -> None:
         """Set or move a deadline."""
