@@ -76,6 +76,14 @@ class TestCommitting:
         world.end_transaction(1)
         assert world.offset(*TP) == world.replayed_offset(*TP) == 8
 
+    def test_a_transaction_that_has_written_again_takes_precedence(self, world: World) -> None:
+        world.commit_in_transaction({TP: 7}, 1)
+        world.commit_in_transaction({TP: 8}, 2)
+        world.commit_in_transaction({TP: 9}, 1)
+        world.end_transaction(2)
+        world.end_transaction(1)
+        assert world.offset(*TP) == world.replayed_offset(*TP) == 9
+
     def test_an_append_that_fails_leaves_nothing(self, world: World) -> None:
         world.is_held = True
         number = world.commit_in_transaction({TP: 7})
