@@ -15,6 +15,7 @@ from typing import Any
 from protocol.frames import encode_request
 from protocol.messages import message_classes
 from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -44,6 +45,7 @@ from tests.differential.play import BY_NAME, Play
 from tests.differential.wire import CLIENT_ID, read_answer
 from tests.differential.world import PARTITIONS, World
 
+_TRANSACTION = 1  # a key's type
 _LONG_MS = 1_800_000
 _TRANSACTION_MS = 600_000
 _MEMBERS_SINCE, _COMMIT_LAST = 3, 5  # of TxnOffsetCommit
@@ -82,7 +84,7 @@ class OffsetsScript:
         """Do so many things, then end all transactions and delete the group."""
         try:
             for writer in self.writers:
-                yield from self._begin_writer(writer)
+                self._begin_writer(writer)
             for _ in range(steps):
                 yield from self._step()
             for writer in self.writers:
@@ -212,12 +214,20 @@ class OffsetsScript:
 
     # --- in transactions ----------------------------------------------------------------------
 
-    def _begin_writer(self, writer: Writer) -> Iterator[Found]:
+    def _begin_writer(self, writer: Writer) -> None:
+        """Have an id given, once the coordinator is there."""
+        finding = FindCoordinatorRequest(key=writer.transactional_id, key_type=_TRANSACTION)
+        self.stage.wait_until(self.client, finding, 1, lambda answer: not answer.error_code)
         request = InitProducerIdRequest(
             transactional_id=writer.transactional_id, transaction_timeout_ms=_TRANSACTION_MS
         )
-        answers = yield from self._ask_each(lambda _: request, 5)
-        writer.ids = [(answer.producer_id, answer.producer_epoch) for answer in answers]
+
+        def is_given(answer: Any) -> bool:
+            if not answer.error_code:
+                writer.ids.append((answer.producer_id, answer.producer_epoch))
+            return not answer.error_code
+
+        self.stage.wait_until(self.client, request, 5, is_given)
 
     def _commit_in_transaction(self, writer: Writer) -> Iterator[Found]:
         if not writer.is_open:
