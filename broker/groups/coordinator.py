@@ -65,7 +65,7 @@ class GroupCoordinator:
         self._runtime = Runtime(
             "groups",
             log,
-            Codec(encode_record, decode_record),
+            Codec(encode_record, decode_record, Shard.replay_offset),
             lambda partition: Shard(partition, self.config),
             clock=clock,
             loop=loop,

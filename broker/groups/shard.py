@@ -47,7 +47,15 @@ from broker.groups.effects import (
     TransactionEnded,
     UndecidedOffsetsStored,
 )
-from broker.groups.records import GroupRecord, OffsetRecord, Record
+from broker.groups.records import (
+    PARTITION_SIZE,
+    CommittedOffset,
+    GroupRecord,
+    OffsetRecord,
+    Record,
+    read_committed,
+    read_offset_key,
+)
 from broker.groups.state import ClassicGroup, GroupState, Turn
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -68,7 +76,7 @@ _TOMBSTONES_MAX = 512
 class Shard:
     """Owns the groups of one partition."""
 
-    __slots__ = ("_in_transactions", "config", "groups", "partition")
+    __slots__ = ("_in_transactions", "_places", "config", "groups", "partition")
 
     def __init__(self, partition: int, config: GroupConfig) -> None:
         self.partition = partition
@@ -76,6 +84,8 @@ class Shard:
         self.groups: dict[str, ClassicGroup] = {}
         # The groups that each producer with an open transaction has committed offsets for.
         self._in_transactions: dict[int, set[str]] = {}
+        # While the log is replayed: where the offsets go of keys that begin so.
+        self._places: dict[bytes, dict[int, CommittedOffset]] = {}
 
     def join(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out a JoinGroup; the answer may come with a later operation."""
@@ -246,8 +256,33 @@ class Shard:
             joining.static_member_stored(turn, ticket, error)
         return turn.effects
 
+    def replay_offset(self, key: bytes, value: bytes | None) -> bool:
+        """Take in the record of an offset while no transaction is open; False for any other.
+
+        A key ends with the partition. What begins alike goes to one place, as long as nothing
+        else is replayed that may remove it.
+        """
+        if value is None or self._in_transactions:
+            return False
+        committed = read_committed(value)
+        if committed is None:
+            return False
+        head = key[:-PARTITION_SIZE]
+        place = self._places.get(head)
+        if place is None:
+            name = read_offset_key(key)
+            if name is None:
+                return False
+            group = self.groups.get(name.group)
+            if group is None:
+                group = self.groups[name.group] = ClassicGroup(name.group)
+            place = self._places[head] = group.offsets.by_topic.setdefault(name.topic, {})
+        place[int.from_bytes(key[-PARTITION_SIZE:], "big", signed=True)] = committed
+        return True
+
     def replay(self, record: Record | InTransaction | Marker) -> None:
         """Take in a record of the log, while it is loaded."""
+        self._places.clear()
         match record:
             case OffsetRecord():
                 self._replay_group_of(record)
@@ -267,6 +302,7 @@ class Shard:
 
     def loaded(self, now_ms: int) -> list[Effect]:
         """Begin to serve what has been replayed: every member gets its session timeout."""
+        self._places.clear()
         effects: list[Effect] = []
         for group in self.groups.values():
             turn = Turn(group, self.config, now_ms, effects)
