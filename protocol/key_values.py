@@ -11,7 +11,7 @@ Measured in bench/offsets_replay.py.
 
 from __future__ import annotations
 
-from protocol.batches import HEADER_SIZE, BatchHeader, Record
+from protocol.batches import CODEC_MASK, HEADER_SIZE, MAGIC, BatchHeader, Record
 from protocol.compression import Buffer, Codec
 from protocol.legacy import decode_stored
 
@@ -25,7 +25,7 @@ def key_values(header: BatchHeader, data: Buffer) -> list[KeyValue]:
 
     Raises ProtocolError. The CRC is not checked.
     """
-    if header.magic == 2 and header.codec is Codec.NONE:
+    if header.magic == MAGIC and header.attributes & CODEC_MASK == Codec.NONE:
         try:
             found = _read(bytes(data[HEADER_SIZE : header.size_bytes]), header.count)
         except IndexError:

@@ -65,7 +65,7 @@ class GroupCoordinator:
         self._runtime = Runtime(
             "groups",
             log,
-            Codec(encode_record, decode_record, Shard.replay_offset),
+            Codec(encode_record, decode_record, Shard.replay_offsets),
             lambda partition: Shard(partition, self.config),
             clock=clock,
             loop=loop,

@@ -41,7 +41,7 @@ _COMMITTED_HEAD = Struct(">hqiB")
 _COMMITTED_MIN = _COMMITTED_HEAD.size + 9
 _MORE = 0x80  # another byte of the metadata's size follows
 # The end of an offset's key.
-PARTITION_SIZE = 4
+PARTITION = Struct(">i")
 _NO_TAGS = b"\0"
 _ID_TAG = b"\1\0\x10"
 _TOPIC_ID_TAG_SIZE = len(_ID_TAG) + 16
