@@ -11,12 +11,11 @@ one timer of the event loop. All of it runs on the loop.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
 from asyncio import Future, TimerHandle
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, Union, cast
 
@@ -182,18 +181,24 @@ class GroupCoordinator:
         effects = shard.commit(request, caller, self._clock.now_ms())
         return self._run(shard, effects, caller, OffsetCommitResponse)
 
-    def fetch(
-        self, request: OffsetFetchRequestGroup, *, require_stable: bool
-    ) -> Answer[OffsetFetchResponseGroup]:
-        """Read a group's offsets; require_stable waits for those on their way to the log."""
+    def fetch(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        """Read a group's offsets, as far as they are stored."""
         shard = self._shard_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=shard)
-        group = shard.groups.get(request.group_id)
-        if require_stable and group is not None and group.offsets.pending:
-            begun = [appended for appended, _ in self._appended[shard.partition]]
-            return self._fetch_after(begun, shard, request)
-        return commits.fetch(group, request)
+        return commits.fetch(shard.groups.get(request.group_id), request)
+
+    def unstored(self, group_ids: Iterable[str]) -> Collection[Future[None]]:
+        """Return what to wait for until the offsets of groups that have come are stored."""
+        shards = ((self._shard_of(group_id), group_id) for group_id in group_ids)
+        partitions = {
+            shard.partition
+            for shard, group_id in shards
+            if isinstance(shard, Shard)
+            and group_id in shard.groups
+            and shard.groups[group_id].offsets.pending
+        }
+        return {appended for one in partitions for appended, _ in self._appended[one]}
 
     def delete(self, group_id: str) -> Answer[ErrorCode]:
         """Remove an empty group and its offsets."""
@@ -253,12 +258,6 @@ class GroupCoordinator:
             return
         self._shards[partition] = shard
         self._perform(shard, shard.loaded(self._clock.now_ms()))
-
-    async def _fetch_after(
-        self, begun: Sequence[Future[None]], shard: Shard, request: OffsetFetchRequestGroup
-    ) -> OffsetFetchResponseGroup:
-        await asyncio.wait(begun)
-        return commits.fetch(shard.groups.get(request.group_id), request)
 
     def _shard_of(self, group_id: str) -> Shard | ErrorCode:
         if self._is_closed:
