@@ -67,7 +67,8 @@ from storage.moving import settle
 
 logger = logging.getLogger(__name__)
 
-_DRAIN_S = 2.0
+# For what was appended to reach a slow disk and be answered.
+_DRAIN_S = 5.0
 
 
 class Broker:

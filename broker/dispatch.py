@@ -157,6 +157,9 @@ class Dispatcher:
                 chunks = None
                 if response is not None:
                     chunks = encode_response(response, header.api_version, header.correlation_id)
+            except CloseConnection as close:
+                connection.refuse(str(close))
+                return
             except Exception:
                 self._fail(connection, handler, header)
                 return

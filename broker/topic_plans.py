@@ -140,14 +140,16 @@ def check_request(wanted: Iterable[NewTopic], default_count: int) -> None:
         raise Refusal(ErrorCode.POLICY_VIOLATION, message)
 
 
-def check_total(partition_count: int) -> None:
+def check_total(
+    partition_count: int, code: ErrorCode = ErrorCode.POLICY_VIOLATION
+) -> None:
     """Raise Refusal when one request would create more partitions than are done at once."""
     if partition_count > PARTITIONS_PER_REQUEST_MAX:
         message = (
             f"Unable to perform excessively large batch operation: {partition_count} "
             f"partitions, {PARTITIONS_PER_REQUEST_MAX} at most can be created at once."
         )
-        raise Refusal(ErrorCode.POLICY_VIOLATION, message)
+        raise Refusal(code, message)
 
 
 def internal_topic(name: str, broker: BrokerConfig) -> NewTopic:

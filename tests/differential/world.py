@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from random import Random
 
 from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
@@ -92,6 +93,11 @@ class World:
     session_ids: list[int] = field(default_factory=list)
     log_dir: str = "/"
     lonely: int = 0  # how many groups of one request there have been
+
+    @property
+    def client_instances(self) -> list[bytes]:
+        """Ids of clients that push their metrics."""
+        return [Random(f"{self.seed} {number}").randbytes(16) for number in range(3)]
 
     @property
     def topics(self) -> list[str]:
