@@ -17,6 +17,9 @@ class TopicView(Protocol):
     def names(self) -> Iterable[str]:
         """Return the names of all topics."""
 
+    def version(self) -> int:
+        """Return a number that grows when topics are created."""
+
     def name_of(self, topic_id: bytes) -> str | None:
         """Return the name of a topic, None when there is none of this id."""
 
