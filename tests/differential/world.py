@@ -152,6 +152,8 @@ def sequenced(producer_id: int, epoch: int, sequence: int) -> bytes:
 
 
 _GOOD = batch(b"a", b"b")
+UNKNOWN_CODEC = RawBatch(codec=5, packed=b"x").encode()
+ZSTD_SINCE = 7  # versions of Produce
 GOOD_BATCHES: tuple[bytes, ...] = (
     _GOOD,
     batch(b"c"),
@@ -179,7 +181,7 @@ ODD_BATCHES: tuple[bytes, ...] = (
     RawBatch(crc=1).encode(),
     RawBatch(flags=0x08).encode(),
     RawBatch(flags=0x40).encode(),
-    RawBatch(codec=5, packed=b"x").encode(),
+    UNKNOWN_CODEC,
     RawBatch(last_offset_delta=5).encode(),
     RawBatch(max_timestamp=5).encode(),
     RawBatch(producer_epoch=3).encode(),
