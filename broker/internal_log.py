@@ -87,6 +87,15 @@ class InternalLog:
             return iter(())
         return decided(log.batches(log.log_start_offset), log.name)
 
+    def leader_epoch(self, partition: int) -> int:
+        """Return the term in which a partition is written, 0 when it cannot be told."""
+        topic = self._topics.get(self._name)
+        try:
+            log = topic.log(partition) if topic else None
+        except StorageError:
+            return 0
+        return log.leader_epoch if log else 0
+
     def _append(
         self, topic: Topic, partition: int, records: Sequence[KeyValue]
     ) -> asyncio.Future[None]:
