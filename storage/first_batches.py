@@ -62,15 +62,18 @@ class FirstBatches:
                 f"expected {first}"
             )
 
-    def came(self, producer_id: int, epoch: int) -> None:
+    def came(self, producer_id: int) -> None:
         """Note that a producer's transaction has begun."""
-        known = self._awaited.get(producer_id)
-        if known is not None and known.epoch <= epoch:
-            del self._awaited[producer_id]
-
-    def ended(self, producer_id: int) -> None:
-        """Note that a producer's transaction has ended."""
         self._awaited.pop(producer_id, None)
+
+    def ended(self, producer_id: int, epoch: int) -> None:
+        """Note that a producer's transaction has ended, which made its epoch this one.
+
+        A batch of the next transaction may be awaited already, of that epoch.
+        """
+        known = self._awaited.get(producer_id)
+        if known is not None and not (known.is_numbered_from_0 and known.epoch == epoch):
+            del self._awaited[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget what has been awaited for too long."""

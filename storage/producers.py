@@ -191,7 +191,7 @@ class ProducerStates:
     def update(self, batch: BatchHeader, last_offset: int) -> None:
         """Note a batch that was appended, or that was read back from the log; no marker."""
         if self.first_batches and batch.attributes & TRANSACTIONAL_BIT:
-            self.first_batches.came(batch.producer_id, batch.producer_epoch)
+            self.first_batches.came(batch.producer_id)
         known = self._producers.get(batch.producer_id)
         if known is None or batch.producer_epoch != known.epoch:
             known = self._in_epoch(batch.producer_id, batch.producer_epoch)
@@ -218,7 +218,7 @@ class ProducerStates:
     def end_transaction(self, marker: Marker) -> bool:
         """Note a marker that was appended; return whether the first open offset has moved."""
         first_open = self.first_open_offset
-        self.first_batches.ended(marker.producer_id)
+        self.first_batches.ended(marker.producer_id, marker.producer_epoch)
         known = self._in_epoch(marker.producer_id, marker.producer_epoch)
         known.coordinator_epoch = marker.coordinator_epoch
         known.last_timestamp = marker.timestamp

@@ -14,8 +14,8 @@ from protocol.wire import int16, int32, int64, string
 class ListTransactionsRequest:
     """Filters; an empty one lets all through, and so does a negative duration."""
 
-    state_filters: list[string]
-    producer_id_filters: list[int64]
+    state_filters: list[string] = field()
+    producer_id_filters: list[int64] = field()
     duration_filter: int64 = field("1+", default=-1)
     transactional_id_pattern: string | None = field("2+", default=None)
 

@@ -27,8 +27,10 @@ CLASSES = {
     "quorum": f"{_TOOLS}MetadataQuorumCommand",
     "features": f"{_TOOLS}FeatureCommand",
     "metrics": f"{_TOOLS}ClientMetricsCommand",
+    "transactions": f"{_TOOLS}TransactionsCommand",
 }
 CLIENTS = {
+    "perf": f"{_TOOLS}ProducerPerformance",
     "produce": f"{_TOOLS}VerifiableProducer",
     "consume": f"{_TOOLS}VerifiableConsumer",
 }
