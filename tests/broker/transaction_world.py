@@ -95,7 +95,9 @@ class World:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def initialize(self, who: str, expected: Producer | None = None, timeout_ms: int = 60_000) -> int:
+    def initialize(
+        self, who: str, expected: Producer | None = None, timeout_ms: int = 60_000
+    ) -> int:
         token = next(self.tokens)
         self.perform(self.shard.initialize(who, timeout_ms, expected, token, self.now_ms))
         return token

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from broker.topic_names import TRANSACTION_STATE
+from broker.transactions.records import decode_record
 from protocol.batches import (
     Record,
     decode_records,
@@ -164,6 +166,8 @@ class Side:
             ).error_code
         )
         self.topic_id = self._topic_id()
+        for partition in range(PARTITIONS):
+            self.until(lambda at=partition: not self._fetch(self.topic, at, 0).error_code)
 
     def _topic_id(self) -> bytes:
         from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -368,30 +372,63 @@ class Side:
 
     def left(self) -> Seen:
         """Return what readers and administrators see in the end."""
-        return [self._logs(), self._producers(), self._listed(), self._offsets_seen()]
+        return [
+            self._logs(),
+            self._producers(),
+            self._listed(),
+            self._offsets_seen(),
+            self._state_log(),
+        ]
+
+    def _state_log(self) -> Seen:
+        """Return what the coordinator has written of this script's ids, in order."""
+        mine = self.topic.removeprefix("t")
+        found: Seen = []
+        data = bytes(self._fetch(TRANSACTION_STATE, 0, 0).records or b"")
+        for position, header in iterate_batches(data):
+            for one in decode_records(data[position : position + header.size_bytes]):
+                assert one.key is not None
+                record = decode_record(one.key, one.value)
+                if record is None or not record.transactional_id.startswith(f"{mine}-"):
+                    continue
+                value = record.value
+                found.append([record.transactional_id, one.value and one.value[:2]])
+                if value is not None:
+                    ids = (value.producer_id, value.previous_producer_id, value.next_producer_id)
+                    found[-1] += [
+                        *map(self.symbol, ids),
+                        value.epoch,
+                        value.state.word,
+                        value.timeout_ms,
+                        value.started_ms > 0,
+                        value.client_version,
+                        sorted(value.partitions),
+                    ]
+        return found
+
+    def _fetch(self, topic: str, partition: int, isolation: int) -> Any:
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            isolation_level=isolation,
+            topics=[
+                FetchTopic(
+                    topic=topic,
+                    partitions=[
+                        FetchPartition(
+                            partition=partition, fetch_offset=0, partition_max_bytes=2**25
+                        )
+                    ],
+                )
+            ],
+        )
+        return self.peer.ask(request, 12).responses[0].partitions[0]
 
     def _logs(self) -> Seen:
         found: Seen = []
         for isolation in (0, 1):
             for partition in range(PARTITIONS):
-                request = FetchRequest(
-                    max_wait_ms=0,
-                    min_bytes=0,
-                    isolation_level=isolation,
-                    topics=[
-                        FetchTopic(
-                            topic=self.topic,
-                            partitions=[
-                                FetchPartition(
-                                    partition=partition,
-                                    fetch_offset=0,
-                                    partition_max_bytes=2**20,
-                                )
-                            ],
-                        )
-                    ],
-                )
-                (data,) = self.peer.ask(request, 12).responses[0].partitions
+                data = self._fetch(self.topic, partition, isolation)
                 aborted = [
                     (self.symbol(one.producer_id), one.first_offset)
                     for one in data.aborted_transactions or ()
