@@ -49,6 +49,7 @@ from broker.tasks import start_task
 from broker.telemetry.clients import Telemetry
 from broker.topic import Topic
 from broker.topics import Topics
+from broker.transactions.admission import admit_offsets
 from broker.transactions.config import TransactionConfig
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.markers import MarkerWriter
@@ -280,6 +281,7 @@ class Broker:
         markers = MarkerWriter(
             self.topics,
             self.group_commit,
+            self.groups.end_transaction,
             waits_for_disk=lambda: self.config.log_flush_acks_all,
             on_refused=self.disks.note,
         )
@@ -294,6 +296,7 @@ class Broker:
             loop=self.loop,
         )
         self.markers = markers
+        self.groups.admit_to_transaction = partial(admit_offsets, self)
         self.configs.on_changed.append(
             lambda config: self.transactions.reconfigure(TransactionConfig.of(config))
         )

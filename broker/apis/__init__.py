@@ -61,6 +61,7 @@ APIS: tuple[Api, ...] = (
     Api(25, "AddOffsetsToTxn", 0, 4),
     Api(26, "EndTxn", 0, 5),
     Api(27, "WriteTxnMarkers", 1, 2),
+    Api(28, "TxnOffsetCommit", 0, 5),
     Api(32, "DescribeConfigs", 1, 4),
     Api(33, "AlterConfigs", 0, 2),
     Api(34, "AlterReplicaLogDirs", 1, 2),

@@ -62,5 +62,16 @@ async def _write(context: RequestContext, asked: WritableTxnMarker) -> WritableT
     )
 
 
+# What the coordinator of groups says of a partition that it does not serve, as Kafka tells it.
+_NOT_SERVED = frozenset(
+    (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    )
+)
+
+
 def _code(problem: Explained | None) -> ErrorCode:
-    return ErrorCode.NONE if problem is None else code_of(problem)
+    code = ErrorCode.NONE if problem is None else code_of(problem)
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_SERVED else code

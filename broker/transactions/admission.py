@@ -11,7 +11,9 @@ AddPartitionsToTxnManager.
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
+from broker import topic_names
 from broker.context import RequestContext
 from broker.errors import code_of, message_of
 from broker.partitions import OfflinePartition
@@ -26,13 +28,21 @@ from protocol.batches import (
 )
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceRequest, TopicProduceData
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from storage.files import Buffer
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
 
 # Since these versions of Produce: topics are named by id; a batch adds its partition to the
 # transaction; TRANSACTION_ABORTABLE is known.
 TOPIC_IDS_SINCE = 13
 _ADDS_SINCE = 12
 _ABORTABLE_SINCE = 11
+
+# Since these versions of TxnOffsetCommit.
+_OFFSETS_ADD_SINCE = 5
+_OFFSETS_ABORTABLE_SINCE = 4
 
 _LOW_ATTRIBUTES = 22  # the low byte of a batch's attributes
 
@@ -135,6 +145,51 @@ def _verify(
     errors = {one: coordinator.verify(transactional_id, producer, one) for one in first}
     version = context.api_version
     return {one: _told(code, version) for one, code in errors.items() if code}
+
+
+def admit_offsets(
+    broker: Broker, partition: int, request: TxnOffsetCommitRequest, api_version: int
+) -> ErrorCode | Awaitable[ErrorCode]:
+    """Say whether offsets may be committed to a partition in a producer's transaction.
+
+    Who waits for an answer asks again after it: the transaction may have ended since.
+    """
+    producer = Producer(request.producer_id, request.producer_epoch)
+    where = TopicPartition(topic_names.CONSUMER_OFFSETS, partition)
+    topic = broker.topics.get(where.topic)
+    found = topic.partitions[partition] if topic is not None else None
+    if isinstance(found, OfflinePartition):
+        return ErrorCode.NOT_COORDINATOR
+    if found is not None:
+        known = found.producers.get(producer.producer_id)
+        if known is not None and producer.epoch < known.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if found.producers.has_open(producer.producer_id, producer.epoch):
+            return ErrorCode.NONE
+    coordinator = broker.transactions
+    if api_version >= _OFFSETS_ADD_SINCE:
+        added = coordinator.add_partitions(
+            request.transactional_id, producer, frozenset({where}), version=EPOCH_RAISED_SINCE
+        )
+        if isinstance(added, Awaitable):
+            return _told_of_offsets(added, api_version)
+        return _offsets_error(added, api_version)
+    if not broker.config.transaction_partition_verification_enable:
+        return ErrorCode.NONE
+    error = coordinator.verify(request.transactional_id, producer, where)
+    return _offsets_error(error, api_version)
+
+
+async def _told_of_offsets(added: Awaitable[ErrorCode], api_version: int) -> ErrorCode:
+    return _offsets_error(await added, api_version)
+
+
+def _offsets_error(error: ErrorCode, api_version: int) -> ErrorCode:
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _OFFSETS_ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    return error
 
 
 async def _join(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from broker.coordination.runtime import Answer, Codec, Runtime
 from broker.coordination.seams import InternalTopic, Loop, WallClock
-from broker.errors import Explained, Refusal
+from broker.errors import Explained, Refusal, code_of
 from broker.metadata import MetadataError
 from broker.producer_ids import ProducerIds
 from broker.tasks import start_task
@@ -32,7 +32,6 @@ from broker.transactions.state import (
 from protocol.errors import ErrorCode
 from protocol.messages import describe_transactions
 from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from storage.errors import InvalidProducerEpoch, TransactionCoordinatorFenced
 from storage.transactions import Marker
 
 logger = logging.getLogger(__name__)
@@ -239,13 +238,19 @@ class TransactionCoordinator:
         self._runtime.perform(partition, effects)
 
 
-def _must_retry(problem: Explained) -> bool:
-    """Tell whether a marker is still to be written: not where the transaction is over.
+# A transaction is over in a partition that has been deleted, and where another has ended it.
+_OVER = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    )
+)
 
-    That is so in a partition that has been deleted, and where another has ended it.
-    """
-    over = (Refusal, InvalidProducerEpoch, TransactionCoordinatorFenced)
-    return not isinstance(problem, over)
+
+def _must_retry(problem: Explained) -> bool:
+    """Tell whether a marker that could not be written is still to be."""
+    return code_of(problem) not in _OVER
 
 
 def _log(transactional_id: str, partition: TopicPartition, problem: Explained) -> None:

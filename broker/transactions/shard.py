@@ -31,6 +31,7 @@ from broker.coordination.effects import (
     Timer,
     Token,
 )
+from broker.coordination.seams import InTransaction
 from broker.transactions import state
 from broker.transactions.config import TransactionConfig
 from broker.transactions.effects import (
@@ -53,6 +54,7 @@ from broker.transactions.state import (
     TransactionState,
 )
 from protocol.errors import ErrorCode
+from storage.transactions import Marker
 
 # As Kafka retries: its coordinator sends markers again at once, the network client after this.
 _MARKERS_RETRY_MS = 100
@@ -270,8 +272,10 @@ class TransactionShard:
             return self._expired(ticket, error, now_ms)
         return _note_failure(ticket, error)
 
-    def replay(self, record: TransactionRecord) -> None:
-        """Take in a record of the log, while it is loaded."""
+    def replay(self, record: TransactionRecord | InTransaction | Marker) -> None:
+        """Take in a record of the log, while it is loaded; no transaction has any here."""
+        if not isinstance(record, TransactionRecord):
+            return
         if record.value is None:
             self.entries.pop(record.transactional_id, None)
         else:
