@@ -33,8 +33,10 @@ CLASSES = {
     "cluster": f"{_TOOLS}ClusterTool",
     "elections": f"{_TOOLS}LeaderElectionCommand",
     "reassign": f"{_TOOLS}reassign.ReassignPartitionsCommand",
+    "transactions": f"{_TOOLS}TransactionsCommand",
 }
 CLIENTS = {
+    "perf": f"{_TOOLS}ProducerPerformance",
     "produce": f"{_TOOLS}VerifiableProducer",
     "consume": f"{_TOOLS}VerifiableConsumer",
 }
