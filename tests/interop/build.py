@@ -52,6 +52,11 @@ def _java() -> bool:
     return _run("mvn", ["mvn", "-q", "-B", f"-Dbuilds={BUILDS}", *goals], SOURCES / "java")
 
 
+def _streams() -> bool:
+    goals = ["compile", "dependency:copy-dependencies"]
+    return _run("mvn", ["mvn", "-q", "-B", f"-Dbuilds={BUILDS}", *goals], SOURCES / "streams")
+
+
 def _kafkajs() -> bool:
     return _node("kafkajs", {})
 
@@ -101,6 +106,7 @@ _BUILDS = {
     "confluent-javascript": _confluent,
     "rdkafka": _rust,
     "java": _java,
+    "streams": _streams,
 }
 
 if __name__ == "__main__":
