@@ -29,13 +29,13 @@ from broker.clock import Clock
 from broker.configs import Configs
 from broker.disks import Disks
 from broker.dispatch import Dispatcher
-from broker.features import ELR, Features
+from broker.features import ELR, GROUP_VERSION, TRANSACTION, Features
 from broker.group_commit import GroupCommit
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.ids import random_id
 from broker.internal_log import InternalLog
-from broker.metadata import SqliteMetadata
+from broker.metadata import ResourceType, SqliteMetadata
 from broker.metrics import Metrics
 from broker.moves import Moves
 from broker.partitions import Partitions
@@ -48,7 +48,12 @@ from broker.sessions import FetchSessions
 from broker.tasks import start_task
 from broker.telemetry.clients import Telemetry
 from broker.topic import Topic
+from broker.topic_lookup import TopicLookup
 from broker.topics import Topics
+from broker.transactions.admission import admit_offsets
+from broker.transactions.config import TransactionConfig
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.markers import MarkerWriter
 from broker.waiting import Purgatory
 from broker.warm_up import start_warm_up
 from cleaner.pool import CleanerPool
@@ -67,7 +72,8 @@ from storage.moving import settle
 
 logger = logging.getLogger(__name__)
 
-_DRAIN_S = 2.0
+# For what was appended to reach a slow disk and be answered.
+_DRAIN_S = 5.0
 
 
 class Broker:
@@ -211,6 +217,7 @@ class Broker:
         self._stopping.push_async_callback(self.moves.close)
         await self.moves.resume(self.topics)
         self._make_groups()
+        self._make_transactions()
 
     def _open_directory(self, path: Path) -> LogDirectory:
         return LogDirectory(self.fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
@@ -250,16 +257,67 @@ class Broker:
         )
         self.groups = GroupCoordinator(
             self.offsets_log,
-            TopicLookup(self.topics),
-            GroupConfig.of(self.config),
+            TopicLookup(self.topics, self.store, lambda: self.config.broker_rack),
+            self._group_config(),
             clock=self.clock,
             loop=self.loop,
         )
-        self.configs.on_changed.append(
-            lambda config: self.groups.reconfigure(GroupConfig.of(config))
+        self.configs.on_changed.append(lambda _: self._configure_groups())
+        self.configs.resources.on_changed.append(lambda _: self._configure_groups())
+        self.features.on_changed.append(self._configure_groups)
+        self.topics.on_grown.append(
+            lambda topic, is_new: self.groups.topic_changed(topic.name, is_new=is_new)
+        )
+        self.topics.on_deleted.append(
+            lambda topic: self.groups.topic_changed(topic.name, is_new=False)
         )
         self.topics.on_deleted.append(
             lambda topic: self.groups.topic_deleted(topic.name, topic.topic_id)
+        )
+
+    def _configure_groups(self) -> None:
+        self.groups.reconfigure(self._group_config())
+
+    def _group_config(self) -> GroupConfig:
+        return GroupConfig.of(
+            self.config,
+            self.configs.consumers,
+            self.configs.resources.of_type(ResourceType.GROUP),
+            serves_consumers=GROUP_VERSION in self.features.finalized,
+        )
+
+    def _make_transactions(self) -> None:
+        log = InternalLog(
+            self.topics,
+            topic_names.TRANSACTION_STATE,
+            self.group_commit,
+            partition_count=lambda: self.config.transaction_state_log_num_partitions,
+            waits_for_disk=lambda: self.config.log_flush_acks_all,
+            codec=lambda: Codec.NONE,
+            now_ms=self.clock.now_ms,
+            on_refused=self.disks.note,
+        )
+        markers = MarkerWriter(
+            self.topics,
+            self.group_commit,
+            self.groups.end_transaction,
+            waits_for_disk=lambda: self.config.log_flush_acks_all,
+            on_refused=self.disks.note,
+        )
+        self.transactions = TransactionCoordinator(
+            log,
+            markers,
+            self.producer_ids,
+            TransactionConfig.of(self.config),
+            version=lambda: self.features.finalized.get(TRANSACTION, 0),
+            leader_epoch=log.leader_epoch,
+            clock=self.clock,
+            loop=self.loop,
+        )
+        self.markers = markers
+        self.groups.admit_to_transaction = partial(admit_offsets, self)
+        self.configs.on_changed.append(
+            lambda config: self.transactions.reconfigure(TransactionConfig.of(config))
         )
 
     def _accept(self) -> None:
@@ -273,12 +331,13 @@ class Broker:
     async def _let_clients_go(self) -> None:
         """Answer what is parked and what waits for the disk, then close all connections."""
         await self.server.stop_accepting()
+        await self.transactions.close()
         self.groups.close()
         self.purgatory.wake_all()
         await self.server.close(_DRAIN_S)
 
     def _start_background(self) -> None:
-        loading = start_task("load groups", self.groups.load())
+        loading = start_task("load coordinators", self._load_coordinators())
         self._stopping.callback(loading.cancel)
         prefer_the_event_loop()
         self.cleaner = CleanerPool(
@@ -301,6 +360,11 @@ class Broker:
         self.periodic.start()
         self._stopping.callback(self.periodic.stop)
         start_warm_up()
+
+    async def _load_coordinators(self) -> None:
+        # Groups first: a transaction that was prepared may end in their partitions.
+        await self.groups.load()
+        await self.transactions.load()
 
     async def _listen_http(self) -> None:
         if not self.http_sockets:
@@ -389,25 +453,3 @@ class LogTable:
     def directory_of(self, log: Log) -> LogDirectory:
         """Return the log directory that a log lives in."""
         return self._partitions.home_of(log)
-
-
-class TopicLookup:
-    """The topics as the coordinator of groups asks for them."""
-
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
-
-    def name_of(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic, None when there is none of this id."""
-        topic = self._topics.by_id(topic_id)
-        return topic.name if topic else None
-
-    def id_of(self, name: str) -> bytes | None:
-        """Return the id of a topic, None when there is none of this name."""
-        topic = self._topics.get(name)
-        return topic.topic_id if topic else None
-
-    def partition_count(self, name: str) -> int:
-        """Return how many partitions a topic has, 0 when there is none of this name."""
-        topic = self._topics.get(name)
-        return len(topic.partitions) if topic else 0
