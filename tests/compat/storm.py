@@ -36,6 +36,7 @@ from bench.processes import OdradekProcess
 TOPIC, GROUP = "storm", "storm-group"
 SESSION_MS = 6_000
 DRAIN_S = 120.0
+_SAID = frozenset({"own", "lost", "read", "done"})
 END_S = 60.0
 
 Command = Callable[[str], Sequence[str]]
@@ -69,9 +70,10 @@ class Member:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            what, *numbers = line.split()
-            at, partition, *rest = map(int, numbers)
-            self.events.append(Event(at, self.number, what, partition, tuple(rest)))
+            what, *numbers = line.split() or [""]
+            if what in _SAID:  # else it is the library's log
+                at, partition, *rest = map(int, numbers)
+                self.events.append(Event(at, self.number, what, partition, tuple(rest)))
 
     def end(self, how: signal.Signals) -> None:
         """End it: with SIGTERM it leaves, with SIGKILL it dies."""

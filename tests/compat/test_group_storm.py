@@ -37,11 +37,19 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Command:
     return lambda protocol: ["java", *flags, "-cp", f"{made}:{libs}/*", "Member"]
 
 
-def rage(path: Path, command: Command, *, seed: int, members: int, duration_s: float) -> None:
+def rage(
+    path: Path,
+    command: Command,
+    protocol: str = "classic",
+    *,
+    seed: int,
+    members: int,
+    duration_s: float,
+) -> None:
     broker = OdradekProcess(path)
     broker.start()
     storm = Storm(
-        broker, command, "classic", seed=seed, members_max=members, partitions=PARTITIONS
+        broker, command, protocol, seed=seed, members_max=members, partitions=PARTITIONS
     )
     try:
         storm.rage(duration_s)
@@ -67,8 +75,9 @@ def test_twenty_members_of_confluent_kafka(tmp_path: Path, seed: int) -> None:
 @pytest.mark.interop
 @pytest.mark.kafka
 @pytest.mark.timeout(1200)
-def test_members_of_the_java_client(tmp_path: Path, java: Command) -> None:
-    rage(tmp_path, java, seed=1, members=10, duration_s=120)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_of_the_java_client(tmp_path: Path, java: Command, protocol: str) -> None:
+    rage(tmp_path, java, protocol, seed=1, members=10, duration_s=120)
 
 
 class TestWhatIsFound:
