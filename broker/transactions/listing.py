@@ -74,7 +74,9 @@ def listed(
 
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
-        unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
+        unknown_state_filters=[
+            name for name in dict.fromkeys(request.state_filters) if name not in _STATES
+        ],
         transaction_states=[
             list_transactions.TransactionState(
                 transactional_id=transactional_id,
