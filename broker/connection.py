@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 _SHARED_VIEW = memoryview(bytearray(256 * 1024))
 # Up to this size joining the pieces of a response costs less than writing them one by one.
 _JOIN_BELOW_BYTES = 256 * 1024
+# Who reads its responses sees their end, and closes, well within this.
+_LINGER_S = 1.0
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -62,9 +64,12 @@ class Connection(asyncio.BufferedProtocol):
         self.is_lost = False
         self._is_writable = True
         self._is_paused = False
-        # No further request will come, or be begun: close once all is answered.
+        # The client's stream has ended: close once all is answered.
         self._is_ending = False
+        # No further request is begun: end the stream once all is answered, then see the
+        # client's stream out.
         self._is_finishing = False
+        self._has_ended_stream = False
         # Receiving, and a request that waits for its turn.
         self._frames = FrameReader(_SHARED_VIEW, dispatcher.frame_size_max)
         self._next: memoryview | None = None
@@ -103,10 +108,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Say where the next bytes go."""
-        return self._frames.buffer()
+        return _SHARED_VIEW if self._has_ended_stream else self._frames.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the bytes that came."""
+        if self._has_ended_stream:
+            return
         self._active_at = self._loop.time()
         self._frames.received(nbytes)
         self._serve()
@@ -124,8 +131,13 @@ class Connection(asyncio.BufferedProtocol):
         self._loop.call_soon(self._serve)
 
     def finish(self) -> None:
-        """Begin no further request; close the connection once all that began is answered."""
-        self._is_ending = self._is_finishing = True
+        """Begin no further request; end the stream once all that began is answered.
+
+        Then what the client has sent meanwhile is thrown away until it closes the connection,
+        or has taken too long. To close with bytes unread would reset the connection, and then
+        a client that is about to send does not look at its responses any more.
+        """
+        self._is_finishing = True
         self._next = None
         self._serve()
 
@@ -188,6 +200,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Serve the requests that have come and whose turn it is; pause reading for the rest."""
+        if self._has_ended_stream:
+            return
         while not self._is_blocked():
             frame = self._next
             if frame is None:
@@ -213,6 +227,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pause(self._next is not None or self._is_blocked())
         if self._is_ending:
             self._close_if_answered()
+        elif self._is_finishing and not self._pending:
+            self._end_stream()
 
     def _must_wait(self, frame: memoryview) -> bool:
         """Tell whether a request has to wait for its turn."""
@@ -281,6 +297,13 @@ class Connection(asyncio.BufferedProtocol):
         elif not self._is_ending:
             self.transport.resume_reading()
 
+    def _end_stream(self) -> None:
+        if not (self.is_lost or self.transport.is_closing()):
+            self._has_ended_stream = True
+            self.transport.write_eof()  # after what is written
+            self._pause(False)
+            self._loop.call_later(_LINGER_S, self.abort)
+
     def _close_if_answered(self) -> bool:
         if not self._pending and self._next is None:
             self.transport.close()  # sends what is written first
@@ -340,6 +363,9 @@ class _NotConnected(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return False
+
+    def write_eof(self) -> None:
+        pass
 
     def pause_reading(self) -> None:
         pass

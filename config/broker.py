@@ -47,7 +47,7 @@ class BrokerConfig:
     )
     broker_id: int32 = option(
         "broker.id",
-        default=1,
+        default=-1,
         doc="The older name of node.id; when both are set they must be equal.",
     )
     broker_rack: str | None = option(

@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from config.broker import BrokerConfig
+from config.consumer import ConsumerConfig, consumer_problems
 from config.errors import ConfigError, raise_any
 from config.inert import INERT, INERT_GROUPS, is_removed
 from config.option import (
@@ -29,11 +30,11 @@ from config.option import (
 from config.topic import TopicConfig, check_topic
 from config.values import Kind
 
-BROKER_OPTIONS = (*options_of(BrokerConfig), *fallbacks_of(TopicConfig), *INERT)
+_WITHOUT_ATTRIBUTE = (*options_of(ConsumerConfig), *fallbacks_of(TopicConfig), *INERT)
+BROKER_OPTIONS = (*options_of(BrokerConfig), *_WITHOUT_ATTRIBUTE)
 BROKER_OPTION = {option.name: option for option in BROKER_OPTIONS}
 TOPIC_OPTION = {option.name: option for option in options_of(TopicConfig)}
 
-_WITHOUT_ATTRIBUTE = (*fallbacks_of(TopicConfig), *INERT)
 _DEFAULTS = defaults_of(BROKER_OPTIONS)
 _LOUD = {
     option.name: group.reason for group in INERT_GROUPS if group.loud for option in group.options
@@ -49,7 +50,7 @@ _MAP_BYTES_MIN = 1024 * 1024  # Kafka's bound on a cleaner thread's share of the
 
 def declared_options() -> tuple[Option, ...]:
     """Return the options that code reads by attribute, of topics and of the broker."""
-    return (*options_of(TopicConfig), *options_of(BrokerConfig))
+    return (*options_of(TopicConfig), *options_of(BrokerConfig), *options_of(ConsumerConfig))
 
 
 def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
@@ -65,11 +66,17 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
     raise_any(
         [
             *(text + _written(layers, names) for text, names in _conflicts(resolved)),
+            *(text + _written(layers, names) for text, names in _consumer_problems(layers)),
             *_topic_problems(layers),
         ]
     )
     entries = {**resolved.entries, **_unknown_entries(layers)}
     return Resolved(resolved.config, entries, tuple(_warnings(layers)))
+
+
+def resolve_consumers(layers: Iterable[Layer]) -> ConsumerConfig:
+    """Make the config of consumer groups out of the broker's layers, which have been resolved."""
+    return resolve(ConsumerConfig, [*layers, _DEFAULTS]).config
 
 
 def resolve_topic(
@@ -132,6 +139,15 @@ def _with_both_ids(layer: Layer) -> Layer:
     return Layer(layer.source, values, origins)
 
 
+def _consumer_problems(layers: Sequence[Layer]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield what contradicts in the settings of consumer groups."""
+    try:
+        config = resolve_consumers(layers)
+    except ConfigError:
+        return  # bad values have been told
+    yield from consumer_problems(config)
+
+
 def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:
     """Yield what is wrong with what topics would fall back to."""
     try:
@@ -147,7 +163,7 @@ def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:
 def _conflicts(resolved: Resolved[BrokerConfig]) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield what contradicts, with the names that it is about."""
     config = resolved.config
-    if config.node_id != config.broker_id:
+    if config.broker_id not in (-1, config.node_id):
         yield (
             "You must set `node.id` to the same value as `broker.id`.",
             ("node.id", "broker.id"),

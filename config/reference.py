@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from config.broker import BrokerConfig
+from config.consumer import ConsumerConfig
 from config.effective import TOPIC_OPTION
 from config.option import DAY_MS, HOUR_MS, MINUTE_MS, Option, fallbacks_of, options_of
 from config.topic import TopicConfig
@@ -81,7 +82,7 @@ def _topic_table() -> Iterator[str]:
 
 def _broker_table() -> Iterator[str]:
     yield from _head("Name", "Type", "Default", "Valid values", "Dynamic", "What it does")
-    for one in _shown(options_of(BrokerConfig)):
+    for one in _shown((*options_of(BrokerConfig), *options_of(ConsumerConfig))):
         yield _row(_code(one.name), *_facts(one), one.dynamic, one.doc)
 
 

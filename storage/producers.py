@@ -10,6 +10,10 @@ that ends it. The state is rebuilt from the log, and snapshots spare reading all
     an entry: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32,
     timestamp i64, coordinator epoch i32, first offset of the open transaction i64 (-1: none)
 
+A producer has an entry for each batch that is remembered, oldest first. Kafka writes the last
+one only, and of several takes the last: so a client that has heard of none of its five is known
+again after a restart here, and refused there.
+
 Behaviour follows Kafka's ProducerStateManager and ProducerAppendInfo. On one node what is in the
 log is replicated, so a transaction is stable as soon as it has ended.
 """
@@ -68,6 +72,9 @@ class RememberedBatch:
     def first_offset(self) -> int:
         """The offset of the batch's first record."""
         return self.last_offset - self.offset_delta
+
+
+_NO_BATCH = RememberedBatch(NO_SEQUENCE, -1, 0, -1)
 
 
 @dataclass(slots=True)
@@ -289,18 +296,12 @@ class ProducerStates:
         entries = bytearray()
         # In the order of Kafka's hash map, as long as the ids are small.
         for _, state in sorted(self._producers.items()):
-            last = state.batches[-1] if state.batches else RememberedBatch(-1, -1, 0, -1)
-            entries += _SNAPSHOT_ENTRY.pack(
-                state.producer_id,
-                state.epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.offset_delta,
-                state.last_timestamp,
-                state.coordinator_epoch,
-                state.transaction_first_offset,
-            )
-        head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._producers))
+            for batch in state.batches[:-1]:
+                entries += _entry(state, batch, batch.timestamp, -1)
+            last = state.batches[-1] if state.batches else _NO_BATCH
+            entries += _entry(state, last, state.last_timestamp, state.transaction_first_offset)
+        count = len(entries) // _SNAPSHOT_ENTRY.size
+        head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, count)
         data = bytearray(head + entries)
         data[2:_CRC_START] = crc32c(data[_CRC_START:]).to_bytes(4, "big")
         path = self.snapshot_path(offset)
@@ -332,16 +333,13 @@ class ProducerStates:
         begun: list[tuple[int, ProducerState]] = []
         for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
             producer_id, epoch, sequence, last_offset, delta, timestamp, coordinator, txn = entry
-            batches = (
-                [RememberedBatch(sequence, last_offset, delta, timestamp)]
-                if last_offset >= 0
-                else []
-            )
-            self._producers[producer_id] = ProducerState(
-                producer_id, epoch, coordinator, timestamp, -1, batches
-            )
+            state = self._in_epoch(producer_id, epoch)
+            state.coordinator_epoch, state.last_timestamp = coordinator, timestamp
+            if last_offset >= 0:
+                batch = RememberedBatch(sequence, last_offset, delta, timestamp)
+                state.batches = [*state.batches, batch][-BATCHES_REMEMBERED:]
             if txn >= 0:
-                begun.append((txn, self._producers[producer_id]))
+                begun.append((txn, state))
         for first_offset, state in sorted(begun, key=lambda one: one[0]):
             self._begin(state, first_offset)
 
@@ -364,6 +362,21 @@ class ProducerStates:
     def snapshot_path(self, offset: int) -> Path:
         """Return the path of the snapshot before an offset."""
         return self._directory / (file_name(offset) + SNAPSHOT)
+
+
+def _entry(
+    state: ProducerState, batch: RememberedBatch, timestamp: int, transaction_first_offset: int
+) -> bytes:
+    return _SNAPSHOT_ENTRY.pack(
+        state.producer_id,
+        state.epoch,
+        batch.last_sequence,
+        batch.last_offset,
+        batch.offset_delta,
+        timestamp,
+        state.coordinator_epoch,
+        transaction_first_offset,
+    )
 
 
 def _fenced(written: BatchHeader | Marker, known: ProducerState) -> InvalidProducerEpoch:

@@ -80,6 +80,8 @@ APIS: tuple[Api, ...] = (
     Api(64, "UnregisterBroker", 0, 0),
     Api(65, "DescribeTransactions", 0, 0),
     Api(66, "ListTransactions", 0, 2),
+    Api(68, "ConsumerGroupHeartbeat", 0, 1),
+    Api(69, "ConsumerGroupDescribe", 0, 1),
     Api(71, "GetTelemetrySubscriptions", 0, 0),
     Api(72, "PushTelemetry", 0, 0),
     Api(74, "ListConfigResources", 0, 1),

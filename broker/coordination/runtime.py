@@ -254,9 +254,9 @@ class Runtime(Generic[M]):
         self._in_turn[name] = act
         schedule()
 
-    def appending(self, name: str) -> list[Future[None]]:
-        """Return the appends to a name's partition that are on their way to the disk."""
-        return [appended.future for appended in self._appended[self.partition_of(name)]]
+    def appending(self, partition: int) -> list[Future[None]]:
+        """Return the appends to a partition that are on their way to the disk."""
+        return [appended.future for appended in self._appended[partition]]
 
     # --- loading --------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ class Runtime(Generic[M]):
         task.add_done_callback(self._reloading.discard)
 
     async def _load_again(self, partition: int) -> None:
-        begun = [appended.future for appended in self._appended[partition]]
+        begun = self.appending(partition)
         if begun:
             await asyncio.wait(begun)
         await self._load(partition)

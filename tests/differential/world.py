@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from random import Random
 
 from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
@@ -98,6 +99,11 @@ class World:
     lonely: int = 0  # how many groups of one request there have been
 
     @property
+    def client_instances(self) -> list[bytes]:
+        """Ids of clients that push their metrics."""
+        return [Random(f"{self.seed} {number}").randbytes(16) for number in range(3)]
+
+    @property
     def topics(self) -> list[str]:
         """The topics that were there at first."""
         return [f"{name}-{self.seed}" for name in TOPICS]
@@ -147,6 +153,8 @@ def sequenced(producer_id: int, epoch: int, sequence: int) -> bytes:
 
 
 _GOOD = batch(b"a", b"b")
+UNKNOWN_CODEC = RawBatch(codec=5, packed=b"x").encode()
+ZSTD_SINCE = 7  # versions of Produce
 GOOD_BATCHES: tuple[bytes, ...] = (
     _GOOD,
     batch(b"c"),
@@ -174,7 +182,7 @@ ODD_BATCHES: tuple[bytes, ...] = (
     RawBatch(crc=1).encode(),
     RawBatch(flags=0x08).encode(),
     RawBatch(flags=0x40).encode(),
-    RawBatch(codec=5, packed=b"x").encode(),
+    UNKNOWN_CODEC,
     RawBatch(last_offset_delta=5).encode(),
     RawBatch(max_timestamp=5).encode(),
     RawBatch(producer_epoch=3).encode(),
