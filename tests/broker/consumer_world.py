@@ -33,6 +33,8 @@ from protocol.messages.consumer_group_heartbeat import (
 from tests.broker.group_fakes import ToldTopics
 
 GROUP = "g"
+# Long enough for what is to happen at once.
+_SHORT_MS = 10
 AT_ONCE = ConsumerSettings(assignment_interval_ms=0)
 
 
@@ -66,11 +68,13 @@ class ConsumerWorld:
         self.replies: dict[object, object] = {}
 
     def ask(self, operation: str, request: Any, version: int = 1) -> Any:
-        """Have the shard carry out a request; return its answer, None while it is parked."""
+        """Have the shard carry out a request; return its answer, None while it stays parked."""
         token = object()
         caller = Caller(token, version, self.client_id, self.client_host, self.fresh_id)
         act = getattr(self.shard, operation)
         self.perform(act(request, caller, self.now_ms))
+        if token not in self.replies:
+            self.pass_time(_SHORT_MS)
         return self.replies.get(token)
 
     def heartbeat(

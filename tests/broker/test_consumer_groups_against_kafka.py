@@ -35,14 +35,23 @@ from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from protocol.messages.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.admin import creatable
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_fakes import ToldTopics
@@ -56,12 +65,15 @@ SETTINGS = {
     "group.consumer.max.size": "7",
 }
 CONFIG = GroupConfig(
-    consumer_defaults=ConsumerSettings(assignment_interval_ms=0), consumer_max_size=7
+    consumer_defaults=ConsumerSettings(assignment_interval_ms=0),
+    consumer_max_size=7,
+    initial_rebalance_delay_ms=0,
 )
 VERSION = 1
 NAMES = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota"]
 STEPS = 45
 INSTANCES = ["i-1", "i-2"]
+EXPRESSIONS = ["t{}-[ab]", "t{}-.*", "t{}-(", "t{}-[^c]", "nothing"]
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +94,7 @@ class Player:
     owned: dict[bytes, list[int]] = field(default_factory=dict)
     is_classic: bool = False
     topics: list[str] = field(default_factory=list)
+    expression: str | None = None
 
 
 @dataclass
@@ -98,11 +111,20 @@ class Both:
     def ask(self, operation: str, request: Any, version: int) -> Any:
         """Ask both; hold the answers and the records against each other; return the answer."""
         theirs = self.peer.ask(request, version)
-        self.world.fresh_id = getattr(theirs, "member_id", None) or "fresh"
+        told_id = getattr(theirs, "member_id", None) or "fresh"
+        self.world.fresh_id = told_id.removeprefix("a-client-")
         ours = self._ours(operation, request, version)
         ours = decode(type(ours), version, memoryview(encode(ours, version)))  # as it travels
         assert shown(ours) == shown(theirs), (operation, request)
-        written, expected = self.our_records(), self.their_records(len(self.world.log))
+        group = self.world.shard.consumers.get(self.group)
+        if group is not None and group.is_resolving:
+            self.world.pass_time(5)  # Kafka does it in another thread
+        written, expected = self.our_records(), self.their_records()
+        for _ in range(200):
+            if len(expected) >= len(written):
+                break
+            time.sleep(0.02)
+            expected += self.their_records()
         assert in_runs(written) == in_runs(expected), (operation, request)
         return theirs
 
@@ -112,7 +134,7 @@ class Both:
         self.seen = len(self.world.log)
         return [record for key, value in new if (record := decode_record(key, value))]
 
-    def their_records(self, count: int) -> list[Record]:
+    def their_records(self) -> list[Record]:
         """Return what Kafka has written of the group since the last time."""
         path = self.kafka.data / "__consumer_offsets-0" / "00000000000000000000.log"
         if not path.exists():
@@ -243,7 +265,7 @@ class Play:
             time.sleep(0.1)
         for name in self.names:
             self.create(name, self.chance.randint(1, 5))
-        self.both.their_records(0)
+        self.both.their_records()
         self.players: list[Player] = []
         self.next_name = 0
 
@@ -264,23 +286,113 @@ class Play:
         self.both.world.grow(name, count)
 
     def run(self) -> None:
+        if self.chance.random() < 0.5:
+            self.begin_classic()
         for step in range(STEPS):
-            roll = self.chance.random()
-            if not self.players or roll < 0.2:
-                self.join()
-            elif roll < 0.72:
-                self.beat(self.chance.choice(self.players))
-            elif roll < 0.8:
-                self.leave(self.chance.choice(self.players))
-            elif roll < 0.86:
-                self.commit(self.chance.choice(self.players))
-            elif roll < 0.9:
-                self.grow()
-            else:
-                self.describe()
+            if self.both.world.shard.groups.get(self.group) and step:
+                return  # It is a classic group again, and waits for its members.
+            self.act()
             if step % 10 == 9:
                 # As a broker that starts again, from what the log has.
                 self.both.world.restart()
+
+    def act(self) -> None:
+        roll, chance = self.chance.random(), self.chance
+        player = chance.choice(self.players) if self.players else None
+        if player is None or roll < 0.15:
+            self.join()
+        elif roll < 0.2:
+            self.join_classic()
+        elif player.is_classic and roll < 0.75:
+            chance.choice([self.rejoin, self.sync, self.beat_classic])(player)
+        elif roll < 0.75:
+            self.beat(player)
+        elif roll < 0.82:
+            self.leave_classic(player) if player.is_classic else self.leave(player)
+        elif roll < 0.88:
+            self.commit(player)
+        elif roll < 0.91:
+            self.grow()
+        else:
+            self.describe()
+
+    def begin_classic(self) -> None:
+        """Make a stable classic group of one member, which the first heartbeat upgrades."""
+        player = Player("", is_classic=True, topics=[self.names[0]])
+        player.name = self.rejoin(player).member_id
+        answer = self.rejoin(player)
+        topic_id = self.both.world.topics.id_of(self.names[0]) or b""
+        partitions = list(range(self.both.world.topics.partition_count(self.names[0])))
+        data = embedded.write_assignment(self.both.world.topics, {topic_id: partitions}, 1)
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=answer.generation_id,
+            member_id=player.name,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[SyncGroupRequestAssignment(member_id=player.name, assignment=data)],
+        )
+        self.both.ask("sync", request, 5)
+        player.epoch, player.owned = answer.generation_id, {topic_id: partitions}
+        self.players.append(player)
+        self.join()
+
+    def join_classic(self) -> None:
+        player = Player(NAMES[self.next_name % len(NAMES)] + str(self.next_name), is_classic=True)
+        self.next_name += 1
+        player.topics = self.some_topics()
+        if not self.both.world.shard.consumers.get(self.group):
+            return  # A classic group would have it wait.
+        if self.rejoin(player).error_code == ErrorCode.NONE:
+            self.players.append(player)
+
+    def rejoin(self, player: Player) -> JoinGroupResponse:
+        topics = self.both.world.topics
+        owned = [
+            TopicPartition(topic=topics.name_of(topic_id) or "", partitions=list(some))
+            for topic_id, some in player.owned.items()
+        ]
+        value = ConsumerProtocolSubscription(topics=player.topics, owned_partitions=owned)
+        metadata = b"\0\1" + encode(value, 1)
+        request = JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000,
+            member_id=player.name,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+        )
+        answer: JoinGroupResponse = self.both.ask("join", request, 9)
+        if answer.error_code == ErrorCode.NONE:
+            player.epoch = answer.generation_id
+        return answer
+
+    def sync(self, player: Player) -> None:
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=player.epoch - self.chance.choice([0, 0, 0, 1]),
+            member_id=player.name,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[],
+        )
+        answer = self.both.ask("sync", request, 5)
+        if answer.error_code == ErrorCode.NONE:
+            assigned = embedded.read_assignment(answer.assignment).assigned_partitions
+            owned = embedded.by_id(self.both.world.topics, assigned)
+            player.owned = {topic_id: sorted(some) for topic_id, some in owned.items()}
+
+    def beat_classic(self, player: Player) -> None:
+        request = HeartbeatRequest(
+            group_id=self.group, generation_id=player.epoch, member_id=player.name
+        )
+        self.both.ask("heartbeat", request, 4)
+
+    def leave_classic(self, player: Player) -> None:
+        identity = MemberIdentity(member_id=player.name)
+        request = LeaveGroupRequest(group_id=self.group, members=[identity])
+        self.both.ask("leave", request, 5)
+        self.players.remove(player)
 
     def describe(self) -> None:
         request = ConsumerGroupDescribeRequest(
@@ -293,6 +405,8 @@ class Play:
         self.next_name += 1
         player.instance = self.chance.choice([None, None, *INSTANCES])
         player.topics = self.some_topics()
+        if self.chance.random() < 0.2:
+            player.expression = self.chance.choice(EXPRESSIONS).format(self.both.group[1:])
         self.players = [one for one in self.players if one.name != player.name]
         self.players.append(player)
         self.beat(player)
@@ -318,6 +432,7 @@ class Play:
             rack_id=chance.choice([None, "r"]),
             rebalance_timeout_ms=60_000 if is_full else -1,
             subscribed_topic_names=player.topics if is_full else None,
+            subscribed_topic_regex=player.expression if is_full else None,
             server_assignor=chance.choice([None, None, "range", "uniform", "odd"]),
             topic_partitions=told_partitions({} if epoch == 0 else owned) if tells else None,
         )
