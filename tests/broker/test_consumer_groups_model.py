@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.groups.consumer.group import ConsumerGroup, ConsumerState
@@ -19,9 +19,17 @@ from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import TopicPartitions
 from tests.broker.consumer_world import GROUP, ConsumerWorld, Crash, Crashed
 from tests.broker.group_fakes import ToldTopics
+from tests.profiles import examples
 
 TOPICS = ("a", "b", "c")
 SESSION_MS = 45_000
+_MOVES = (
+    *("join",) * 5,
+    *("beat",) * 10,
+    *("take",) * 6,
+    *("give up", "change", "leave") * 2,
+    *("grow", "delete", "time", "restart", "vanish"),
+)
 Partition = tuple[bytes, int]
 
 
@@ -128,7 +136,6 @@ class Scene:
         assert group.epoch >= self.epoch_seen, "a group's epoch only grows"
         self.epoch_seen = group.epoch
         assert all(m.epoch <= group.targets.epoch <= group.epoch for m in group.members.values())
-        _check_replay(self.world, group)
 
     def settle(self) -> ConsumerGroup | None:
         """Let everybody come to rest; return the group, if anybody is left."""
@@ -150,12 +157,14 @@ class Scene:
             self.check()
 
 
+@settings(max_examples=examples(50))
 @given(data=st.data())
 def test_no_partition_has_two_owners_and_all_are_read_in_the_end(data: st.DataObject) -> None:
     scene = Scene()
-    for _ in range(data.draw(st.integers(5, 40), label="steps")):
+    for _ in range(data.draw(st.integers(10, 60), label="steps")):
         _step(scene, data)
         scene.check()
+    _check_replay(scene.world)
     group = scene.settle()
     if not scene.clients:
         return
@@ -176,9 +185,7 @@ def test_no_partition_has_two_owners_and_all_are_read_in_the_end(data: st.DataOb
 def _step(scene: Scene, data: st.DataObject) -> None:
     world, clients = scene.world, scene.clients
     names = sorted(clients)
-    moves = ["join", "grow", "time", "restart", "delete"] + ["beat", "take", "give up"] * 4
-    moves += ["leave", "change", "vanish"]
-    move = data.draw(st.sampled_from(moves), label="move")
+    move = data.draw(st.sampled_from(_MOVES), label="move")
     if data.draw(st.integers(0, 9), label="crashes") == 0:
         world.crash = data.draw(st.sampled_from(Crash), label="crash")
     if move == "join" or (not names and move not in ("grow", "time", "restart", "delete")):
@@ -243,8 +250,11 @@ def _told(owned: set[Partition]) -> list[TopicPartitions]:
     return [TopicPartitions(topic_id=t, partitions=some) for t, some in by_topic.items()]
 
 
-def _check_replay(world: ConsumerWorld, group: ConsumerGroup) -> None:
+def _check_replay(world: ConsumerWorld) -> None:
     """What the log has makes the same group."""
+    group = world.shard.consumers.get(GROUP)
+    if group is None:
+        return
     again = ConsumerWorld(config=world.config, topics=world.topics, log=world.log)
     again.restart()
     made = again.group()
