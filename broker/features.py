@@ -2,9 +2,9 @@
 
 A level is announced as supported only when the code that it stands for is here, since clients
 act on what is finalized: a Java producer that sees transaction.version 2 adds partitions to its
-transactions by producing to them (KIP-890). So transactions and the newer groups are supported
-at level 0 only, which is what a Kafka answers that does not know them, and kraft.version 1
-would promise voters that come and go. The others change nothing that a client does:
+transactions by producing to them (KIP-890). So the newer groups are supported at level 0 only,
+which is what a Kafka answers that does not know them, and kraft.version 1 would promise voters
+that come and go. The others change nothing that a client does:
 metadata.version names the records of Kafka's metadata log, and with one replica a partition's
 list of eligible leaders (KIP-966) is always empty. librdkafka reads none of them.
 
@@ -27,6 +27,7 @@ from protocol.errors import ErrorCode
 ELR = "eligible.leader.replicas.version"
 # At 1 there are consumer groups (KIP-848).
 GROUP_VERSION = "group.version"
+TRANSACTION = "transaction.version"
 _METADATA_VERSION = "metadata.version"
 
 
@@ -64,7 +65,7 @@ FEATURES = (
     Feature(_METADATA_VERSION, 7, 30, 30),  # 3.3-IV3 to 4.3-IV0
     Feature("share.version", 0, 0, 0),
     Feature("streams.version", 0, 0, 0),
-    Feature("transaction.version", 0, 0, 0),
+    Feature(TRANSACTION, 0, 2, 2),
 )
 _FEATURE = {one.name: one for one in FEATURES}
 

@@ -1,6 +1,6 @@
-"""FindCoordinator: who coordinates a group. There is one broker, so: this one, or nobody yet.
+"""FindCoordinator: who coordinates a group or a transaction. There is one broker, so: this one.
 
-Transactions and share groups have no coordinator here.
+Share groups have no coordinator here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_PORT = -1
 
 
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Name this node for every group."""
+    """Name this node for every group and every transactional id."""
     error = _problem(request.key_type)
     if context.api_version >= _BATCH_VERSION:
         found = [_coordinator(context, key, error) for key in request.coordinator_keys]
@@ -40,11 +40,8 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
 
 
 def _problem(key_type: int) -> ErrorCode:
-    if key_type == _GROUP:
+    if key_type in (_GROUP, _TRANSACTION):
         return ErrorCode.NONE
-    if key_type == _TRANSACTION:
-        # Not COORDINATOR_NOT_AVAILABLE, which clients would retry without saying why.
-        return ErrorCode.UNSUPPORTED_VERSION
     return ErrorCode.INVALID_REQUEST
 
 
