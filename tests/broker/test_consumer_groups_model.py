@@ -8,6 +8,7 @@ everything that is read comes to somebody.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,10 +117,9 @@ class Scene:
     def leave(self, name: str, *, for_good: bool) -> None:
         client = self.clients[name]
         epoch = -1 if for_good or client.instance is None else -2
-        try:
+        # After a crash it is gone all the same: its session will end.
+        with contextlib.suppress(Crashed):
             self.world.heartbeat(name, epoch, instance_id=client.instance)
-        except Crashed:
-            pass  # it is gone all the same; its session will end
         del self.clients[name]
 
     def check(self) -> None:
@@ -237,10 +237,8 @@ def _delete(scene: Scene, name: str) -> None:
 
 
 def _pass_time(scene: Scene, duration_ms: int) -> None:
-    try:
+    with contextlib.suppress(Crashed):
         scene.world.pass_time(duration_ms)
-    except Crashed:
-        pass
 
 
 def _told(owned: set[Partition]) -> list[TopicPartitions]:

@@ -166,6 +166,7 @@ def leave(turn: ConsumerTurn, leaving: Sequence[MemberIdentity], caller: Caller)
 
 def _check_join(turn: ConsumerTurn, request: JoinGroupRequest) -> None:
     group, config = turn.group, turn.config
+    checks.check_names(request.member_id)
     if not (config.may_upgrade or config.may_downgrade):
         raise Refusal(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
