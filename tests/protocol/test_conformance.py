@@ -106,7 +106,7 @@ def _shapes_of_fields(
 
 def _specified_default(made: Spec) -> str:
     kind, text = made["type"], str(made.get("default", ""))
-    if text in {"null", "None"}:  # a string, or null itself
+    if text == "null":
         return "None"
     if kind.startswith("[]"):
         return "[]"
