@@ -97,10 +97,10 @@ def _text(data: bytes) -> str:
 
 def test_kafka_reads_our_records_of_consumer_groups_and_would_write_the_same_bytes() -> None:
     world = ConsumerWorld()
-    subscribed = {"rebalance_timeout_ms": 9_000, "subscribed_topic_names": ["t", "absent"]}
-    world.heartbeat("a", 0, rack_id="r", server_assignor="range", topic_partitions=[], **subscribed)
+    told = {"rebalance_timeout_ms": 9_000, "subscribed_topic_names": ["t", "absent"]}
+    world.heartbeat("a", 0, rack_id="r", server_assignor="range", topic_partitions=[], **told)
     world.heartbeat(
-        "b", 0, instance_id="i", subscribed_topic_regex="t.*", topic_partitions=[], **subscribed
+        "b", 0, instance_id="i", subscribed_topic_regex="t.*", topic_partitions=[], **told
     )
     world.pass_time(20)
     world.heartbeat("a", 2)
