@@ -26,7 +26,7 @@ from protocol.batches import (
 )
 from protocol.compression import Codec
 from protocol.errors import ProtocolError
-from protocol.legacy import decode_stored
+from protocol.key_values import key_values
 from storage.errors import StorageError
 from storage.log import Log
 from storage.transactions import Marker, read_marker
@@ -218,11 +218,7 @@ def _forward(source: asyncio.Future[None], target: asyncio.Future[None]) -> None
 
 def _records(header: BatchHeader, data: memoryview, name: str) -> list[KeyValue]:
     try:
-        return [
-            (record.key, record.value)
-            for record in decode_stored(data)
-            if record.key is not None
-        ]
+        return key_values(header, data)
     except ProtocolError as error:
         logger.error("left out a batch log=%s base=%d error=%s", name, header.base_offset, error)
         return []

@@ -74,7 +74,7 @@ class GroupCoordinator:
         self._runtime = Runtime(
             "groups",
             log,
-            Codec(encode_record, decode_record),
+            Codec(encode_record, decode_record, Shard.replay_offsets),
             lambda partition: Shard(partition, self.config, topics),
             clock=clock,
             loop=loop,

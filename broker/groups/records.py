@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from broker.groups.consumer import records as consumer_records
 from broker.groups.consumer.records import ConsumerRecord
@@ -40,17 +40,26 @@ _EXPIRING_OFFSET_VALUE_VERSION = 1
 _GROUP_VALUE_VERSION = 3
 
 _INT16 = Struct(">h")
+_INT64 = Struct(">q")
+_COMMITTED_HEAD = Struct(">hqiB")
+_COMMITTED_MIN = _COMMITTED_HEAD.size + 9
+_MORE = 0x80  # another byte of the metadata's size follows
+# The end of an offset's key.
+PARTITION = Struct(">i")
+_NO_TAGS = b"\0"
+_ID_TAG = b"\1\0\x10"
+_TOPIC_ID_TAG_SIZE = len(_ID_TAG) + 16
 _OFFSET_KEY_HEAD = _INT16.pack(_OFFSET_KIND)
 _GROUP_KEY_HEAD = _INT16.pack(_GROUP_KIND)
 
 KeyValue = tuple[bytes, bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """How far a group has read a partition: the next offset that it wants.
 
-    A leader epoch or expiry of -1 and a topic id of zeros stand for "not known".
+    A leader epoch or expiry of -1 and a topic id of zeros stand for "not known". A tuple, since
+    replays make millions of them.
     """
 
     offset: int
@@ -112,6 +121,47 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
     if consumer_records.is_kind(kind):
         return consumer_records.decode_record(kind, key, value)
     return None
+
+
+def read_offset_key(key: bytes) -> OffsetCommitKey | None:
+    """Decode the key of an offset; None for any other."""
+    try:
+        is_offset = key.startswith(_OFFSET_KEY_HEAD)
+        return decode(OffsetCommitKey, _OFFSET_KIND, key, _INT16.size) if is_offset else None
+    except ProtocolError:
+        return None
+
+
+def read_committed(value: bytes) -> CommittedOffset | None:
+    """Decode the value of an offset as Kafka 4.1 and later write it; None for any other.
+
+    The layout, where the size of short metadata is one byte:
+
+        | version 4 i16 | offset i64 | leader epoch i32 | size + 1 | metadata | timestamp i64
+        | tag count: 0, or 1 | tag 0 | size 16 | topic id |
+    """
+    if len(value) < _COMMITTED_MIN:
+        return None
+    version, offset, leader_epoch, size = _COMMITTED_HEAD.unpack_from(value)
+    end = _COMMITTED_HEAD.size + size - 1
+    if version != _OFFSET_VALUE_VERSION or not 0 < size < _MORE or len(value) < end + 9:
+        return None
+    tags = value[end + 8 :]
+    if tags != _NO_TAGS and (len(tags) != _TOPIC_ID_TAG_SIZE or not tags.startswith(_ID_TAG)):
+        return None
+    try:
+        metadata = value[_COMMITTED_HEAD.size : end].decode() if size > 1 else ""
+    except UnicodeDecodeError:
+        return None
+    (timestamp_ms,) = _INT64.unpack_from(value, end)
+    return CommittedOffset(
+        offset,
+        leader_epoch,
+        metadata,
+        timestamp_ms,
+        -1,
+        tags[len(_ID_TAG) :] if len(tags) > 1 else ZERO_UUID,
+    )
 
 
 def _encode_offset(record: OffsetRecord) -> KeyValue:

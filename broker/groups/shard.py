@@ -56,7 +56,8 @@ from broker.groups.effects import (
 )
 from broker.groups.modern.topics import NO_TOPICS, TopicView
 from broker.groups.offsets import GroupOffsets
-from broker.groups.records import GroupRecord, OffsetRecord, Record
+from broker.groups.records import GroupRecord, KeyValue, OffsetRecord, Record
+from broker.groups.replaying import OffsetReplay
 from broker.groups.state import ClassicGroup, GroupState, Turn
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -78,7 +79,7 @@ _TOMBSTONES_MAX = 512
 class Shard:
     """Owns the groups of one partition."""
 
-    __slots__ = ("_in_transactions", "config", "consumers", "groups", "partition")
+    __slots__ = ("_in_transactions", "_replay", "config", "consumers", "groups", "partition")
 
     def __init__(
         self, partition: int, config: GroupConfig, topics: TopicView = NO_TOPICS
@@ -90,6 +91,7 @@ class Shard:
         self.consumers = ConsumerGroups(topics, self.groups)
         # The groups that each producer with an open transaction has committed offsets for.
         self._in_transactions: dict[int, set[str]] = {}
+        self._replay = OffsetReplay(self._offsets_of)
 
     def group(self, group_id: str) -> commits.Group | None:
         """Return a group of any kind by its id."""
@@ -293,7 +295,9 @@ class Shard:
             case OffsetsDeleted():
                 return self._offsets_deleted(ticket, error)
             case OffsetsRemoved():
-                return self._offsets_removed(ticket.records, error)
+                if error is ErrorCode.NONE:
+                    self._apply(ticket.records)
+                return _note_failure(ticket.records[0].group_id, error)
             case GroupRemoved():
                 return self._group_removed(ticket, error)
             case EmptyGroupStored():
@@ -308,11 +312,17 @@ class Shard:
             joining.static_member_stored(turn, ticket, error)
         return turn.effects
 
+    def replay_offsets(self, records: Sequence[KeyValue], start: int) -> int:
+        """Take in offsets, from a record on, up to any other record; return where that is."""
+        return start if self._in_transactions else self._replay.take_in(records, start)
+
     def replay(self, record: Record | InTransaction | Marker) -> None:
         """Take in a record of the log, while it is loaded."""
+        self._replay.forget()
         match record:
             case OffsetRecord():
-                self._replay_group_of(record)
+                if record.committed is not None:
+                    self._offsets_of(record.group_id)
                 self._apply((record,))
             case ConsumerRecord():
                 self._replay_consumer(record)
@@ -324,13 +334,13 @@ class Shard:
                     group.restore(value)
                     self.groups[group_id] = group
             case InTransaction(producer_id, OffsetRecord() as offset):
-                self._replay_group_of(offset)
                 self._apply_undecided(offset, producer_id)
             case Marker():
                 self._decide(record.producer_id, is_commit=record.is_commit)
 
     def loaded(self, now_ms: int) -> list[Effect]:
         """Begin to serve what has been replayed: every member gets its session timeout."""
+        self._replay.forget()
         effects: list[Effect] = [*self.consumers.loaded(self.config, now_ms)]
         for group in self.groups.values():
             turn = Turn(group, self.config, now_ms, effects)
@@ -399,12 +409,6 @@ class Shard:
         self._apply(ticket.records)
         return [Reply(ticket.token, ticket.response)]
 
-    def _offsets_removed(self, records: Sequence[OffsetRecord], error: ErrorCode) -> list[Effect]:
-        if error is ErrorCode.NONE:
-            self._apply(records)
-            return []
-        return _note_failure(records[0].group_id, error)
-
     def _group_removed(self, ticket: GroupRemoved, error: ErrorCode) -> list[Effect]:
         if error is ErrorCode.NONE:
             self._apply(ticket.records)
@@ -427,10 +431,8 @@ class Shard:
                 group.offsets.apply(record)
 
     def _apply_undecided(self, record: OffsetRecord, producer_id: int) -> None:
-        group = self.group(record.group_id)
-        if group is not None:
-            group.offsets.apply_undecided(record, producer_id)
-            self._in_transactions.setdefault(producer_id, set()).add(record.group_id)
+        self._offsets_of(record.group_id).apply_undecided(record, producer_id)
+        self._in_transactions.setdefault(producer_id, set()).add(record.group_id)
 
     def _decide(self, producer_id: int, *, is_commit: bool) -> None:
         for group_id in self._in_transactions.pop(producer_id, ()):
@@ -438,10 +440,12 @@ class Shard:
             if group is not None:
                 group.offsets.decide(producer_id, is_commit=is_commit)
 
-    def _replay_group_of(self, record: OffsetRecord) -> None:
-        """Offsets make a simple group where there is none."""
-        if record.committed is not None and self.group(record.group_id) is None:
-            self.groups[record.group_id] = ClassicGroup(record.group_id)
+    def _offsets_of(self, group_id: str) -> GroupOffsets:
+        """Return the offsets of a group; they make a simple one where there is none."""
+        group = self.group(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id)
+        return group.offsets
 
     def _replay_consumer(self, record: ConsumerRecord) -> None:
         group = self.consumers.get(record.group_id)

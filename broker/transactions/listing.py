@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
+
+import re2
 
 from broker.errors import Refusal
 from broker.transactions.state import Transaction, TransactionState
@@ -74,7 +76,9 @@ def listed(
 
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
-        unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
+        unknown_state_filters=[
+            name for name in dict.fromkeys(request.state_filters) if name not in _STATES
+        ],
         transaction_states=[
             list_transactions.TransactionState(
                 transactional_id=transactional_id,
@@ -94,11 +98,13 @@ def not_listed(error: ErrorCode) -> ListTransactionsResponse:
     )
 
 
-def _pattern(text: str | None) -> re.Pattern[str] | None:
+def _pattern(text: str | None) -> Any:
+    """Compile a pattern in RE2's language, as Kafka: matched in time linear in a name."""
     if not text:
         return None
+    options = re2.Options()
+    options.log_errors = False
     try:
-        return re.compile(text)
-    except re.error as error:
-        message = f"Transaction ID pattern `{text}` is not a valid regular expression: {error}."
-        raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
+        return re2.compile(text, options)
+    except re2.error as error:
+        raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION) from error

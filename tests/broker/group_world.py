@@ -350,6 +350,8 @@ class World:
                     key, value = cast(KeyValue, encoded)
                     shard.replay(InTransaction(producer_id, decode_record(key, value)))
                 case (key, value):
+                    if shard.replay_offsets([(key, value)], 0):
+                        continue  # as the coordinator does
                     record = decode_record(key, value)
                     assert record is not None
                     shard.replay(record)

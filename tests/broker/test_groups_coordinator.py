@@ -466,3 +466,20 @@ async def test_while_groups_are_loaded_no_transaction_ends() -> None:
     nameless = transactional_request(group="")
     answer = bench.groups.commit_in_transaction(nameless, bench.context(5))
     assert error_of(answer) is ErrorCode.INVALID_GROUP_ID
+
+
+@scenario
+async def test_what_removes_offsets_is_replayed_in_its_place_among_them(bench: Bench) -> None:
+    context = bench.context()
+    for group, partition, offset in (("g", 0, 1), ("h", 0, 2), ("g", 1, 3)):
+        bench.groups.commit(commit_request(offset, group, partition), context)
+    assert bench.groups.delete("g") is ErrorCode.NONE
+    bench.groups.commit(commit_request(4, "g", 1), context)
+    batches = [one for one in bench.log.records[0] if isinstance(one, StoredBatch)]
+    # All in one batch, and each in its own.
+    together = StoredBatch([record for batch in batches for record in batch.records])
+    for stored in ([together], batches):
+        bench.log.records[0] = list(stored)
+        bench.groups = bench.new_coordinator()
+        await bench.groups.load()
+        assert (committed(bench.groups), committed(bench.groups, "h")) == ({1: 4}, {0: 2})

@@ -28,6 +28,8 @@ CONFIG = TransactionConfig(expiration_ms=500_000)
 
 whose = st.sampled_from(NAMES)
 which = st.sampled_from(PARTITIONS)
+# Mostly what begins comes to its end before the next, so that much can happen.
+soon = st.sampled_from((True, True, False))
 
 
 @dataclass(slots=True)
@@ -74,8 +76,8 @@ class Transactions(RuleBasedStateMachine):
 
     # --- what producers do ----------------------------------------------------------------------
 
-    @rule(name=whose, goes_on=st.booleans())
-    def init(self, name: str, goes_on: bool) -> None:
+    @rule(name=whose, goes_on=st.booleans(), at_once=soon)
+    def init(self, name: str, goes_on: bool, at_once: bool) -> None:
         client = self.clients[name]
         if client.waits:
             return
@@ -83,10 +85,10 @@ class Transactions(RuleBasedStateMachine):
             self._give_up(client)
         client.expected = client.producer if goes_on and not client.tag else None
         client.init = self.world.initialize(name, client.expected)
-        self._hear()
+        self._go_on(at_once)
 
-    @rule(name=whose, where=which)
-    def write(self, name: str, where: TopicPartition) -> None:
+    @rule(name=whose, where=which, at_once=soon)
+    def write(self, name: str, where: TopicPartition, at_once: bool) -> None:
         client = self.clients[name]
         if client.waits or client.producer is None:
             return
@@ -95,16 +97,16 @@ class Transactions(RuleBasedStateMachine):
             client.tag = f"{name}{self.count}"
         client.added = where
         client.add = self.world.add(name, client.producer, where)
-        self._hear()
+        self._go_on(at_once)
 
-    @rule(name=whose, commit=st.booleans())
-    def end(self, name: str, commit: bool) -> None:
+    @rule(name=whose, commit=st.booleans(), at_once=soon)
+    def end(self, name: str, commit: bool, at_once: bool) -> None:
         client = self.clients[name]
         if client.waits or client.producer is None or not client.written:
             return
         client.is_commit = commit
         client.end = self.world.end(name, client.producer, commit)
-        self._hear()
+        self._go_on(at_once)
 
     @rule(name=whose)
     def vanish(self, name: str) -> None:
@@ -137,11 +139,11 @@ class Transactions(RuleBasedStateMachine):
     def markers_are_tried_again(self) -> None:
         self.world.retry()
 
-    @rule(ms=st.sampled_from((1, 61_000, 600_000)))
-    def time_passes(self, ms: int) -> None:
+    @rule(ms=st.sampled_from((1, 61_000, 600_000)), at_once=soon)
+    def time_passes(self, ms: int, at_once: bool) -> None:
         self.world.now_ms += ms
         self.world.perform(self.world.shard.abort_timed_out(self.world.now_ms))
-        self._hear()
+        self._go_on(at_once)
 
     @rule()
     def ids_expire(self) -> None:
@@ -183,6 +185,12 @@ class Transactions(RuleBasedStateMachine):
         for log in self.world.partitions.values():
             left = {one for one, tags in log.open.items() if tags}
             assert left <= open_ids, "what nobody will end is open"
+
+    def _go_on(self, at_once: bool) -> None:
+        """Let producers hear what they were answered, after all has come to its end if so."""
+        if at_once:
+            self.world.settle()
+        self._hear()
 
     def _hear(self) -> None:
         """Let producers take in what they were answered."""
@@ -246,5 +254,5 @@ class Transactions(RuleBasedStateMachine):
 
 TestTransactions = Transactions.TestCase
 TestTransactions.settings = settings(
-    max_examples=examples(100), stateful_step_count=60, deadline=None
+    max_examples=examples(150), stateful_step_count=50, deadline=None
 )

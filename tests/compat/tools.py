@@ -37,6 +37,7 @@ CLASSES = {
 }
 CLIENTS = {
     "perf": f"{_TOOLS}ProducerPerformance",
+    "copy": f"{_TOOLS}TransactionalMessageCopier",
     "produce": f"{_TOOLS}VerifiableProducer",
     "consume": f"{_TOOLS}VerifiableConsumer",
 }

@@ -85,6 +85,7 @@ class Play:
             _await_topics(peer, world)
             _await_coordinator(peer, world.groups[0])
             _await_producer_ids(peer)
+            _await_transactions(peer, f"one-{seed}")
         self._reset()
         return world
 
@@ -252,6 +253,18 @@ def _await_coordinator(peer: Peer, group: str) -> None:
         if answer.error_code not in _COORDINATOR_ERRORS:
             return
         assert time.monotonic() < deadline, "the coordinator does not come"
+        time.sleep(0.05)
+
+
+def _await_transactions(peer: Peer, transactional_id: str) -> None:
+    """Begin with a transactional id, which has the topic of transactions made."""
+    finding = FindCoordinatorRequest(key=transactional_id, key_type=1)
+    asking = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=60_000
+    )
+    deadline = time.monotonic() + SETTLE_S
+    while peer.ask(finding, 1).error_code or peer.ask(asking, 4).error_code:
+        assert time.monotonic() < deadline, "the coordinator of transactions does not come"
         time.sleep(0.05)
 
 

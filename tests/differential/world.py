@@ -22,6 +22,7 @@ SETTINGS: Mapping[str, str] = {
     "node.id": str(NODE_ID),
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
     "log.retention.ms": "-1",
     "log.retention.check.interval.ms": "3600000",
     "log.cleaner.backoff.ms": "3600000",
