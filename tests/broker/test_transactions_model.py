@@ -120,7 +120,7 @@ class Transactions(RuleBasedStateMachine):
         ending: bool | None,
         offline: set[TopicPartition] | None,
     ) -> None:
-        """A producer goes through a transaction, or a part of one, as far as nothing goes wrong."""
+        """A producer goes through a transaction, or a part of one, while nothing goes wrong."""
         for _ in range(2):  # what is open of another producer is aborted first
             if self.clients[name].producer is None:
                 self.init(name, goes_on=False, at_once=True)
