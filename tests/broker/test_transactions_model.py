@@ -28,6 +28,7 @@ CONFIG = TransactionConfig(expiration_ms=500_000)
 
 whose = st.sampled_from(NAMES)
 which = st.sampled_from(PARTITIONS)
+ENDINGS = (True, False, None)
 # Mostly what begins comes to its end before the next, so that much can happen.
 soon = st.sampled_from((True, True, False))
 
@@ -78,9 +79,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(name=whose, goes_on=st.booleans(), at_once=soon)
     def init(self, name: str, goes_on: bool, at_once: bool) -> None:
-        client = self.clients[name]
-        if client.waits:
-            return
+        client = self._ready(name)
         if not goes_on:
             self._give_up(client)
         client.expected = client.producer if goes_on and not client.tag else None
@@ -89,8 +88,8 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(name=whose, where=which, at_once=soon)
     def write(self, name: str, where: TopicPartition, at_once: bool) -> None:
-        client = self.clients[name]
-        if client.waits or client.producer is None:
+        client = self._ready(name)
+        if client.producer is None:
             return
         if not client.tag:
             self.count += 1
@@ -101,12 +100,39 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(name=whose, commit=st.booleans(), at_once=soon)
     def end(self, name: str, commit: bool, at_once: bool) -> None:
-        client = self.clients[name]
-        if client.waits or client.producer is None or not client.written:
+        client = self._ready(name)
+        if client.producer is None or not client.written:
             return
         client.is_commit = commit
         client.end = self.world.end(name, client.producer, commit)
         self._go_on(at_once)
+
+    @rule(
+        name=whose,
+        places=st.lists(which, min_size=1, max_size=3),
+        ending=st.sampled_from(ENDINGS),
+        offline=st.none() | st.sets(which, max_size=2),
+    )
+    def transact(
+        self,
+        name: str,
+        places: list[TopicPartition],
+        ending: bool | None,
+        offline: set[TopicPartition] | None,
+    ) -> None:
+        """A producer goes through a transaction, or a part of one, while nothing goes wrong."""
+        for _ in range(2):  # what is open of another producer is aborted first
+            if self.clients[name].producer is None:
+                self.init(name, goes_on=False, at_once=True)
+        for where in places:
+            self.write(name, where, at_once=True)
+        if ending is not None:
+            self.end(name, ending, at_once=False)
+        while offline is not None and self.world.appends:
+            self.world.append()
+        while offline is not None and self.world.markers:
+            self.world.write_markers(offline)
+        self._hear()
 
     @rule(name=whose)
     def vanish(self, name: str) -> None:
@@ -185,6 +211,12 @@ class Transactions(RuleBasedStateMachine):
         for log in self.world.partitions.values():
             left = {one for one, tags in log.open.items() if tags}
             assert left <= open_ids, "what nobody will end is open"
+
+    def _ready(self, name: str) -> Client:
+        """Return a client that waits for nothing: all comes to its end if need be."""
+        if self.clients[name].waits:
+            self._go_on(True)
+        return self.clients[name]
 
     def _go_on(self, at_once: bool) -> None:
         """Let producers hear what they were answered, after all has come to its end if so."""

@@ -16,6 +16,13 @@ from tests.conftest import StartBroker
 
 COUNT = 400
 PATIENCE_S = 120.0
+# A copier asks how far it is before it aborts what its predecessor has left open: that waits for
+# the transaction to time out.
+TRANSACTION_MS = 3_000
+SETTINGS = {
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+}
 
 
 @pytest.mark.kafka
@@ -25,7 +32,7 @@ PATIENCE_S = 120.0
 def test_each_message_is_copied_once(
     start_broker: StartBroker, tmp_path: Path, aborts: bool
 ) -> None:
-    broker = start_broker({"transaction.state.log.num.partitions": "2"})
+    broker = start_broker(SETTINGS)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     topics = [NewTopic(name, 1) for name in ("source", "target")]
     for created in admin.create_topics(topics).values():
@@ -55,6 +62,7 @@ def _start(broker: OdradekProcess, printed: Path, aborts: bool) -> Client:
     arguments = ["--broker-list", broker.bootstrap, "--transactional-id", "copier"]
     arguments += ["--input-topic", "source", "--input-partition", "0", "--output-topic", "target"]
     arguments += ["--consumer-group", "copiers", "--transaction-size", "20"]
+    arguments += ["--transaction-timeout", str(TRANSACTION_MS)]
     arguments += ["--enable-random-aborts"] if aborts else []
     return Client.start("copy", arguments, printed)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from broker.transactions.state import TransactionState
 from storage.segment import LOG
 from tests.differential.transactions import Side, differences, draw
 from tests.fuzz.seeds import FIRST_SEED, WORLDS
@@ -82,5 +83,6 @@ def test_kafkas_own_decoder_reads_what_we_have_written(brokers: Pair) -> None:
     found = dump(files, "--transaction-log-decoder", with_gaps=("__transaction_state",))
     assert not found.wrong
     assert found.record_count
-    for state in ("Ongoing", "PrepareCommit", "CompleteAbort"):
-        assert f"state={state}" in found.text
+    states = TransactionState
+    for state in (states.ONGOING, states.PREPARE_COMMIT, states.COMPLETE_ABORT):
+        assert f'"transactionStatus":{state.value}' in found.text
