@@ -29,7 +29,7 @@ from broker.clock import Clock
 from broker.configs import Configs
 from broker.disks import Disks
 from broker.dispatch import Dispatcher
-from broker.features import ELR, Features
+from broker.features import ELR, SHARE_VERSION, Features
 from broker.group_commit import GroupCommit
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
@@ -45,6 +45,7 @@ from broker.producer_ids import ProducerIds
 from broker.reconstruction import find_topics, skip_producer_ids
 from broker.server import Listener, Server
 from broker.sessions import FetchSessions
+from broker.shares.shares import Shares
 from broker.tasks import start_task
 from broker.telemetry.clients import Telemetry
 from broker.topic import Topic
@@ -53,7 +54,7 @@ from broker.waiting import Purgatory
 from broker.warm_up import start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
-from config.effective import resolve_broker
+from config.effective import resolve_broker, resolve_shares
 from config.option import Layer
 from config.values import INT64_MAX
 from protocol.compression import Codec
@@ -169,7 +170,8 @@ class Broker:
         self.partitions = self._open_directories(paths)
         # Nothing is written before the directories are known to be ours.
         if self.store.is_new:
-            found = find_topics(self.directories, config, self.clock.now_ms())
+            shares = resolve_shares([self._static])
+            found = find_topics(self.directories, config, shares, self.clock.now_ms())
             await self.store.create_topics(found)
             metadata = await self.store.load()
         await self.store.settle()
@@ -211,6 +213,7 @@ class Broker:
         self._stopping.push_async_callback(self.moves.close)
         await self.moves.resume(self.topics)
         self._make_groups()
+        self._make_shares()
 
     def _open_directory(self, path: Path) -> LogDirectory:
         return LogDirectory(self.fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
@@ -262,6 +265,32 @@ class Broker:
             lambda topic: self.groups.topic_deleted(topic.name, topic.topic_id)
         )
 
+    def _make_shares(self) -> None:
+        log = InternalLog(
+            self.topics,
+            topic_names.SHARE_GROUP_STATE,
+            self.group_commit,
+            partition_count=(
+                lambda: self.configs.shares.share_coordinator_state_topic_num_partitions
+            ),
+            waits_for_disk=lambda: self.config.log_flush_acks_all,
+            codec=lambda: Codec(
+                self.configs.shares.share_coordinator_state_topic_compression_codec
+            ),
+            now_ms=self.clock.now_ms,
+            on_refused=self.disks.note,
+        )
+        self.shares = Shares(
+            log,
+            self.topics,
+            TopicLookup(self.topics),
+            self.configs,
+            self.purgatory,
+            clock=self.clock,
+            loop=self.loop,
+            is_enabled=lambda: SHARE_VERSION in self.features.finalized,
+        )
+
     def _accept(self) -> None:
         self.backpressure = Backpressure(self.config.queued_max_request_bytes)
         self.configs.on_changed.append(lambda _: self.server.reconfigure())
@@ -274,11 +303,14 @@ class Broker:
         """Answer what is parked and what waits for the disk, then close all connections."""
         await self.server.stop_accepting()
         self.groups.close()
+        self.shares.close()
         self.purgatory.wake_all()
         await self.server.close(_DRAIN_S)
 
     def _start_background(self) -> None:
         loading = start_task("load groups", self.groups.load())
+        self._stopping.callback(loading.cancel)
+        loading = start_task("load share group states", self.shares.load())
         self._stopping.callback(loading.cancel)
         prefer_the_event_loop()
         self.cleaner = CleanerPool(

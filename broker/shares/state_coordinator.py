@@ -38,6 +38,8 @@ class ShareStateCoordinator:
         loop: Loop,
     ) -> None:
         self.config = config
+        # Until then requests are refused with COORDINATOR_LOAD_IN_PROGRESS.
+        self.is_loaded = asyncio.Event()
         self._topics = topics
         self._clock = clock
         self._runtime = Runtime(
@@ -52,6 +54,7 @@ class ShareStateCoordinator:
     async def load(self) -> None:
         """Replay every partition, and begin to serve each as soon as it is replayed."""
         await self._runtime.load()
+        self.is_loaded.set()
         self._runtime.do_in_turn(
             "snapshot cold share partitions",
             lambda: self.config.cold_snapshot_interval_ms,

@@ -159,7 +159,7 @@ class Telemetry:
             client.begin_anew()
         client.heard_ms = self._now_ms()
         self._clients.move_to_end(instance_id)
-        context.client.on_lost = client.begin_anew
+        context.client.on_lost["telemetry"] = client.begin_anew
         return client
 
     def _wanted(self, attributes: Mapping[str, str], instance_id: bytes) -> Wanted:
