@@ -65,7 +65,7 @@ class ShareSessions:
         on_lost: Callable[[MemberKey, ShareSession], None],
         on_empty: Callable[[str], None],
     ) -> None:
-        """`on_lost` hears of sessions without connection, `on_empty` of groups without sessions."""
+        """`on_lost` hears of a lost session, `on_empty` of a group that has none any more."""
         self._sessions_max, self._on_lost, self._on_empty = sessions_max, on_lost, on_empty
         self._sessions: dict[MemberKey, ShareSession] = {}
         self._counts: Counter[str] = Counter()
