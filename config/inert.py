@@ -128,27 +128,13 @@ INERT_GROUPS = (
         """,
     ),
     _group(
-        "Consumer groups of KIP-848",
-        "Groups follow the classic protocol only.",
+        "The groups' coordinator",
+        "Groups are decided on by the event loop, and their records are appended at once.",
         """
-        group.consumer.assignment.interval.ms INT 1000 cluster-wide
         group.consumer.assignor.offload.enable BOOLEAN true internal
-        group.consumer.assignors LIST uniform,range
-        group.consumer.heartbeat.interval.ms INT 5000
-        group.consumer.max.assignment.interval.ms INT 15000
-        group.consumer.max.heartbeat.interval.ms INT 15000
-        group.consumer.max.session.timeout.ms INT 60000
-        group.consumer.max.size INT 2147483647
-        group.consumer.migration.policy STRING bidirectional
-        group.consumer.min.assignment.interval.ms INT 0
-        group.consumer.min.heartbeat.interval.ms INT 5000
-        group.consumer.min.session.timeout.ms INT 45000
-        group.consumer.regex.refresh.interval.ms INT 600000 internal
-        group.consumer.session.timeout.ms INT 45000
         group.coordinator.append.linger.ms INT -1
         group.coordinator.background.threads INT 2
         group.coordinator.cached.buffer.max.bytes INT 1048588 cluster-wide
-        group.coordinator.rebalance.protocols LIST classic,consumer,streams
         group.coordinator.threads INT 4
         offsets.load.buffer.size INT 5242880
         """,

@@ -57,6 +57,7 @@ APIS: tuple[Api, ...] = (
     Api(21, "DeleteRecords", 0, 2),
     Api(22, "InitProducerId", 0, 5),
     Api(23, "OffsetForLeaderEpoch", 2, 4),
+    Api(28, "TxnOffsetCommit", 0, 5),
     Api(32, "DescribeConfigs", 1, 4),
     Api(33, "AlterConfigs", 0, 2),
     Api(34, "AlterReplicaLogDirs", 1, 2),

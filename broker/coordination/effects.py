@@ -17,6 +17,8 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from storage.transactions import Marker
+
 Token = object
 """Stands for one request that waits for its answer; the machine only hands it back."""
 
@@ -52,10 +54,30 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class Producer:
+    """Whose transaction it is that records are part of."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Persist:
-    """Append records to the machine's partition, as one batch, and bring the ticket back."""
+    """Append records to the machine's partition, as one batch, and bring the ticket back.
+
+    Those of a producer are part of its transaction.
+    """
 
     records: tuple[object, ...]
+    ticket: object
+    producer: Producer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    """Append the marker that ends a producer's transaction, and bring the ticket back."""
+
+    marker: Marker
     ticket: object
 
 
@@ -87,4 +109,4 @@ class Reload:
     """Replay the partition into a new machine: this one is ahead of its log."""
 
 
-Effect = Reply | Persist | StartTimer | CancelTimer | Note | Reload
+Effect = Reply | Persist | EndTransaction | StartTimer | CancelTimer | Note | Reload

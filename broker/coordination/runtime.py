@@ -26,6 +26,7 @@ from broker.coordination.effects import (
     Caller,
     CancelTimer,
     Effect,
+    EndTransaction,
     Note,
     Persist,
     Reload,
@@ -34,8 +35,18 @@ from broker.coordination.effects import (
     Timer,
 )
 from broker.coordination.java import partition_for
-from broker.coordination.seams import InternalTopic, KeyValue, Loop, Requester, WallClock
+from broker.coordination.seams import (
+    InternalTopic,
+    InTransaction,
+    KeyValue,
+    Loop,
+    Requester,
+    StoredBatch,
+    WallClock,
+)
+from protocol.batches import NO_PRODUCER_ID
 from protocol.errors import ErrorCode, ProtocolError
+from storage.transactions import Marker
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +59,11 @@ class Machine(Protocol):
     """The state machine of one partition: without clock, without I/O."""
 
     def replay(self, record: Any) -> None:
-        """Take in a record of the log, while it is loaded."""
+        """Take in a record of the log, while it is loaded.
+
+        One of a transaction comes as InTransaction, and the Marker that ends it as it is: only
+        logs that producers' transactions reach have those.
+        """
 
     def loaded(self, now_ms: int) -> Sequence[Effect]:
         """Begin to serve what has been replayed."""
@@ -172,7 +187,13 @@ class Runtime(Generic[M]):
         self, name: str, effects: Iterable[Effect], caller: Caller, kind: type[T]
     ) -> Answer[T]:
         """Carry effects out; return the caller's answer, of a kind, or a future of it."""
-        self.perform(self.partition_of(name), effects)
+        return self.run_at(self.partition_of(name), effects, caller, kind)
+
+    def run_at(
+        self, partition: int, effects: Iterable[Effect], caller: Caller, kind: type[T]
+    ) -> Answer[T]:
+        """Do as `run` for the machine of a partition."""
+        self.perform(partition, effects)
         future = cast("Future[T]", caller.token)
         return future.result() if future.done() else future
 
@@ -192,6 +213,9 @@ class Runtime(Generic[M]):
                     self._deadlines.cancel((partition, effect.timer))
                 case Persist():
                     queue.extend(self._persist(partition, effect))
+                case EndTransaction(marker, ticket):
+                    appended = self._log.append_marker(partition, marker)
+                    queue.extend(self._follow(partition, appended, ticket))
                 case Note():
                     _log(effect)
                 case Reload():
@@ -265,23 +289,37 @@ class Runtime(Generic[M]):
         protocols is counted and left alone.
         """
         counts: Counter[str] = Counter()
-        for key, value in self._log.replay(partition):
-            counts["records"] += 1
+        unpaused = 0
+        for stored in self._log.replay(partition):
+            if isinstance(stored, Marker):
+                machine.replay(stored)
+                continue
+            self._replay_batch(partition, machine, stored, counts)
+            unpaused += len(stored.records)
+            if unpaused >= _REPLAY_SLICE:
+                unpaused = 0
+                await asyncio.sleep(0)
+        if counts:
+            told = " ".join(f"{name}={count}" for name, count in counts.items())
+            logger.info("loaded %s partition=%d %s", self._what, partition, told)
+
+    def _replay_batch(
+        self, partition: int, machine: M, batch: StoredBatch, counts: Counter[str]
+    ) -> None:
+        counts["records"] += len(batch.records)
+        for key, value in batch.records:
             try:
                 record = self._codec.decode(key, value)
             except ProtocolError as error:
                 counts["damaged"] += 1
                 logger.warning("skipped damaged record partition=%d error=%s", partition, error)
+                continue
+            if record is None:
+                counts["ignored"] += 1
+            elif batch.producer_id == NO_PRODUCER_ID:
+                machine.replay(record)
             else:
-                if record is None:
-                    counts["ignored"] += 1
-                else:
-                    machine.replay(record)
-            if counts["records"] % _REPLAY_SLICE == 0:
-                await asyncio.sleep(0)
-        if counts:
-            told = " ".join(f"{name}={count}" for name, count in counts.items())
-            logger.info("loaded %s partition=%d %s", self._what, partition, told)
+                machine.replay(InTransaction(batch.producer_id, record))
 
     def _reload(self, partition: int) -> None:
         """Throw a machine away that is ahead of its log, and load another."""
@@ -315,13 +353,17 @@ class Runtime(Generic[M]):
             return machine.stored(
                 effect.ticket, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.now_ms()
             )
-        appended = self._log.append(partition, encoded)
-        queue = self._appended[partition]
+        appended = self._log.append(partition, encoded, effect.producer)
+        return self._follow(partition, appended, effect.ticket)
+
+    def _follow(
+        self, partition: int, appended: Future[None], ticket: object
+    ) -> Sequence[Effect]:
+        """Return what follows from an append that is done; else it will in the log's order."""
+        machine, queue = self._machines[partition], self._appended[partition]
         if appended.done() and not queue:
-            return machine.stored(
-                effect.ticket, failures.outcome(appended), self._clock.now_ms()
-            )
-        queue.append(_Appended(appended, effect.ticket, machine))
+            return machine.stored(ticket, failures.outcome(appended), self._clock.now_ms())
+        queue.append(_Appended(appended, ticket, machine))
         appended.add_done_callback(partial(self._go_on, partition))
         return []
 

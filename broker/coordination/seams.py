@@ -4,9 +4,30 @@ from __future__ import annotations
 
 from asyncio import Future, TimerHandle
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from broker.coordination.effects import Producer
+from protocol.batches import NO_PRODUCER_ID
+from storage.transactions import Marker
+
 KeyValue = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """The records of a batch, and whose transaction they are part of; -1 is for none."""
+
+    records: Sequence[KeyValue]
+    producer_id: int = NO_PRODUCER_ID
+
+
+@dataclass(frozen=True, slots=True)
+class InTransaction:
+    """A record of the log that counts once its producer's transaction is committed."""
+
+    producer_id: int
+    record: object
 
 
 class InternalTopic(Protocol):
@@ -16,15 +37,20 @@ class InternalTopic(Protocol):
     def partition_count(self) -> int:
         """How many partitions the topic has, or will have once it is created."""
 
-    def append(self, partition: int, records: Sequence[KeyValue]) -> Future[None]:
+    def append(
+        self, partition: int, records: Sequence[KeyValue], producer: Producer | None = None
+    ) -> Future[None]:
         """Append records as one batch; resolved when they are durable enough to answer for.
 
         The future may be done when it is returned. One that fails carries an error that
         broker.errors explains.
         """
 
-    def replay(self, partition: int) -> Iterable[KeyValue]:
-        """Read all records of a partition, oldest first; none when it does not exist."""
+    def append_marker(self, partition: int, marker: Marker) -> Future[None]:
+        """Append what ends a producer's transaction; the future is as that of `append`."""
+
+    def replay(self, partition: int) -> Iterable[StoredBatch | Marker]:
+        """Read a partition from its beginning; nothing when it does not exist."""
 
 
 class Topics(Protocol):

@@ -8,11 +8,13 @@ Kafka's source: OffsetMetadataManager; OffsetExpirationConditionImpl (KIP-211).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import replace
 
 from broker.coordination.effects import Caller, Persist
 from broker.coordination.java import string_length
 from broker.groups.effects import OffsetsStored
+from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.records import CommittedOffset, OffsetRecord
 from broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Turn
 from config.values import INT64_MAX
@@ -35,6 +37,7 @@ from protocol.messages.offset_fetch import (
 from protocol.wire import ZERO_UUID
 
 _NO_OFFSET = -1
+_NO_OFFSETS = GroupOffsets()
 
 
 def commit(turn: Turn, request: OffsetCommitRequest, caller: Caller) -> None:
@@ -95,14 +98,19 @@ def refused_topic(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCo
 
 
 def fetch(
-    group: ClassicGroup | None, request: OffsetFetchRequestGroup
+    group: ClassicGroup | None, request: OffsetFetchRequestGroup, *, require_stable: bool = False
 ) -> OffsetFetchResponseGroup:
-    """Read offsets; a group or an offset that is not there reads as -1."""
+    """Read offsets; a group or an offset that is not there reads as -1.
+
+    With `require_stable` one that a transaction may replace is refused (KIP-447).
+    """
     known = group is not None and group.state is not GroupState.DEAD
+    offsets = group.offsets if group is not None and known else _NO_OFFSETS
+    unstable = offsets.undecided if require_stable else ()
     if request.topics is None:
-        topics = _fetch_all(group) if group is not None and known else []
+        topics = _fetch_all(offsets, unstable)
     else:
-        topics = [_fetch_topic(group if known else None, topic) for topic in request.topics]
+        topics = [_fetch_topic(offsets, topic, unstable) for topic in request.topics]
     return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
 
 
@@ -122,6 +130,7 @@ def expired(turn: Turn) -> tuple[OffsetRecord, ...]:
         if not group.is_subscribed_to(topic)
         for partition, committed in partitions.items()
         if (topic, partition) not in group.offsets.pending
+        and (topic, partition) not in group.offsets.undecided
         and _is_expired(turn, committed, base_ms(committed))
     )
 
@@ -143,7 +152,11 @@ def offsets_of_topic(group: ClassicGroup, name: str, topic_id: bytes) -> tuple[O
     return tuple(
         OffsetRecord(group.group_id, topic, partition, None)
         for topic, partition in offsets.partitions()
-        if topic == name and _is_of_topic(offsets.get(topic, partition), topic_id)
+        if topic == name
+        and (
+            _is_of_topic(offsets.get(topic, partition), topic_id)
+            or (topic, partition) in offsets.undecided
+        )
     )
 
 
@@ -193,23 +206,30 @@ def _committed(
     )
 
 
-def _fetch_all(group: ClassicGroup) -> list[OffsetFetchResponseTopics]:
+def _fetch_all(
+    offsets: GroupOffsets, unstable: Container[TopicPartition]
+) -> list[OffsetFetchResponseTopics]:
     return [
         OffsetFetchResponseTopics(
             name=topic,
-            partitions=[_fetched(index, committed) for index, committed in partitions.items()],
+            partitions=[
+                _unstable(index) if (topic, index) in unstable else _fetched(index, committed)
+                for index, committed in partitions.items()
+            ],
         )
-        for topic, partitions in group.offsets.by_topic.items()
+        for topic, partitions in offsets.by_topic.items()
     ]
 
 
 def _fetch_topic(
-    group: ClassicGroup | None, topic: OffsetFetchRequestTopics
+    offsets: GroupOffsets, topic: OffsetFetchRequestTopics, unstable: Container[TopicPartition]
 ) -> OffsetFetchResponseTopics:
-    stored = {} if group is None else group.offsets.by_topic.get(topic.name, {})
     partitions = []
     for index in topic.partition_indexes:
-        committed = stored.get(index)
+        if (topic.name, index) in unstable:
+            partitions.append(_unstable(index))
+            continue
+        committed = offsets.get(topic.name, index)
         asked_for = _is_of_topic(committed, topic.topic_id) or topic.topic_id == ZERO_UUID
         partitions.append(_fetched(index, committed if asked_for else None))
     return OffsetFetchResponseTopics(
@@ -228,6 +248,10 @@ def _fetched(index: int, committed: CommittedOffset | None) -> OffsetFetchRespon
         committed_leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
     )
+
+
+def _unstable(index: int) -> OffsetFetchResponsePartitions:
+    return replace(_fetched(index, None), error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 def _is_of_topic(committed: CommittedOffset | None, topic_id: bytes) -> bool:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import uuid
 from asyncio import Future
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from broker.coordination.runtime import Answer, Codec, Runtime
 from broker.coordination.seams import InternalTopic, Loop, Requester, Topics, WallClock
-from broker.groups import commits, responses, sessions
+from broker.groups import commits, responses, sessions, transactional
 from broker.groups.config import GroupConfig
 from broker.groups.records import decode_record, encode_record
 from broker.groups.shard import Shard
@@ -27,6 +27,10 @@ from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRes
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from storage.transactions import Marker
+
+Admission = Callable[[int, TxnOffsetCommitRequest, int], Answer[ErrorCode]]
 
 
 def _random_id() -> str:
@@ -52,6 +56,10 @@ class GroupCoordinator:
     ) -> None:
         self.topics = topics
         self.config = config
+        # Asked before a TxnOffsetCommit is carried out, with the group's partition, the request
+        # and its version: whether the partition is part of the producer's transaction, or is
+        # made so (KIP-890). The coordinator of transactions puts itself here.
+        self.admit_to_transaction: Admission = lambda partition, request, version: ErrorCode.NONE
         self._clock = clock
         self._fresh_id = fresh_id
         self._runtime = Runtime(
@@ -136,6 +144,30 @@ class GroupCoordinator:
         effects = shard.commit(request, caller, self._clock.now_ms())
         return self._runtime.run(request.group_id, effects, caller, OffsetCommitResponse)
 
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, requester: Requester
+    ) -> Answer[TxnOffsetCommitResponse]:
+        """Store offsets of topics that exist, to count once the transaction is committed."""
+        if not request.group_id:
+            return transactional.refusal(request, ErrorCode.INVALID_GROUP_ID)
+        partition = self._runtime.partition_of(request.group_id)
+        admitted = self.admit_to_transaction(partition, request, requester.api_version)
+        if isinstance(admitted, ErrorCode):
+            return self._commit_admitted(request, requester, admitted)
+        return self._commit_when_admitted(request, requester, admitted)
+
+    def end_transaction(self, partition: int, marker: Marker) -> Answer[ErrorCode]:
+        """Append the marker that ends a transaction to a partition of __consumer_offsets.
+
+        Answered when the log has it; then the offsets of the transaction count, or are dropped.
+        """
+        shard = self._runtime.machine_at(partition)
+        if isinstance(shard, ErrorCode):
+            return shard
+        caller = self._runtime.caller()
+        effects = shard.end_transaction(marker, caller.token)
+        return self._runtime.run_at(partition, effects, caller, ErrorCode)
+
     def fetch(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> Answer[OffsetFetchResponseGroup]:
@@ -147,7 +179,7 @@ class GroupCoordinator:
         if require_stable and group is not None and group.offsets.pending:
             begun = self._runtime.appending(request.group_id)
             return self._fetch_after(begun, shard, request)
-        return commits.fetch(group, request)
+        return commits.fetch(group, request, require_stable=require_stable)
 
     def delete(self, group_id: str) -> Answer[ErrorCode]:
         """Remove an empty group and its offsets."""
@@ -202,4 +234,35 @@ class GroupCoordinator:
         self, begun: Sequence[Future[None]], shard: Shard, request: OffsetFetchRequestGroup
     ) -> OffsetFetchResponseGroup:
         await asyncio.wait(begun)
-        return commits.fetch(shard.groups.get(request.group_id), request)
+        group = shard.groups.get(request.group_id)
+        return commits.fetch(group, request, require_stable=True)
+
+    async def _commit_when_admitted(
+        self,
+        request: TxnOffsetCommitRequest,
+        requester: Requester,
+        admitted: Awaitable[ErrorCode],
+    ) -> TxnOffsetCommitResponse:
+        partition, version = self._runtime.partition_of(request.group_id), requester.api_version
+        answer: Answer[ErrorCode] = admitted
+        while not isinstance(answer, ErrorCode):
+            error = await answer
+            if error is not ErrorCode.NONE:
+                return transactional.refusal(request, error)
+            # Asked again, for the transaction may have ended since: no other step of the loop
+            # may come between the answer and the append.
+            answer = self.admit_to_transaction(partition, request, version)
+        stored = self._commit_admitted(request, requester, answer)
+        return stored if isinstance(stored, TxnOffsetCommitResponse) else await stored
+
+    def _commit_admitted(
+        self, request: TxnOffsetCommitRequest, requester: Requester, admitted: ErrorCode
+    ) -> Answer[TxnOffsetCommitResponse]:
+        if admitted is not ErrorCode.NONE:
+            return transactional.refusal(request, admitted)
+        shard = self._runtime.machine_of(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return transactional.refusal(request, shard)
+        caller = self._runtime.caller(requester)
+        effects = shard.commit_in_transaction(request, caller, self._clock.now_ms())
+        return self._runtime.run(request.group_id, effects, caller, TxnOffsetCommitResponse)

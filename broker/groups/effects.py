@@ -10,6 +10,7 @@ from broker.coordination.effects import Caller, Token
 from broker.groups.records import OffsetRecord
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from protocol.messages.offset_delete import OffsetDeleteResponse
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 
 class TimerKind(enum.Enum):
@@ -62,6 +63,25 @@ class OffsetsStored:
 
 
 @dataclass(frozen=True, slots=True)
+class UndecidedOffsetsStored:
+    """The offsets of a TxnOffsetCommit, with the answer that was prepared for it."""
+
+    records: tuple[OffsetRecord, ...]
+    token: Token
+    request: TxnOffsetCommitRequest
+    response: TxnOffsetCommitResponse
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
+    """The marker that ends a producer's transaction; answered with an ErrorCode."""
+
+    producer_id: int
+    is_commit: bool
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetsDeleted:
     """Tombstones of the offsets of an OffsetDelete, with the answer that was prepared for it."""
 
@@ -92,6 +112,8 @@ Ticket = (
     | StaticMemberStored
     | EmptyGroupStored
     | OffsetsStored
+    | UndecidedOffsetsStored
+    | TransactionEnded
     | OffsetsDeleted
     | OffsetsRemoved
     | GroupRemoved

@@ -5,6 +5,8 @@ Keys and values are one of Kafka's messages behind an int16 (protocol/messages/g
     offset   key | 1 | OffsetCommitKey  |    value | 4 | OffsetCommitValue  |   null: removed
     group    key | 2 | GroupMetadataKey |    value | 3 | GroupMetadataValue |   null: removed
 
+    consumer groups (KIP-848): broker/groups/consumer/records.py
+
 The versions are those that Kafka 4.3 writes (GroupCoordinatorRecordHelpers): an offset whose
 commit named a retention time is written as version 1, the only one with an expiry. Older ones
 are read; key kind 0 is how Kafka before 0.9 wrote offsets.
@@ -16,6 +18,8 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TypeVar
 
+from broker.groups.consumer import records as consumer_records
+from broker.groups.consumer.records import ConsumerRecord
 from protocol.compiler import decode, decode_prefix, encode
 from protocol.errors import ProtocolError
 from protocol.messages.group_metadata import (
@@ -75,7 +79,7 @@ class GroupRecord:
     value: GroupMetadataValue | None
 
 
-Record = OffsetRecord | GroupRecord
+Record = OffsetRecord | GroupRecord | ConsumerRecord
 
 
 def encode_record(record: Record) -> KeyValue:
@@ -85,6 +89,8 @@ def encode_record(record: Record) -> KeyValue:
     """
     if isinstance(record, OffsetRecord):
         return _encode_offset(record)
+    if isinstance(record, ConsumerRecord):
+        return consumer_records.encode_record(record)
     key = _GROUP_KEY_HEAD + encode(GroupMetadataKey(group=record.group_id), _GROUP_KIND)
     if record.value is None:
         return key, None
@@ -103,6 +109,8 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
     if kind == _GROUP_KIND:
         group = decode(GroupMetadataKey, kind, key, _INT16.size).group
         return GroupRecord(group, _decode_value(GroupMetadataValue, value))
+    if consumer_records.is_kind(kind):
+        return consumer_records.decode_record(kind, key, value)
     return None
 
 

@@ -12,8 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from broker.coordination.effects import Caller, Effect, Note, Persist, Reply, Timer, Token
-from broker.groups import commits, deletion, joining, rebalance, responses, sessions, syncing
+from broker.coordination.effects import (
+    Caller,
+    Effect,
+    EndTransaction,
+    Note,
+    Persist,
+    Reply,
+    Timer,
+    Token,
+)
+from broker.coordination.seams import InTransaction
+from broker.groups import (
+    commits,
+    deletion,
+    joining,
+    rebalance,
+    responses,
+    sessions,
+    syncing,
+    transactional,
+)
 from broker.groups.config import GroupConfig
 from broker.groups.effects import (
     AssignmentStored,
@@ -25,6 +44,8 @@ from broker.groups.effects import (
     StaticMemberStored,
     Ticket,
     TimerKind,
+    TransactionEnded,
+    UndecidedOffsetsStored,
 )
 from broker.groups.records import GroupRecord, OffsetRecord, Record
 from broker.groups.state import ClassicGroup, GroupState, Turn
@@ -35,6 +56,8 @@ from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.sync_group import SyncGroupRequest
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from storage.transactions import Marker
 
 # From this version of OffsetCommit on an unknown group is told as such (KIP-848).
 _COMMIT_UNKNOWN_GROUP_VERSION = 9
@@ -45,12 +68,14 @@ _TOMBSTONES_MAX = 512
 class Shard:
     """Owns the groups of one partition."""
 
-    __slots__ = ("config", "groups", "partition")
+    __slots__ = ("_in_transactions", "config", "groups", "partition")
 
     def __init__(self, partition: int, config: GroupConfig) -> None:
         self.partition = partition
         self.config = config
         self.groups: dict[str, ClassicGroup] = {}
+        # The groups that each producer with an open transaction has committed offsets for.
+        self._in_transactions: dict[int, set[str]] = {}
 
     def join(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out a JoinGroup; the answer may come with a later operation."""
@@ -118,6 +143,26 @@ class Shard:
         commits.commit(turn, request, caller)
         return turn.effects
 
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, caller: Caller, now_ms: int
+    ) -> list[Effect]:
+        """Carry out a TxnOffsetCommit whose transaction has the group; answered when stored."""
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if request.generation_id >= 0:
+                refusal = transactional.refusal(request, ErrorCode.ILLEGAL_GENERATION)
+                return [Reply(caller.token, refusal)]
+            group = ClassicGroup(request.group_id, state_since_ms=now_ms)
+            self.groups[request.group_id] = group
+        turn = Turn(group, self.config, now_ms)
+        transactional.commit(turn, request, caller)
+        return turn.effects
+
+    def end_transaction(self, marker: Marker, token: Token) -> list[Effect]:
+        """Have a marker stored, and what it decides done; answered with an ErrorCode."""
+        ticket = TransactionEnded(marker.producer_id, marker.is_commit, token)
+        return [EndTransaction(marker, ticket)]
+
     def delete(self, group_id: str, token: Token) -> list[Effect]:
         """Remove an empty group and its offsets; answered with an ErrorCode when stored."""
         group = self.groups.get(group_id)
@@ -151,7 +196,8 @@ class Shard:
         for group in self.groups.values():
             records = commits.expired(Turn(group, self.config, now_ms))
             count = sum(len(partitions) for partitions in group.offsets.by_topic.values())
-            keeps_none = len(records) == count and not group.offsets.pending
+            is_waiting = group.offsets.pending or group.offsets.undecided
+            keeps_none = len(records) == count and not is_waiting
             if keeps_none and group.state is GroupState.EMPTY:
                 effects += _remove_group(group, records, None)
             else:
@@ -176,6 +222,12 @@ class Shard:
         match ticket:
             case OffsetsStored():
                 return self._offsets_stored(ticket, error)
+            case UndecidedOffsetsStored():
+                return self._undecided_offsets_stored(ticket, error)
+            case TransactionEnded(producer_id, is_commit, token):
+                if error is ErrorCode.NONE:
+                    self._decide(producer_id, is_commit=is_commit)
+                return [Reply(token, error)]
             case OffsetsDeleted():
                 return self._offsets_deleted(ticket, error)
             case OffsetsRemoved():
@@ -194,19 +246,24 @@ class Shard:
             joining.static_member_stored(turn, ticket, error)
         return turn.effects
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: Record | InTransaction | Marker) -> None:
         """Take in a record of the log, while it is loaded."""
-        if isinstance(record, GroupRecord):
-            group = self.groups.get(record.group_id) or ClassicGroup(record.group_id)
-            if record.value is None:
-                self._forget(group)
-            else:
-                group.restore(record.value)
-                self.groups[group.group_id] = group
-            return
-        if record.committed is not None and record.group_id not in self.groups:
-            self.groups[record.group_id] = ClassicGroup(record.group_id)
-        self._apply((record,))
+        match record:
+            case OffsetRecord():
+                self._replay_group_of(record)
+                self._apply((record,))
+            case GroupRecord(group_id, value):
+                group = self.groups.get(group_id) or ClassicGroup(group_id)
+                if value is None:
+                    self._forget(group)
+                else:
+                    group.restore(value)
+                    self.groups[group_id] = group
+            case InTransaction(producer_id, OffsetRecord() as offset):
+                self._replay_group_of(offset)
+                self._apply_undecided(offset, producer_id)
+            case Marker():
+                self._decide(record.producer_id, is_commit=record.is_commit)
 
     def loaded(self, now_ms: int) -> list[Effect]:
         """Begin to serve what has been replayed: every member gets its session timeout."""
@@ -258,6 +315,16 @@ class Shard:
         self._apply(ticket.records)
         return [Reply(ticket.token, ticket.response)]
 
+    def _undecided_offsets_stored(
+        self, ticket: UndecidedOffsetsStored, error: ErrorCode
+    ) -> list[Effect]:
+        self.groups[ticket.request.group_id].offsets.end(ticket.records)
+        if error is not ErrorCode.NONE:
+            return [Reply(ticket.token, transactional.refusal(ticket.request, error))]
+        for record in ticket.records:
+            self._apply_undecided(record, ticket.request.producer_id)
+        return [Reply(ticket.token, ticket.response)]
+
     def _offsets_deleted(self, ticket: OffsetsDeleted, error: ErrorCode) -> list[Effect]:
         if error is not ErrorCode.NONE:
             return [Reply(ticket.token, OffsetDeleteResponse(error_code=error))]
@@ -285,6 +352,23 @@ class Shard:
             group = self.groups.get(record.group_id)
             if group is not None:
                 group.offsets.apply(record)
+
+    def _apply_undecided(self, record: OffsetRecord, producer_id: int) -> None:
+        group = self.groups.get(record.group_id)
+        if group is not None:
+            group.offsets.apply_undecided(record, producer_id)
+            self._in_transactions.setdefault(producer_id, set()).add(record.group_id)
+
+    def _decide(self, producer_id: int, *, is_commit: bool) -> None:
+        for group_id in self._in_transactions.pop(producer_id, ()):
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.offsets.decide(producer_id, is_commit=is_commit)
+
+    def _replay_group_of(self, record: OffsetRecord) -> None:
+        """Offsets make a simple group where there is none."""
+        if record.committed is not None and record.group_id not in self.groups:
+            self.groups[record.group_id] = ClassicGroup(record.group_id)
 
     def _forget(self, group: ClassicGroup) -> None:
         """Drop a group of which the log has a tombstone; offsets make it a simple one."""

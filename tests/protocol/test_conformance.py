@@ -105,7 +105,7 @@ def _shapes_of_fields(
 
 def _specified_default(made: Spec) -> str:
     kind, text = made["type"], str(made.get("default", ""))
-    if text == "null":
+    if text in {"null", "None"}:  # a string, or null itself
         return "None"
     if kind.startswith("[]"):
         return "[]"

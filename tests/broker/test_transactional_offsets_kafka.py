@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +12,29 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import KafkaProcess
-from broker.decided import decided
-from broker.groups.records import OffsetRecord, decode_record
+from broker.internal_log import stored
 from config.topic import TopicConfig
+from protocol.errors import ErrorCode
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+)
 from storage.files import RealFileSystem
 from storage.recovery import Checkpointed, LogIdentity, load_log
+from tests.broker.group_fakes import Bench
+from tests.differential.wire import Peer
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
 PARTITIONS = 4
+WANTED = OffsetFetchRequestGroup(
+    group_id="g",
+    topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[*range(PARTITIONS)])],
+)
+
+Fetched = dict[int, tuple[int, int]]  # error and offset by partition
 
 
 @pytest.fixture
@@ -36,7 +51,6 @@ def test_offsets_of_transactions_count_as_in_kafka(own_kafka: KafkaProcess) -> N
     admin = AdminClient(settings)
     admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(30)
     consumer = Consumer({**settings, "group.id": "g", "enable.auto.commit": False})
-    partitions = [TopicPartition("t", at) for at in range(PARTITIONS)]
     producers = [_producer(own_kafka, number) for number in range(2)]
     is_open = [False, False]
     source = random.Random(4)
@@ -61,13 +75,14 @@ def test_offsets_of_transactions_count_as_in_kafka(own_kafka: KafkaProcess) -> N
         target = [TopicPartition("t", number, 1_000 + number)]
         producers[number].send_offsets_to_transaction(target, group, 30)
     _end(producers[0], True)
-    # Pending ones are left out, and make clients wait otherwise.
-    known = {one.partition: one.offset for one in _committed(own_kafka, partitions)}
+    known = {stable: _ask(own_kafka, require_stable=stable) for stable in (False, True)}
     consumer.close()
     own_kafka.stop()
-    found = _offsets(own_kafka.data / "__consumer_offsets-0")
+    directory = own_kafka.data / "__consumer_offsets-0"
+    found = {stable: asyncio.run(_replay(directory, require_stable=stable)) for stable in known}
     assert found == known
-    assert found[0] == 1_000
+    assert known[False][0] == (0, 1_000)
+    assert known[True][1] == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
 
 
 def _producer(kafka: KafkaProcess, number: int) -> Producer:
@@ -83,22 +98,16 @@ def _end(producer: Producer, commits: bool) -> None:
         producer.abort_transaction(30)
 
 
-def _committed(kafka: KafkaProcess, partitions: list[TopicPartition]) -> list[TopicPartition]:
-    """Ask for the group's offsets as they are, whatever is pending."""
-    reader = Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap,
-            "group.id": "g",
-            "isolation.level": "read_uncommitted",
-        }
-    )
-    found: list[TopicPartition] = reader.committed(partitions, 30)
-    reader.close()
-    return [one for one in found if one.offset >= 0]
+def _ask(kafka: KafkaProcess, *, require_stable: bool) -> Fetched:
+    peer = Peer(kafka.port)
+    request = OffsetFetchRequest(topics=None, groups=[WANTED], require_stable=require_stable)
+    answer = peer.ask(request, 8)
+    peer.close()
+    return _by_partition(answer.groups[0])
 
 
-def _offsets(directory: Path) -> dict[int, int]:
-    """Read the group's offsets by partition from a log."""
+async def _replay(directory: Path, *, require_stable: bool) -> Fetched:
+    """Have a coordinator replay a log, and ask it."""
     log = load_log(
         RealFileSystem(),
         directory,
@@ -108,9 +117,15 @@ def _offsets(directory: Path) -> dict[int, int]:
         now_ms=0,
         random_source=random.Random(1),
     )
-    found: dict[int, int] = {}
-    for key, value in decided(log.batches(0), "log"):
-        record = decode_record(key, value)
-        if isinstance(record, OffsetRecord) and record.committed is not None:
-            found[record.partition] = record.committed.offset
-    return found
+    bench = Bench()
+    bench.log.records[0] = list(stored(log))
+    await bench.groups.load()
+    answer = bench.groups.fetch(WANTED, require_stable=require_stable)
+    assert isinstance(answer, OffsetFetchResponseGroup)
+    bench.groups.close()
+    return _by_partition(answer)
+
+
+def _by_partition(answer: OffsetFetchResponseGroup) -> Fetched:
+    (topic,) = answer.topics
+    return {p.partition_index: (p.error_code, p.committed_offset) for p in topic.partitions}
