@@ -29,13 +29,13 @@ from broker.clock import Clock
 from broker.configs import Configs
 from broker.disks import Disks
 from broker.dispatch import Dispatcher
-from broker.features import ELR, SHARE_VERSION, Features
+from broker.features import ELR, GROUP_VERSION, SHARE_VERSION, Features
 from broker.group_commit import GroupCommit
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.ids import random_id
 from broker.internal_log import InternalLog
-from broker.metadata import SqliteMetadata
+from broker.metadata import ResourceType, SqliteMetadata
 from broker.metrics import Metrics
 from broker.moves import Moves
 from broker.partitions import Partitions
@@ -49,6 +49,7 @@ from broker.shares.shares import Shares
 from broker.tasks import start_task
 from broker.telemetry.clients import Telemetry
 from broker.topic import Topic
+from broker.topic_lookup import TopicLookup
 from broker.topics import Topics
 from broker.waiting import Purgatory
 from broker.warm_up import start_warm_up
@@ -251,18 +252,38 @@ class Broker:
             now_ms=self.clock.now_ms,
             on_refused=self.disks.note,
         )
+        self._topic_lookup = TopicLookup(
+            self.topics, self.store, lambda: self.config.broker_rack
+        )
         self.groups = GroupCoordinator(
             self.offsets_log,
-            TopicLookup(self.topics),
-            GroupConfig.of(self.config),
+            self._topic_lookup,
+            self._group_config(),
             clock=self.clock,
             loop=self.loop,
         )
-        self.configs.on_changed.append(
-            lambda config: self.groups.reconfigure(GroupConfig.of(config))
+        self.configs.on_changed.append(lambda _: self._configure_groups())
+        self.configs.resources.on_changed.append(lambda _: self._configure_groups())
+        self.features.on_changed.append(self._configure_groups)
+        self.topics.on_grown.append(
+            lambda topic, is_new: self.groups.topic_changed(topic.name, is_new=is_new)
+        )
+        self.topics.on_deleted.append(
+            lambda topic: self.groups.topic_changed(topic.name, is_new=False)
         )
         self.topics.on_deleted.append(
             lambda topic: self.groups.topic_deleted(topic.name, topic.topic_id)
+        )
+
+    def _configure_groups(self) -> None:
+        self.groups.reconfigure(self._group_config())
+
+    def _group_config(self) -> GroupConfig:
+        return GroupConfig.of(
+            self.config,
+            self.configs.consumers,
+            self.configs.resources.of_type(ResourceType.GROUP),
+            serves_consumers=GROUP_VERSION in self.features.finalized,
         )
 
     def _make_shares(self) -> None:
@@ -283,7 +304,7 @@ class Broker:
         self.shares = Shares(
             log,
             self.topics,
-            TopicLookup(self.topics),
+            self._topic_lookup,
             self.configs,
             self.purgatory,
             clock=self.clock,
@@ -421,25 +442,3 @@ class LogTable:
     def directory_of(self, log: Log) -> LogDirectory:
         """Return the log directory that a log lives in."""
         return self._partitions.home_of(log)
-
-
-class TopicLookup:
-    """The topics as the coordinator of groups asks for them."""
-
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
-
-    def name_of(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic, None when there is none of this id."""
-        topic = self._topics.by_id(topic_id)
-        return topic.name if topic else None
-
-    def id_of(self, name: str) -> bytes | None:
-        """Return the id of a topic, None when there is none of this name."""
-        topic = self._topics.get(name)
-        return topic.topic_id if topic else None
-
-    def partition_count(self, name: str) -> int:
-        """Return how many partitions a topic has, 0 when there is none of this name."""
-        topic = self._topics.get(name)
-        return len(topic.partitions) if topic else 0

@@ -15,7 +15,7 @@ asks of another always holds, since metadata.version has one level only that it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -27,6 +27,8 @@ from protocol.errors import ErrorCode
 
 ELR = "eligible.leader.replicas.version"
 SHARE_VERSION = "share.version"
+# At 1 there are consumer groups (KIP-848).
+GROUP_VERSION = "group.version"
 _METADATA_VERSION = "metadata.version"
 
 
@@ -59,7 +61,7 @@ class FeatureUpdate:
 
 FEATURES = (
     Feature(ELR, 0, 1, 1),
-    Feature("group.version", 0, 0, 0),
+    Feature(GROUP_VERSION, 0, 1, 1),
     Feature("kraft.version", 0, 0, 0),
     Feature(_METADATA_VERSION, 7, 30, 30),  # 3.3-IV3 to 4.3-IV0
     Feature(SHARE_VERSION, 0, 1, 1),
@@ -81,6 +83,8 @@ class Features:
             for one in FEATURES
         }
         self._store, self._changes, self._node_id = store, changes, node_id
+        # Called once other levels are in force.
+        self.on_changed: list[Callable[[], None]] = []
 
     @property
     def finalized(self) -> Mapping[str, int]:
@@ -110,6 +114,8 @@ class Features:
         if not validate_only and any(self._levels[name] != levels[name] for name in levels):
             await self._store.finalize_features(levels)
             self._levels |= levels
+            for changed in self.on_changed:
+                changed()
 
     def _problem(self, update: FeatureUpdate) -> str:
         """Return why an update is refused, "" when it is not."""

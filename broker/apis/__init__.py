@@ -73,6 +73,8 @@ APIS: tuple[Api, ...] = (
     Api(57, "UpdateFeatures", 0, 2),
     Api(60, "DescribeCluster", 0, 2),
     Api(64, "UnregisterBroker", 0, 0),
+    Api(68, "ConsumerGroupHeartbeat", 0, 1),
+    Api(69, "ConsumerGroupDescribe", 0, 1),
     Api(71, "GetTelemetrySubscriptions", 0, 0),
     Api(72, "PushTelemetry", 0, 0),
     Api(74, "ListConfigResources", 0, 1),

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import replace
+from typing import Protocol
 
-from broker.coordination.effects import Caller, Persist
+from broker.coordination.effects import Caller, Effect, Persist, Reply
 from broker.coordination.java import string_length
+from broker.groups.config import GroupConfig
+from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.effects import OffsetsStored
 from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.records import CommittedOffset, OffsetRecord
@@ -40,6 +43,31 @@ _NO_OFFSET = -1
 _NO_OFFSETS = GroupOffsets()
 
 
+Group = ClassicGroup | ConsumerGroup
+
+
+class OffsetsOwner(Protocol):
+    """A group of any kind, as far as its offsets go."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def offsets(self) -> GroupOffsets: ...
+
+
+class CommitTurn(Protocol):
+    """An operation on a group of any kind."""
+
+    @property
+    def group(self) -> OffsetsOwner: ...
+    @property
+    def config(self) -> GroupConfig: ...
+    @property
+    def now_ms(self) -> int: ...
+    @property
+    def effects(self) -> list[Effect]: ...
+
+
 def commit(turn: Turn, request: OffsetCommitRequest, caller: Caller) -> None:
     """Have a request's offsets stored, or refuse it as a whole."""
     group = turn.group
@@ -50,13 +78,18 @@ def commit(turn: Turn, request: OffsetCommitRequest, caller: Caller) -> None:
     member = group.membership.get(request.member_id)
     if member is not None and group.is_in(GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         turn.restart_session(member)
+    store(turn, request, caller)
+
+
+def store(turn: CommitTurn, request: OffsetCommitRequest, caller: Caller) -> None:
+    """Have a request's offsets stored in a group of any kind that it may commit to."""
     records: list[OffsetRecord] = []
     topics = [_commit_topic(turn, request, topic, records) for topic in request.topics]
     response = OffsetCommitResponse(topics=topics)
     if not records:
-        turn.reply(caller, response)
+        turn.effects.append(Reply(caller.token, response))
         return
-    group.offsets.begin(records)
+    turn.group.offsets.begin(records)
     ticket = OffsetsStored(tuple(records), caller.token, request, response)
     turn.effects.append(Persist(ticket.records, ticket))
 
@@ -98,7 +131,7 @@ def refused_topic(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCo
 
 
 def fetch(
-    group: ClassicGroup | None, request: OffsetFetchRequestGroup, *, require_stable: bool = False
+    group: Group | None, request: OffsetFetchRequestGroup, *, require_stable: bool = False
 ) -> OffsetFetchResponseGroup:
     """Read offsets; a group or an offset that is not there reads as -1.
 
@@ -114,13 +147,12 @@ def fetch(
     return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
 
 
-def expired(turn: Turn) -> tuple[OffsetRecord, ...]:
+def expired(group: Group, config: GroupConfig, now_ms: int) -> tuple[OffsetRecord, ...]:
     """List the tombstones of the offsets that the group has not used for the retention time.
 
     A group keeps what it reads. While it has members that do not speak the consumer protocol,
     or rebalances, it keeps everything.
     """
-    group = turn.group
     base_ms = _retention_base(group)
     if base_ms is None:
         return ()
@@ -131,11 +163,11 @@ def expired(turn: Turn) -> tuple[OffsetRecord, ...]:
         for partition, committed in partitions.items()
         if (topic, partition) not in group.offsets.pending
         and (topic, partition) not in group.offsets.undecided
-        and _is_expired(turn, committed, base_ms(committed))
+        and _is_expired(config, now_ms, committed, base_ms(committed))
     )
 
 
-def all_offsets(group: ClassicGroup) -> tuple[OffsetRecord, ...]:
+def all_offsets(group: OffsetsOwner) -> tuple[OffsetRecord, ...]:
     """List the tombstones of all offsets of a group, those on their way included."""
     return tuple(
         OffsetRecord(group.group_id, topic, partition, None)
@@ -143,7 +175,7 @@ def all_offsets(group: ClassicGroup) -> tuple[OffsetRecord, ...]:
     )
 
 
-def offsets_of_topic(group: ClassicGroup, name: str, topic_id: bytes) -> tuple[OffsetRecord, ...]:
+def offsets_of_topic(group: OffsetsOwner, name: str, topic_id: bytes) -> tuple[OffsetRecord, ...]:
     """List the tombstones of a group's offsets in a topic that has been deleted.
 
     An offset of a topic of the same name with another id stays.
@@ -161,7 +193,7 @@ def offsets_of_topic(group: ClassicGroup, name: str, topic_id: bytes) -> tuple[O
 
 
 def _commit_topic(
-    turn: Turn,
+    turn: CommitTurn,
     request: OffsetCommitRequest,
     topic: OffsetCommitRequestTopic,
     records: list[OffsetRecord],
@@ -187,7 +219,7 @@ def _commit_topic(
 
 
 def _committed(
-    turn: Turn,
+    turn: CommitTurn,
     request: OffsetCommitRequest,
     topic: OffsetCommitRequestTopic,
     partition: OffsetCommitRequestPartition,
@@ -259,8 +291,10 @@ def _is_of_topic(committed: CommittedOffset | None, topic_id: bytes) -> bool:
     return committed is None or committed.topic_id in (ZERO_UUID, topic_id)
 
 
-def _retention_base(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
+def _retention_base(group: Group) -> Callable[[CommittedOffset], int] | None:
     """Choose when the retention of an offset begins; None when nothing may expire."""
+    if isinstance(group, ConsumerGroup):
+        return _committed_at
     if group.protocol_type is None:
         return _committed_at
     if group.state is GroupState.EMPTY:
@@ -276,7 +310,9 @@ def _committed_at(committed: CommittedOffset) -> int:
     return committed.commit_timestamp_ms
 
 
-def _is_expired(turn: Turn, committed: CommittedOffset, base_ms: int) -> bool:
+def _is_expired(
+    config: GroupConfig, now_ms: int, committed: CommittedOffset, base_ms: int
+) -> bool:
     if committed.expire_timestamp_ms != -1:
-        return turn.now_ms >= committed.expire_timestamp_ms
-    return turn.now_ms - base_ms >= turn.config.offsets_retention_ms
+        return now_ms >= committed.expire_timestamp_ms
+    return now_ms - base_ms >= config.offsets_retention_ms

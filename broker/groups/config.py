@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from config.consumer import ConsumerConfig
+
 MINUTE_MS = 60_000
 
 
@@ -20,34 +22,6 @@ class BrokerOptions(Protocol):
     def group_max_session_timeout_ms(self) -> int: ...
     @property
     def group_max_size(self) -> int: ...
-    @property
-    def group_coordinator_rebalance_protocols(self) -> tuple[str, ...]: ...
-    @property
-    def group_consumer_session_timeout_ms(self) -> int: ...
-    @property
-    def group_consumer_min_session_timeout_ms(self) -> int: ...
-    @property
-    def group_consumer_max_session_timeout_ms(self) -> int: ...
-    @property
-    def group_consumer_heartbeat_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_min_heartbeat_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_max_heartbeat_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_assignment_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_min_assignment_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_max_assignment_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_max_size(self) -> int: ...
-    @property
-    def group_consumer_assignors(self) -> tuple[str, ...]: ...
-    @property
-    def group_consumer_migration_policy(self) -> str: ...
-    @property
-    def group_consumer_regex_refresh_interval_ms(self) -> int: ...
     @property
     def offset_metadata_max_bytes(self) -> int: ...
     @property
@@ -96,28 +70,29 @@ class GroupConfig:
     @staticmethod
     def of(
         options: BrokerOptions,
-        groups: Mapping[str, Mapping[str, str]] | None = None,
+        consumers: ConsumerConfig,
+        groups: Mapping[str, Mapping[str, str]],
         *,
-        serves_consumers: bool = True,
+        serves_consumers: bool,
     ) -> GroupConfig:
         """Take the options of groups from the broker's, and from those of single groups."""
-        policy = options.group_consumer_migration_policy.lower()
+        policy = consumers.group_consumer_migration_policy.lower()
         defaults = ConsumerSettings(
-            session_timeout_ms=options.group_consumer_session_timeout_ms,
-            heartbeat_interval_ms=options.group_consumer_heartbeat_interval_ms,
-            assignment_interval_ms=options.group_consumer_assignment_interval_ms,
+            session_timeout_ms=consumers.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=consumers.group_consumer_heartbeat_interval_ms,
+            assignment_interval_ms=consumers.group_consumer_assignment_interval_ms,
         )
         return GroupConfig(
             serves_consumers=serves_consumers
-            and "consumer" in options.group_coordinator_rebalance_protocols,
-            consumer_max_size=options.group_consumer_max_size,
-            consumer_assignors=options.group_consumer_assignors,
+            and "consumer" in consumers.group_coordinator_rebalance_protocols,
+            consumer_max_size=consumers.group_consumer_max_size,
+            consumer_assignors=consumers.group_consumer_assignors,
             may_upgrade=policy in {"upgrade", "bidirectional"},
             may_downgrade=policy in {"downgrade", "bidirectional"},
-            regex_refresh_interval_ms=options.group_consumer_regex_refresh_interval_ms,
+            regex_refresh_interval_ms=consumers.group_consumer_regex_refresh_interval_ms,
             consumer_defaults=defaults,
             consumer_groups={
-                group_id: _own(options, own, defaults) for group_id, own in (groups or {}).items()
+                group_id: _own(consumers, own, defaults) for group_id, own in groups.items()
             },
             initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
             min_session_timeout_ms=options.group_min_session_timeout_ms,
@@ -130,7 +105,7 @@ class GroupConfig:
 
 
 def _own(
-    options: BrokerOptions, own: Mapping[str, str], defaults: ConsumerSettings
+    consumers: ConsumerConfig, own: Mapping[str, str], defaults: ConsumerSettings
 ) -> ConsumerSettings:
     """Read a group's own settings; the broker's bounds may have come after them."""
 
@@ -141,19 +116,19 @@ def _own(
         session_timeout_ms=within(
             "consumer.session.timeout.ms",
             defaults.session_timeout_ms,
-            options.group_consumer_min_session_timeout_ms,
-            options.group_consumer_max_session_timeout_ms,
+            consumers.group_consumer_min_session_timeout_ms,
+            consumers.group_consumer_max_session_timeout_ms,
         ),
         heartbeat_interval_ms=within(
             "consumer.heartbeat.interval.ms",
             defaults.heartbeat_interval_ms,
-            options.group_consumer_min_heartbeat_interval_ms,
-            options.group_consumer_max_heartbeat_interval_ms,
+            consumers.group_consumer_min_heartbeat_interval_ms,
+            consumers.group_consumer_max_heartbeat_interval_ms,
         ),
         assignment_interval_ms=within(
             "consumer.assignment.interval.ms",
             defaults.assignment_interval_ms,
-            options.group_consumer_min_assignment_interval_ms,
-            options.group_consumer_max_assignment_interval_ms,
+            consumers.group_consumer_min_assignment_interval_ms,
+            consumers.group_consumer_max_assignment_interval_ms,
         ),
     )

@@ -12,12 +12,22 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from broker.coordination.runtime import Answer, Codec, Runtime
-from broker.coordination.seams import InternalTopic, Loop, Requester, Topics, WallClock
+from broker.coordination.seams import InternalTopic, Loop, Requester, WallClock
+from broker.errors import Refusal, message_of
 from broker.groups import commits, responses, sessions, transactional
 from broker.groups.config import GroupConfig
+from broker.groups.consumer import checks, descriptions, heartbeats
+from broker.groups.consumer import commits as consumer_commits
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.modern.topics import TopicView
 from broker.groups.records import decode_record, encode_record
 from broker.groups.shard import Shard
 from protocol.errors import ErrorCode
+from protocol.messages import consumer_group_describe
+from protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from protocol.messages.describe_groups import DescribedGroup
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -47,7 +57,7 @@ class GroupCoordinator:
     def __init__(
         self,
         log: InternalTopic,
-        topics: Topics,
+        topics: TopicView,
         config: GroupConfig,
         *,
         clock: WallClock,
@@ -66,7 +76,7 @@ class GroupCoordinator:
             "groups",
             log,
             Codec(encode_record, decode_record),
-            lambda partition: Shard(partition, self.config),
+            lambda partition: Shard(partition, self.config, topics),
             clock=clock,
             loop=loop,
         )
@@ -89,6 +99,27 @@ class GroupCoordinator:
         self.config = config
         for shard in self._runtime.machines:
             shard.config = config
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, requester: Requester
+    ) -> Answer[ConsumerGroupHeartbeatResponse]:
+        """Carry out a ConsumerGroupHeartbeat."""
+        if not self.config.serves_consumers:
+            return heartbeats.refuse(ErrorCode.UNSUPPORTED_VERSION)
+        try:
+            checks.check_heartbeat(
+                request, requester.api_version, self.config.consumer_assignors
+            )
+        except Refusal as error:
+            return heartbeats.refuse(error.code, message_of(error))
+        shard = self._runtime.machine_of(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return heartbeats.refuse(shard)
+        caller = self._runtime.caller(requester, fresh_id=self._fresh_id())
+        effects = shard.consumer_heartbeat(request, caller, self._clock.now_ms())
+        return self._runtime.run(
+            request.group_id, effects, caller, ConsumerGroupHeartbeatResponse
+        )
 
     def join(self, request: JoinGroupRequest, requester: Requester) -> Answer[JoinGroupResponse]:
         """Carry out a JoinGroup."""
@@ -175,7 +206,11 @@ class GroupCoordinator:
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=shard)
-        group = shard.groups.get(request.group_id)
+        group = shard.group(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            error = consumer_commits.fetch_problem(group, request)
+            if error is not ErrorCode.NONE:
+                return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
         if require_stable and group is not None and group.offsets.pending:
             begun = self._runtime.appending(request.group_id)
             return self._fetch_after(begun, shard, request)
@@ -203,10 +238,31 @@ class GroupCoordinator:
         shard = self._runtime.machine_of(group_id)
         if isinstance(shard, ErrorCode):
             return responses.described_error(group_id, shard)
-        group = shard.groups.get(group_id)
+        group = shard.group(group_id)
         if group is None:
             return responses.described_as_unknown(group_id, api_version=api_version)
+        if isinstance(group, ConsumerGroup):
+            return responses.described_as_unknown(
+                group_id, "is not a classic group", api_version=api_version
+            )
         return responses.described(group)
+
+    def describe_consumers(self, group_id: str) -> consumer_group_describe.DescribedGroup:
+        """Describe a consumer group."""
+        if not self.config.serves_consumers:
+            return descriptions.refused(group_id, ErrorCode.UNSUPPORTED_VERSION)
+        if not group_id:
+            return descriptions.refused(group_id, ErrorCode.INVALID_GROUP_ID)
+        shard = self._runtime.machine_of(group_id)
+        if isinstance(shard, ErrorCode):
+            return descriptions.refused(group_id, shard)
+        group = shard.group(group_id)
+        if isinstance(group, ConsumerGroup):
+            return descriptions.described(group, self.topics, self.config.consumer_assignors[0])
+        message = f"Group {group_id} is not a consumer group."
+        if group is None:
+            message = f"Group {group_id} not found."
+        return descriptions.refused(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
 
     def list_groups(
         self, states: Iterable[str], types: Iterable[str]
@@ -217,14 +273,21 @@ class GroupCoordinator:
             return problem, []
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
-        if wanted_types and responses.GROUP_TYPE not in wanted_types:
-            return ErrorCode.NONE, []
+        groups: list[ListedGroup] = []
+        for shard in self._runtime.machines:
+            groups += map(responses.listed, shard.groups.values())
+            groups += map(descriptions.listed, shard.consumers.groups.values())
         return ErrorCode.NONE, [
-            responses.listed(group)
-            for shard in self._runtime.machines
-            for group in shard.groups.values()
-            if not wanted_states or group.state.value.lower() in wanted_states
+            group
+            for group in groups
+            if (not wanted_states or group.group_state.lower() in wanted_states)
+            and (not wanted_types or group.group_type in wanted_types)
         ]
+
+    def topic_changed(self, name: str, *, is_new: bool) -> None:
+        """Have consumer groups look again at a topic that has come, gone or grown."""
+        for shard in self._runtime.machines:
+            shard.consumers.topic_changed(name, is_new=is_new)
 
     def topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Remove the offsets that groups have committed for a topic."""
@@ -234,7 +297,7 @@ class GroupCoordinator:
         self, begun: Sequence[Future[None]], shard: Shard, request: OffsetFetchRequestGroup
     ) -> OffsetFetchResponseGroup:
         await asyncio.wait(begun)
-        group = shard.groups.get(request.group_id)
+        group = shard.group(request.group_id)
         return commits.fetch(group, request, require_stable=True)
 
     async def _commit_when_admitted(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker.coordination.effects import Caller, Token
+from broker.groups.consumer.effects import ConsumerStored
 from broker.groups.records import OffsetRecord
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from protocol.messages.offset_delete import OffsetDeleteResponse
@@ -105,6 +106,8 @@ class GroupRemoved:
     generation: int
     records: tuple[OffsetRecord, ...]
     token: Token | None
+    # Whether it is out of memory already, and must be loaded again if the log refuses.
+    is_gone: bool = False
 
 
 Ticket = (
@@ -117,4 +120,5 @@ Ticket = (
     | OffsetsDeleted
     | OffsetsRemoved
     | GroupRemoved
+    | ConsumerStored
 )

@@ -18,11 +18,13 @@ from broker.coordination.effects import (
     EndTransaction,
     Note,
     Persist,
+    Reload,
     Reply,
     Timer,
     Token,
 )
 from broker.coordination.seams import InTransaction
+from broker.errors import Refusal, message_of
 from broker.groups import (
     commits,
     deletion,
@@ -34,6 +36,14 @@ from broker.groups import (
     transactional,
 )
 from broker.groups.config import GroupConfig
+from broker.groups.consumer import checks, heartbeats
+from broker.groups.consumer import commits as consumer_commits
+from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.groups import ConsumerGroups
+from broker.groups.consumer.member import JOINING_EPOCH
+from broker.groups.consumer.records import ConsumerRecord
+from broker.groups.consumer.turn import ConsumerTurn
 from broker.groups.effects import (
     AssignmentStored,
     EmptyGroupStored,
@@ -47,9 +57,12 @@ from broker.groups.effects import (
     TransactionEnded,
     UndecidedOffsetsStored,
 )
+from broker.groups.modern.topics import NO_TOPICS, TopicView
+from broker.groups.offsets import GroupOffsets
 from broker.groups.records import GroupRecord, OffsetRecord, Record
 from broker.groups.state import ClassicGroup, GroupState, Turn
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -68,14 +81,35 @@ _TOMBSTONES_MAX = 512
 class Shard:
     """Owns the groups of one partition."""
 
-    __slots__ = ("_in_transactions", "config", "groups", "partition")
+    __slots__ = ("_in_transactions", "config", "consumers", "groups", "partition")
 
-    def __init__(self, partition: int, config: GroupConfig) -> None:
+    def __init__(
+        self, partition: int, config: GroupConfig, topics: TopicView = NO_TOPICS
+    ) -> None:
         self.partition = partition
         self.config = config
+        # Groups of the classic protocol, and of the consumer protocol; none is in both.
         self.groups: dict[str, ClassicGroup] = {}
+        self.consumers = ConsumerGroups(topics)
         # The groups that each producer with an open transaction has committed offsets for.
         self._in_transactions: dict[int, set[str]] = {}
+
+    def group(self, group_id: str) -> commits.Group | None:
+        """Return a group of any kind by its id."""
+        return self.groups.get(group_id) or self.consumers.get(group_id)
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
+    ) -> list[Effect]:
+        """Carry out a ConsumerGroupHeartbeat; answered when what follows from it is stored."""
+        try:
+            turn = self._consumer_turn(request, now_ms)
+        except Refusal as error:
+            return [Reply(caller.token, heartbeats.refuse(error.code, message_of(error)))]
+        effects = self.consumers.heartbeat(turn, request, caller)
+        if self.consumers.get(request.group_id) is not None:
+            self.groups.pop(request.group_id, None)
+        return effects
 
     def join(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out a JoinGroup; the answer may come with a later operation."""
@@ -128,7 +162,14 @@ class Shard:
 
     def commit(self, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out an OffsetCommit whose topics are known by name; answered when stored."""
-        group = self.groups.get(request.group_id)
+        group = self.group(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            error = consumer_commits.commit_problem(group, request, caller.api_version)
+            if error is not ErrorCode.NONE:
+                return [Reply(caller.token, commits.commit_error(request, error))]
+            consumer_turn = self.consumers.turn(group, self.config, now_ms)
+            commits.store(consumer_turn, request, caller)
+            return consumer_turn.effects
         if group is None:
             if request.generation_id_or_member_epoch >= 0:
                 is_new_client = caller.api_version >= _COMMIT_UNKNOWN_GROUP_VERSION
@@ -147,7 +188,15 @@ class Shard:
         self, request: TxnOffsetCommitRequest, caller: Caller, now_ms: int
     ) -> list[Effect]:
         """Carry out a TxnOffsetCommit whose transaction has the group; answered when stored."""
-        group = self.groups.get(request.group_id)
+        group = self.group(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            topic_ids = [self.consumers.topics.id_of(one.name) or b"" for one in request.topics]
+            error = consumer_commits.transaction_problem(group, request, topic_ids)
+            if error is not ErrorCode.NONE:
+                return [Reply(caller.token, transactional.refusal(request, error))]
+            consumer_turn = self.consumers.turn(group, self.config, now_ms)
+            transactional.store(consumer_turn, request, caller)
+            return consumer_turn.effects
         if group is None:
             if request.generation_id >= 0:
                 refusal = transactional.refusal(request, ErrorCode.ILLEGAL_GENERATION)
@@ -165,16 +214,16 @@ class Shard:
 
     def delete(self, group_id: str, token: Token) -> list[Effect]:
         """Remove an empty group and its offsets; answered with an ErrorCode when stored."""
-        group = self.groups.get(group_id)
+        group = self.group(group_id)
         if group is None or group.state is GroupState.DEAD:
             return [Reply(token, ErrorCode.GROUP_ID_NOT_FOUND)]
-        if group.state is not GroupState.EMPTY:
+        if not _is_empty(group):
             return [Reply(token, ErrorCode.NON_EMPTY_GROUP)]
-        return list(_remove_group(group, commits.all_offsets(group), token))
+        return list(self._remove(group, commits.all_offsets(group), token))
 
     def delete_offsets(self, request: OffsetDeleteRequest, token: Token) -> list[Effect]:
         """Remove offsets of a group in topics that it does not read; answered when stored."""
-        group = self.groups.get(request.group_id)
+        group = self.group(request.group_id)
         error = deletion.problem(request, group)
         if group is None or error is not ErrorCode.NONE:
             return [Reply(token, OffsetDeleteResponse(error_code=error))]
@@ -186,26 +235,33 @@ class Shard:
     def topic_deleted(self, name: str, topic_id: bytes) -> list[Effect]:
         """Remove the offsets of a deleted topic from all groups."""
         effects: list[Effect] = []
-        for group in self.groups.values():
+        for group in self._all():
             effects += _remove_offsets(commits.offsets_of_topic(group, name, topic_id))
         return effects
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Remove offsets past their retention, and groups that have neither members nor any."""
         effects: list[Effect] = []
-        for group in self.groups.values():
-            records = commits.expired(Turn(group, self.config, now_ms))
+        for group in self._all():
+            records = commits.expired(group, self.config, now_ms)
             count = sum(len(partitions) for partitions in group.offsets.by_topic.values())
             is_waiting = group.offsets.pending or group.offsets.undecided
             keeps_none = len(records) == count and not is_waiting
-            if keeps_none and group.state is GroupState.EMPTY:
-                effects += _remove_group(group, records, None)
+            if keeps_none and _is_empty(group):
+                effects += self._remove(group, records, None)
             else:
                 effects += _remove_offsets(records)
         return effects
 
     def timer_fired(self, timer: Timer, now_ms: int) -> list[Effect]:
         """Do what a timer was started for."""
+        if isinstance(timer.kind, ConsumerTimer):
+            group = self.consumers.get(timer.owner)
+            if group is None:
+                return []
+            return self.consumers.timer_fired(
+                self.consumers.turn(group, self.config, now_ms), timer
+            )
         turn = self._turn(timer.owner, now_ms)
         if turn is None or turn.group.state is GroupState.DEAD:
             return []
@@ -220,6 +276,8 @@ class Shard:
     def stored(self, ticket: Ticket, error: ErrorCode, now_ms: int) -> list[Effect]:
         """Go on after the log has a ticket's records (NONE), or could not take them."""
         match ticket:
+            case ConsumerStored():
+                return self.consumers.stored(ticket, error)
             case OffsetsStored():
                 return self._offsets_stored(ticket, error)
             case UndecidedOffsetsStored():
@@ -252,6 +310,8 @@ class Shard:
             case OffsetRecord():
                 self._replay_group_of(record)
                 self._apply((record,))
+            case ConsumerRecord():
+                self._replay_consumer(record)
             case GroupRecord(group_id, value):
                 group = self.groups.get(group_id) or ClassicGroup(group_id)
                 if value is None:
@@ -267,7 +327,7 @@ class Shard:
 
     def loaded(self, now_ms: int) -> list[Effect]:
         """Begin to serve what has been replayed: every member gets its session timeout."""
-        effects: list[Effect] = []
+        effects: list[Effect] = [*self.consumers.loaded(self.config, now_ms)]
         for group in self.groups.values():
             turn = Turn(group, self.config, now_ms, effects)
             for member in group.membership.all():
@@ -300,7 +360,7 @@ class Shard:
             return ErrorCode.INVALID_GROUP_ID
         if not config.min_session_timeout_ms <= timeout_ms <= config.max_session_timeout_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        if request.member_id and request.group_id not in self.groups:
+        if request.member_id and self.group(request.group_id) is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
 
@@ -309,7 +369,9 @@ class Shard:
         return None if group is None else Turn(group, self.config, now_ms)
 
     def _offsets_stored(self, ticket: OffsetsStored, error: ErrorCode) -> list[Effect]:
-        self.groups[ticket.request.group_id].offsets.end(ticket.records)
+        group = self.group(ticket.request.group_id)
+        assert group is not None, "offsets on their way keep their group"
+        group.offsets.end(ticket.records)
         if error is not ErrorCode.NONE:
             return [Reply(ticket.token, commits.commit_error(ticket.request, error))]
         self._apply(ticket.records)
@@ -318,7 +380,9 @@ class Shard:
     def _undecided_offsets_stored(
         self, ticket: UndecidedOffsetsStored, error: ErrorCode
     ) -> list[Effect]:
-        self.groups[ticket.request.group_id].offsets.end(ticket.records)
+        group = self.group(ticket.request.group_id)
+        assert group is not None, "offsets on their way keep their group"
+        group.offsets.end(ticket.records)
         if error is not ErrorCode.NONE:
             return [Reply(ticket.token, transactional.refusal(ticket.request, error))]
         for record in ticket.records:
@@ -343,35 +407,98 @@ class Shard:
             group = self.groups.get(ticket.group_id)
             if group is not None and _is_unused_since(group, ticket.generation):
                 self._forget(group)
+        effects: list[Effect] = []
         if ticket.token is None:
-            return _note_failure(ticket.group_id, error)
-        return [Reply(ticket.token, error)]
+            effects += _note_failure(ticket.group_id, error)
+        else:
+            effects.append(Reply(ticket.token, error))
+        if ticket.is_gone and error is not ErrorCode.NONE:
+            effects.append(Reload())
+        return effects
 
     def _apply(self, records: Sequence[OffsetRecord]) -> None:
         for record in records:
-            group = self.groups.get(record.group_id)
+            group = self.group(record.group_id)
             if group is not None:
                 group.offsets.apply(record)
 
     def _apply_undecided(self, record: OffsetRecord, producer_id: int) -> None:
-        group = self.groups.get(record.group_id)
+        group = self.group(record.group_id)
         if group is not None:
             group.offsets.apply_undecided(record, producer_id)
             self._in_transactions.setdefault(producer_id, set()).add(record.group_id)
 
     def _decide(self, producer_id: int, *, is_commit: bool) -> None:
         for group_id in self._in_transactions.pop(producer_id, ()):
-            group = self.groups.get(group_id)
+            group = self.group(group_id)
             if group is not None:
                 group.offsets.decide(producer_id, is_commit=is_commit)
 
     def _replay_group_of(self, record: OffsetRecord) -> None:
         """Offsets make a simple group where there is none."""
-        if record.committed is not None and record.group_id not in self.groups:
+        if record.committed is not None and self.group(record.group_id) is None:
             self.groups[record.group_id] = ClassicGroup(record.group_id)
 
-    def _forget(self, group: ClassicGroup) -> None:
+    def _consumer_turn(
+        self, request: ConsumerGroupHeartbeatRequest, now_ms: int
+    ) -> ConsumerTurn:
+        """Begin a heartbeat in its group, which one that joins makes where there is none.
+
+        Raises Refusal.
+        """
+        group_id, is_joining = request.group_id, request.member_epoch == JOINING_EPOCH
+        group = self.group(group_id)
+        if isinstance(group, ConsumerGroup):
+            return self.consumers.turn(group, self.config, now_ms)
+        if group is None and not is_joining:
+            raise checks.no_such_group(f"Consumer group {group_id} not found.")
+        if group is None:
+            return self.consumers.turn(ConsumerGroup(group_id), self.config, now_ms)
+        if not (is_joining and group.state is GroupState.EMPTY):
+            raise checks.no_such_group(f"Group {group_id} is not a consumer group.")
+        made = ConsumerGroup(group_id, offsets=group.offsets)
+        turn = self.consumers.turn(made, self.config, now_ms)
+        turn.records.append(GroupRecord(group_id, None))
+        return turn
+
+    def _replay_consumer(self, record: ConsumerRecord) -> None:
+        group = self.consumers.get(record.group_id)
+        if group is None:
+            if record.value is None:
+                return  # of a group that is gone
+            classic = self.groups.pop(record.group_id, None)
+            offsets = classic.offsets if classic else GroupOffsets()
+            group = ConsumerGroup(record.group_id, offsets=offsets)
+            self.consumers.groups[record.group_id] = group
+        if self.consumers.replay(record, group):
+            self._forget(group)
+
+    def _remove(
+        self, group: commits.Group, records: Sequence[OffsetRecord], token: Token | None
+    ) -> Iterator[Effect]:
+        """Remove an empty group with its offsets, the tombstones of which are told."""
+        if isinstance(group, ClassicGroup):
+            # Those who have an id and are still to join are no members yet, and do not keep it.
+            group.membership.pending_joins.clear()
+            generation = group.generation
+            tombstones: list[Record] = [GroupRecord(group.group_id, None)]
+        else:
+            generation = 0
+            tombstones = self.consumers.tombstones(group)
+            self._forget(group)
+        whole = len(records) - len(records) % _TOMBSTONES_MAX
+        yield from _remove_offsets(records[:whole])
+        rest = tuple(records[whole:])
+        is_gone = isinstance(group, ConsumerGroup)
+        ticket = GroupRemoved(group.group_id, generation, rest, token, is_gone)
+        yield Persist((*rest, *tombstones), ticket)
+
+    def _all(self) -> list[commits.Group]:
+        return [*self.groups.values(), *self.consumers.groups.values()]
+
+    def _forget(self, group: commits.Group) -> None:
         """Drop a group of which the log has a tombstone; offsets make it a simple one."""
+        self.consumers.groups.pop(group.group_id, None)
         if group.offsets:
             self.groups[group.group_id] = ClassicGroup(group.group_id, offsets=group.offsets)
         else:
@@ -384,19 +511,10 @@ def _remove_offsets(records: Sequence[OffsetRecord]) -> Iterator[Effect]:
         yield Persist(chunk, OffsetsRemoved(chunk))
 
 
-def _remove_group(
-    group: ClassicGroup, records: Sequence[OffsetRecord], token: Token | None
-) -> Iterator[Effect]:
-    """Remove the offsets first: a group is gone only when nothing of it is left.
-
-    Those who have an id and are still to join are no members yet, and do not keep it.
-    """
-    group.membership.pending_joins.clear()
-    whole = len(records) - len(records) % _TOMBSTONES_MAX
-    yield from _remove_offsets(records[:whole])
-    rest = tuple(records[whole:])
-    tombstone = GroupRecord(group.group_id, None)
-    yield Persist((*rest, tombstone), GroupRemoved(group.group_id, group.generation, rest, token))
+def _is_empty(group: commits.Group) -> bool:
+    if isinstance(group, ConsumerGroup):
+        return not group.members
+    return group.state is GroupState.EMPTY
 
 
 def _is_unused_since(group: ClassicGroup, generation: int) -> bool:

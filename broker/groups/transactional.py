@@ -9,8 +9,9 @@ Kafka's source: OffsetMetadataManager.commitTransactionalOffset, ClassicGroup.va
 
 from __future__ import annotations
 
-from broker.coordination.effects import Caller, Persist, Producer
+from broker.coordination.effects import Caller, Persist, Producer, Reply
 from broker.coordination.java import string_length
+from broker.groups.commits import CommitTurn
 from broker.groups.effects import UndecidedOffsetsStored
 from broker.groups.records import CommittedOffset, OffsetRecord
 from broker.groups.state import ClassicGroup, GroupState, Turn
@@ -31,14 +32,19 @@ def commit(turn: Turn, request: TxnOffsetCommitRequest, caller: Caller) -> None:
     error = problem(group, request)
     if error is not ErrorCode.NONE:
         turn.reply(caller, refusal(request, error))
-        return
+    else:
+        store(turn, request, caller)
+
+
+def store(turn: CommitTurn, request: TxnOffsetCommitRequest, caller: Caller) -> None:
+    """Have a request's offsets stored in a group of any kind that it may commit to."""
     records: list[OffsetRecord] = []
     topics = [_commit_topic(turn, topic, records) for topic in request.topics]
     response = TxnOffsetCommitResponse(topics=topics)
     if not records:
-        turn.reply(caller, response)
+        turn.effects.append(Reply(caller.token, response))
         return
-    group.offsets.begin(records)
+    turn.group.offsets.begin(records)
     producer = Producer(request.producer_id, request.producer_epoch)
     ticket = UndecidedOffsetsStored(tuple(records), caller.token, request, response)
     turn.effects.append(Persist(ticket.records, ticket, producer))
@@ -71,7 +77,7 @@ def refused_topic(
 
 
 def _commit_topic(
-    turn: Turn, topic: TxnOffsetCommitRequestTopic, records: list[OffsetRecord]
+    turn: CommitTurn, topic: TxnOffsetCommitRequestTopic, records: list[OffsetRecord]
 ) -> TxnOffsetCommitResponseTopic:
     """Answer for a topic as if it were stored, and add its records to those to store."""
     errors = []

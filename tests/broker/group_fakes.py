@@ -123,6 +123,15 @@ class ToldTopics:
 
     by_name: dict[str, tuple[bytes, int]] = field(default_factory=lambda: {"t": (TOPIC_ID, 4)})
 
+    def names(self) -> Iterable[str]:
+        return list(self.by_name)
+
+    def version(self) -> int:
+        return len(self.by_name)
+
+    def racks(self, name: str) -> Sequence[Sequence[str]]:
+        return [[]] * self.partition_count(name)
+
     def name_of(self, topic_id: bytes) -> str | None:
         return next((n for n, (id_, _) in self.by_name.items() if id_ == topic_id), None)
 

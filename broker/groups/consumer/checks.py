@@ -90,9 +90,9 @@ def check_epoch(member: Member, epoch: int, owned: Owned | None) -> None:
     """
     if epoch == JOINING_EPOCH or epoch == member.epoch:
         return
-    if epoch < member.epoch and epoch == member.previous_epoch:
-        if owned is not None and _is_within(owned, member.assigned):
-            return
+    is_before = epoch < member.epoch and epoch == member.previous_epoch
+    if is_before and owned is not None and _is_within(owned, member.assigned):
+        return
     what = "greater" if epoch > member.epoch else "smaller"
     raise Refusal(
         ErrorCode.FENCED_MEMBER_EPOCH,

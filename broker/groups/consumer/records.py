@@ -6,9 +6,9 @@ Layouts and kinds: protocol/messages/consumer_group_records.py. All values are o
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
+from typing import Any
 
 from protocol.compiler import decode, decode_prefix, encode
 from protocol.errors import ProtocolError
@@ -70,9 +70,9 @@ class ConsumerRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    key: type
+    key: type[Any]
     # None where nothing of the value is needed.
-    value: type | None
+    value: type[Any] | None
     # The field of the key that has the name.
     name_field: str | None = None
 
@@ -115,9 +115,10 @@ def encode_record(record: ConsumerRecord) -> KeyValue:
     Raises ProtocolError when a string is longer than the format can hold.
     """
     layout = _LAYOUTS[record.kind]
-    named = {layout.name_field: record.name} if layout.name_field else {}
-    make: Callable[..., object] = layout.key
-    key = make(group_id=record.group_id, **named)
+    named: dict[str, str] = {}
+    if layout.name_field is not None:
+        named[layout.name_field] = record.name
+    key = layout.key(group_id=record.group_id, **named)
     head = _INT16.pack(record.kind) + encode(key, record.kind)
     if record.value is None:
         return head, None

@@ -33,6 +33,31 @@ class TopicView(Protocol):
         """Return for each partition of a topic the racks that its replicas are in."""
 
 
+class _NoTopics:
+    """No topics at all, for a machine whose groups read none."""
+
+    def names(self) -> Iterable[str]:
+        return ()
+
+    def version(self) -> int:
+        return 0
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return None
+
+    def id_of(self, name: str) -> bytes | None:
+        return None
+
+    def partition_count(self, name: str) -> int:
+        return 0
+
+    def racks(self, name: str) -> Sequence[Sequence[str]]:
+        return ()
+
+
+NO_TOPICS: TopicView = _NoTopics()
+
+
 class TopicHashes:
     """Owns the hashes of topics that groups have asked for."""
 
