@@ -33,6 +33,8 @@ from broker.features import ELR, GROUP_VERSION, SHARE_VERSION, Features
 from broker.group_commit import GroupCommit
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.share.coordinator import ShareGroupCoordinator
+from broker.groups.share.turn import ShareGroupConfig
 from broker.ids import random_id
 from broker.internal_log import InternalLog
 from broker.metadata import ResourceType, SqliteMetadata
@@ -261,6 +263,7 @@ class Broker:
             self._group_config(),
             clock=self.clock,
             loop=self.loop,
+            share_config=self._share_group_config,
         )
         self.configs.on_changed.append(lambda _: self._configure_groups())
         self.configs.resources.on_changed.append(lambda _: self._configure_groups())
@@ -311,6 +314,26 @@ class Broker:
             loop=self.loop,
             is_enabled=lambda: SHARE_VERSION in self.features.finalized,
         )
+        self.share_groups = ShareGroupCoordinator(
+            self.groups.runtime,
+            self.shares.states,
+            self._topic_lookup,
+            self.clock,
+            lambda: SHARE_VERSION in self.features.finalized,
+        )
+
+    def _share_group_config(self, group_id: str) -> ShareGroupConfig:
+        options, own = self.configs.shares, self.shares.settings.of(group_id)
+        return ShareGroupConfig(
+            members_max=options.group_share_max_size,
+            session_timeout_ms=own.session_timeout_ms,
+            heartbeat_interval_ms=own.heartbeat_interval_ms,
+            assignment_interval_ms=own.assignment_interval_ms,
+            initialize_retry_ms=max(
+                options.group_share_initialize_retry_interval_ms,
+                self.config.offsets_commit_timeout_ms,
+            ),
+        )
 
     def _accept(self) -> None:
         self.backpressure = Backpressure(self.config.queued_max_request_bytes)
@@ -323,6 +346,7 @@ class Broker:
     async def _let_clients_go(self) -> None:
         """Answer what is parked and what waits for the disk, then close all connections."""
         await self.server.stop_accepting()
+        self.share_groups.close()
         self.groups.close()
         self.shares.close()
         self.purgatory.wake_all()

@@ -17,6 +17,7 @@ from broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets
 from broker.groups.share.member import ShareMember
 from broker.groups.share.partitions import LONG_AGO_MS, StatePartitions
 from broker.groups.share.records import Kind, ShareRecord
+from protocol.messages.list_groups import ListedGroup
 from protocol.messages.share_group_metadata import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
@@ -26,7 +27,7 @@ from protocol.messages.share_group_metadata import (
     ShareGroupTargetAssignmentMetadataValue,
 )
 
-PROTOCOL_TYPE = "share"
+GROUP_TYPE = PROTOCOL_TYPE = "share"
 
 _EpochValue = ShareGroupTargetAssignmentMetadataValue | None
 _TargetValue = ShareGroupTargetAssignmentMemberValue | None
@@ -113,3 +114,13 @@ class ShareGroup:
             self.subscriptions.remove(old.topics)
         self.members[member.member_id] = member
         self.subscriptions.add(member.topics)
+
+
+def listed(group: ShareGroup) -> ListedGroup:
+    """Name a group for a list."""
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=PROTOCOL_TYPE,
+        group_state=group.state.value,
+        group_type=GROUP_TYPE,
+    )
