@@ -10,7 +10,7 @@ The same machine replays the log when the broker starts: `replay` for each recor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from broker.coordination.effects import (
     Caller,
@@ -36,12 +36,12 @@ from broker.groups import (
     transactional,
 )
 from broker.groups.config import GroupConfig
-from broker.groups.consumer import checks, heartbeats
+from broker.groups.consumer import checks, classic, conversion, expressions, heartbeats
 from broker.groups.consumer import commits as consumer_commits
 from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.groups import ConsumerGroups
-from broker.groups.consumer.member import JOINING_EPOCH
+from broker.groups.consumer.member import JOINING_EPOCH, Member
 from broker.groups.consumer.records import ConsumerRecord
 from broker.groups.consumer.turn import ConsumerTurn
 from broker.groups.effects import (
@@ -114,12 +114,10 @@ class Shard:
         """Carry out a ConsumerGroupHeartbeat; answered when what follows from it is stored."""
         try:
             turn = self._consumer_turn(request, now_ms)
+            self.consumers.heartbeat(turn, request, caller)
         except Refusal as error:
             return [Reply(caller.token, heartbeats.refuse(error.code, message_of(error)))]
-        effects = self.consumers.heartbeat(turn, request, caller)
-        if self.consumers.get(request.group_id) is not None:
-            self.groups.pop(request.group_id, None)
-        return effects
+        return self._settle(turn)
 
     def join(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out a JoinGroup; the answer may come with a later operation."""
@@ -128,9 +126,24 @@ class Shard:
             version = caller.api_version
             refusal = responses.join_error(error, request.member_id, api_version=version)
             return [Reply(caller.token, refusal)]
+        consumers = self.consumers.get(request.group_id)
+        if consumers is not None and consumers.members:
+            try:
+                return self._consume(
+                    consumers, now_ms, lambda turn: classic.join(turn, request, caller)
+                )
+            except Refusal as refused:
+                version = caller.api_version
+                refusal = responses.join_error(refused.code, api_version=version)
+                return [Reply(caller.token, refusal)]
         known = self.groups.get(request.group_id)
         group = known or ClassicGroup(request.group_id, state_since_ms=now_ms)
         turn = Turn(group, self.config, now_ms)
+        if consumers is not None:
+            group.offsets = consumers.offsets
+            del self.consumers.groups[request.group_id]
+            removal = tuple(conversion.tombstones(consumers))
+            turn.effects.append(Persist(removal, self.consumers.ticket()))
         joining.join(turn, request, caller)
         if known is None:
             self.groups[group.group_id] = group  # also when it refuses the member, as in Kafka
@@ -141,6 +154,14 @@ class Shard:
         """Carry out a SyncGroup; the answer may come with a later operation."""
         if not request.group_id:
             return [Reply(caller.token, responses.sync_error(ErrorCode.INVALID_GROUP_ID))]
+        group = self.consumers.get(request.group_id)
+        if group is not None:
+            try:
+                return self._consume(
+                    group, now_ms, lambda turn: classic.sync(turn, request, caller)
+                )
+            except Refusal as error:
+                return [Reply(caller.token, responses.sync_error(error.code))]
         turn = self._turn(request.group_id, now_ms)
         if turn is None:
             return [Reply(caller.token, responses.sync_error(ErrorCode.UNKNOWN_MEMBER_ID))]
@@ -149,6 +170,14 @@ class Shard:
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out a Heartbeat."""
+        group = self.consumers.get(request.group_id)
+        if group is not None:
+            try:
+                return self._consume(
+                    group, now_ms, lambda turn: classic.heartbeat(turn, request, caller)
+                )
+            except Refusal as refused:
+                return [Reply(caller.token, HeartbeatResponse(error_code=refused.code))]
         # Offsets may have made a group of the empty id: it has no members.
         turn = self._turn(request.group_id, now_ms) if request.group_id else None
         if turn is None:
@@ -164,6 +193,9 @@ class Shard:
         leaving = request.members
         if caller.api_version < sessions.BATCH_VERSION:
             leaving = [MemberIdentity(member_id=request.member_id)]
+        group = self.consumers.get(request.group_id)
+        if group is not None:
+            return self._consume(group, now_ms, lambda turn: classic.leave(turn, leaving, caller))
         turn = self._turn(request.group_id, now_ms)
         if turn is None:
             return [Reply(caller.token, sessions.leave_unknown_group(leaving, caller))]
@@ -277,8 +309,8 @@ class Shard:
             group = self.consumers.get(timer.owner)
             if group is None:
                 return []
-            return self.consumers.timer_fired(
-                self.consumers.turn(group, self.config, now_ms), timer
+            return self._consume(
+                group, now_ms, lambda turn: self.consumers.timer_fired(turn, timer)
             )
         turn = self._turn(timer.owner, now_ms)
         if turn is None or turn.group.state is GroupState.DEAD:
@@ -483,12 +515,46 @@ class Shard:
             raise checks.no_such_group(f"Consumer group {group_id} not found.")
         if group is None:
             return self.consumers.turn(ConsumerGroup(group_id), self.config, now_ms)
-        if not (is_joining and group.state is GroupState.EMPTY):
+        if not is_joining:
             raise checks.no_such_group(f"Group {group_id} is not a consumer group.")
         made = ConsumerGroup(group_id, offsets=group.offsets)
         turn = self.consumers.turn(made, self.config, now_ms)
-        turn.records.append(GroupRecord(group_id, None))
+        if group.state is GroupState.EMPTY:
+            turn.records.append(GroupRecord(group_id, None))
+            return turn
+        conversion.check_upgrade(group, self.config)
+        checks.check_size(
+            group.membership.members, self.config.consumer_max_size, request.member_id
+        )
+        members = conversion.read_members(group, turn)
+        expressions.check(made, Member(request.member_id), request.subscribed_topic_regex)
+        conversion.upgrade(group, members, turn)
         return turn
+
+    def _consume(
+        self, group: ConsumerGroup, now_ms: int, act: Callable[[ConsumerTurn], None]
+    ) -> list[Effect]:
+        """Have a consumer group decide on something; raises Refusal where it refuses."""
+        turn = self.consumers.turn(group, self.config, now_ms)
+        act(turn)
+        return self._settle(turn)
+
+    def _settle(self, turn: ConsumerTurn) -> list[Effect]:
+        """End an operation on a consumer group, which may have been made or converted by it."""
+        group_id, became = turn.group.group_id, turn.became
+        if became is None:
+            if turn.group.members:
+                self.groups.pop(group_id, None)
+                self.consumers.groups[group_id] = turn.group
+            return self.consumers.finish(turn)
+        del self.consumers.groups[group_id]
+        self.groups[group_id] = became
+        classic_turn = Turn(became, self.config, turn.now_ms)
+        for member in became.membership.all():
+            classic_turn.restart_session(member)
+        if turn.rebalance_reason is not None:
+            rebalance.prepare_rebalance(classic_turn, turn.rebalance_reason)
+        return [*self.consumers.finish(turn), *classic_turn.effects]
 
     def _replay_consumer(self, record: ConsumerRecord) -> None:
         group = self.consumers.get(record.group_id)
@@ -513,7 +579,7 @@ class Shard:
             tombstones: list[Record] = [GroupRecord(group.group_id, None)]
         else:
             generation = 0
-            tombstones = self.consumers.tombstones(group)
+            tombstones = conversion.tombstones(group)
             self._forget(group)
         whole = len(records) - len(records) % _TOMBSTONES_MAX
         yield from _remove_offsets(records[:whole])

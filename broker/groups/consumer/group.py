@@ -82,6 +82,8 @@ class ConsumerGroup:
     # Not in the log: topics may have changed since they were hashed.
     needs_refresh: bool = True
     is_resolving: bool = False
+    # Classic members that have been told to join again.
+    awaited: set[str] = field(default_factory=set)
 
     @property
     def state(self) -> ConsumerState:
@@ -112,12 +114,6 @@ class ConsumerGroup:
         """Return the assignor that most members ask for, None when none asks for one."""
         # Of as many for two, the one that comes first in Java's table.
         return max(hash_order(self.assignors), key=self.assignors.__getitem__, default=None)
-
-    def all_are_classic_but(self, others: set[str]) -> bool:
-        """Tell whether all members but some, which do not, speak the classic protocol."""
-        return self.classic_count == len(self.members) - len(others) and not any(
-            self.members[member_id].classic for member_id in others
-        )
 
     def waits_for_others(self, member: Member) -> bool:
         """Tell whether a partition that a member is to have is not given up yet."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from broker.coordination.effects import Caller, Effect, Persist, Reload, Reply, Timer
-from broker.errors import Refusal, message_of
+from broker.coordination.effects import Caller, Effect, Persist, Reload, Timer
 from broker.groups.config import GroupConfig
 from broker.groups.consumer import checks, expressions, heartbeats
 from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer
@@ -20,7 +19,6 @@ from broker.groups.consumer.member import LEAVING_EPOCH, LEFT_EPOCH, MemberState
 from broker.groups.consumer.records import ConsumerRecord, Kind
 from broker.groups.consumer.turn import ConsumerTurn, Surroundings
 from broker.groups.modern.topics import TopicHashes, TopicView
-from broker.groups.records import Record
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -54,14 +52,20 @@ class ConsumerGroups:
         """End an operation: have its records stored, and answers given after them."""
         effects = turn.effects
         if turn.records:
-            ticket = ConsumerStored(turn.answers)
-            self._unstored.append(ticket)
+            ticket = self.ticket()
+            ticket.answers += turn.answers
             effects.append(Persist(tuple(turn.records), ticket))
         elif self._unstored:
             self._unstored[-1].answers += turn.answers
         else:
             effects += ConsumerStored(turn.answers).replies(ErrorCode.NONE)
         return effects
+
+    def ticket(self) -> ConsumerStored:
+        """Make the ticket of records that have been taken in and are about to be stored."""
+        ticket = ConsumerStored()
+        self._unstored.append(ticket)
+        return ticket
 
     def stored(self, ticket: ConsumerStored, error: ErrorCode) -> list[Effect]:
         """Answer who has waited for records that the log has now, or has refused."""
@@ -73,34 +77,24 @@ class ConsumerGroups:
 
     def heartbeat(
         self, turn: ConsumerTurn, request: ConsumerGroupHeartbeatRequest, caller: Caller
-    ) -> list[Effect]:
-        """Carry out a heartbeat in a group that is there, or has just been made for it."""
-        try:
-            if request.member_epoch in (LEAVING_EPOCH, LEFT_EPOCH):
-                self._leave(turn, request, caller)
-            else:
-                heartbeats.heartbeat(turn, request, caller)
-        except Refusal as error:
-            # Nothing has been taken in yet.
-            return [Reply(caller.token, heartbeats.refuse(error.code, message_of(error)))]
-        if turn.group.members:
-            self.groups[turn.group.group_id] = turn.group
-        return self.finish(turn)
+    ) -> None:
+        """Carry out a heartbeat; raises Refusal before anything has changed."""
+        if request.member_epoch in (LEAVING_EPOCH, LEFT_EPOCH):
+            self._leave(turn, request, caller)
+        else:
+            heartbeats.heartbeat(turn, request, caller)
 
-    def timer_fired(self, turn: ConsumerTurn, timer: Timer) -> list[Effect]:
+    def timer_fired(self, turn: ConsumerTurn, timer: Timer) -> None:
         """Do what a timer was started for."""
         group, kind = turn.group, timer.kind
         if kind is ConsumerTimer.EXPRESSIONS:
             expressions.resolve(turn)
-            return self.finish(turn)
+            return
         member = group.members.get(timer.member_id)
-        if member is None:
-            return []
-        if kind is ConsumerTimer.REBALANCE and member.epoch == LEFT_EPOCH:
-            return []
-        turn.note(f"fenced member member={member.member_id} reason={kind.value!r}")
+        if member is None or (kind is ConsumerTimer.REBALANCE and member.epoch == LEFT_EPOCH):
+            return
+        turn.note(f"fenced member member={member.member_id} timeout={kind.value}")
         heartbeats.remove_members(turn, [member])
-        return self.finish(turn)
 
     def topic_changed(self, name: str, *, is_new: bool) -> None:
         """Have the groups that read a topic look at it again."""
@@ -125,20 +119,6 @@ class ConsumerGroups:
         """Take in a record of the log; tell whether it has removed the group."""
         group.apply(record)
         return record.kind is Kind.GROUP and record.value is None
-
-    def tombstones(self, group: ConsumerGroup) -> list[Record]:
-        """List what takes a group out of the log, in Kafka's order."""
-        group_id, members = group.group_id, list(group.members)
-        named = [
-            *((Kind.CURRENT, member_id) for member_id in members),
-            *((Kind.TARGET, member_id) for member_id in members),
-            (Kind.TARGET_EPOCH, ""),
-            *((Kind.MEMBER, member_id) for member_id in members),
-            *((Kind.EXPRESSION, expression) for expression in group.resolved),
-            *([(Kind.TOPICS, "")] if group.has_topics_record else []),
-            (Kind.GROUP, ""),
-        ]
-        return [ConsumerRecord(kind, group_id, name, None) for kind, name in named]
 
     def _leave(
         self, turn: ConsumerTurn, request: ConsumerGroupHeartbeatRequest, caller: Caller

@@ -9,11 +9,11 @@ Kafka's source: GroupMetadataManager.consumerGroupHeartbeat.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from broker.coordination.effects import Caller
-from broker.groups.consumer import checks, epochs, expressions
+from broker.groups.consumer import checks, conversion, epochs, expressions
 from broker.groups.consumer.member import (
     JOINING_EPOCH,
     LEFT_EPOCH,
@@ -87,9 +87,16 @@ def leave_for_a_while(turn: ConsumerTurn, member: Member) -> None:
     turn.emit_current(left)
 
 
-def remove_members(turn: ConsumerTurn, members: Iterable[Member]) -> None:
-    """Take members out of the group: what they have is free."""
-    group, gone = turn.group, list(members)
+def remove_members(turn: ConsumerTurn, gone: Sequence[Member]) -> None:
+    """Take members out of the group: what they have is free.
+
+    Where only classic members are left, the group becomes a classic one.
+    """
+    group = turn.group
+    if conversion.may_downgrade(turn, gone):
+        reason = f"Downgrade group {group.group_id} from consumer to classic for member leaving."
+        conversion.downgrade(turn, {member.member_id for member in gone}, reason=reason)
+        return
     for member in gone:
         turn.emit_removal(member.member_id)
     for expression in dict.fromkeys(member.expression for member in gone):

@@ -27,6 +27,7 @@ from broker.groups.modern.spec import Assignment
 from broker.groups.modern.tables import in_map_order
 from broker.groups.modern.topics import TopicHashes, TopicView
 from broker.groups.records import Record
+from broker.groups.state import ClassicGroup
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_records import (
     ConsumerGroupMetadataValue,
@@ -56,6 +57,9 @@ class ConsumerTurn:
     records: list[Record] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    # The classic group that this one has become, and why that rebalances at once, if it does.
+    became: ClassicGroup | None = None
+    rebalance_reason: str | None = None
 
     def emit(self, kind: Kind, value: Value | None, name: str = "") -> None:
         """Decide on a record, and take it in."""
@@ -117,6 +121,7 @@ class ConsumerTurn:
     def cancel_timers(self, member_ids: Iterable[str]) -> None:
         """Stop all timers of members that are gone."""
         for member_id in member_ids:
+            self.group.awaited.discard(member_id)
             for kind in ConsumerTimer:
                 self.cancel_timer(kind, member_id)
 
@@ -134,6 +139,18 @@ class ConsumerTurn:
             self.start_timer(ConsumerTimer.REBALANCE, member.member_id, timeout_ms)
         else:
             self.cancel_timer(ConsumerTimer.REBALANCE, member.member_id)
+
+    def await_join(self, member: Member) -> None:
+        """Give a classic member its rebalance timeout to join again, from the first time on."""
+        if member.member_id not in self.group.awaited:
+            self.group.awaited.add(member.member_id)
+            timeout_ms = member.rebalance_timeout_ms
+            self.start_timer(ConsumerTimer.JOIN, member.member_id, timeout_ms)
+
+    def stop_awaiting(self, member_id: str) -> None:
+        """Note that a classic member has joined again."""
+        self.group.awaited.discard(member_id)
+        self.cancel_timer(ConsumerTimer.JOIN, member_id)
 
     def note(self, text: str, *, is_warning: bool = False) -> None:
         """Have a line logged; the group is named in front of it."""
