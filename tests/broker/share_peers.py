@@ -271,7 +271,7 @@ class ShareBroker:
     def produce(self, name: str, count: int, partition: int = 0, data: bytes | None = None) -> None:
         """Append one batch of so many records, or the bytes of one."""
         if data is None:
-            data = bytes(encode_batch([Record(at, 1_000 + at, None, b"v") for at in range(count)]))
+            data = bytes(encode_batch([Record(at, int(time.time() * 1_000), None, b"v") for at in range(count)]))
         request = ProduceRequest(
             transactional_id=None,
             acks=-1,
