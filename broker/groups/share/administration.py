@@ -23,7 +23,7 @@ from broker.groups.share.turn import ShareTurn
 from protocol.errors import ErrorCode
 from protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequestTopic
 
-NOT_EMPTY = ErrorCode.NON_EMPTY_GROUP.sentence
+NOT_EMPTY = "The group is not empty."
 _NOTHING_TO_DELETE = "There is no offset information to delete."
 
 
