@@ -10,6 +10,7 @@ from broker.configs import Configs
 from broker.coordination.seams import InternalTopic
 from broker.coordination.seams import Topics as TopicNames
 from broker.shares.key import SharePartitionKey
+from broker.shares.pruning import StatePruner
 from broker.shares.serving import SharePartitions, Surroundings
 from broker.shares.sessions import MemberKey, ShareSession, ShareSessions
 from broker.shares.settings import ShareSettings
@@ -40,6 +41,7 @@ class Shares:
         self._is_enabled = is_enabled
         self.settings = ShareSettings(configs)
         config = _state_config(configs.shares)
+        self.pruner = StatePruner(topics)
         self.states = ShareStateCoordinator(log, names, config, clock=clock, loop=loop)
         self.partitions = SharePartitions(
             Surroundings(topics, self.states, self.settings, purgatory, loop, clock.now_ms)
@@ -86,5 +88,4 @@ def _state_config(config: ShareConfig) -> StateConfig:
     return StateConfig(
         updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
         cold_snapshot_interval_ms=cold_ms,
-        prune_interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
     )

@@ -33,7 +33,6 @@ class StateConfig:
 
     updates_per_snapshot: int = 500
     cold_snapshot_interval_ms: int = 300_000
-    prune_interval_ms: int = 300_000
 
 
 @dataclass(frozen=True, slots=True)

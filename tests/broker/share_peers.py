@@ -9,7 +9,8 @@ What is compared has no ids in it: topics are told by their names, and times are
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,12 +32,12 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.read_share_group_state import PartitionData as ReadPartition
 from protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
+from protocol.messages.share_acknowledge import AcknowledgementBatch as AcknowledgedBatch
 from protocol.messages.share_acknowledge import (
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from protocol.messages.share_acknowledge import AcknowledgementBatch as AcknowledgedBatch
 from protocol.messages.share_fetch import (
     AcknowledgementBatch,
     FetchPartition,
@@ -187,9 +188,15 @@ class ShareBroker:
         self.peer = Peer(port)
         self.topic_ids: dict[str, bytes] = {}
         self._members: list[Peer] = []
+        self._threads = ThreadPoolExecutor()
+
+    def later(self, act: Callable[[], Any]) -> Future[Any]:
+        """Do something in a thread."""
+        return self._threads.submit(act)
 
     def close(self) -> None:
         """Close all connections."""
+        self._threads.shutdown()
         for peer in (self.peer, *self._members):
             peer.__exit__(None, None, None)
 
@@ -245,7 +252,7 @@ class ShareBroker:
 
         def is_done() -> bool:
             (topic,) = self.peer.ask(request, 0).results
-            return topic.partitions[0].error_code == 0
+            return bool(topic.partitions[0].error_code == 0)
 
         self._until(is_done)
 
@@ -268,10 +275,13 @@ class ShareBroker:
         ]
         return one.error_code, one.error_message, one.state_epoch, one.start_offset, batches
 
-    def produce(self, name: str, count: int, partition: int = 0, data: bytes | None = None) -> None:
+    def produce(
+        self, name: str, count: int, partition: int = 0, data: bytes | None = None
+    ) -> None:
         """Append one batch of so many records, or the bytes of one."""
         if data is None:
-            data = bytes(encode_batch([Record(at, int(time.time() * 1_000), None, b"v") for at in range(count)]))
+            now_ms = int(time.time() * 1_000)
+            data = bytes(encode_batch([Record(at, now_ms, None, b"v") for at in range(count)]))
         request = ProduceRequest(
             transactional_id=None,
             acks=-1,

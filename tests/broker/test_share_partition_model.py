@@ -35,10 +35,9 @@ from broker.shares.partition import (
     Outcome,
     PartitionConfig,
     SharePartition,
-    Ticket,
     Write,
 )
-from broker.shares.state_records import ShareState, decode_record, encode_record
+from broker.shares.state_records import decode_record, encode_record
 from broker.shares.state_shard import StateAnswer, StateConfig, StateShard
 from protocol.errors import ErrorCode
 
@@ -72,7 +71,9 @@ class Shares(RuleBasedStateMachine):
         per_snapshot=st.integers(0, 3),
         start=st.sampled_from((0, -1)),
     )
-    def begin(self, deliveries_max: int, in_flight_max: int, per_snapshot: int, start: int) -> None:
+    def begin(
+        self, deliveries_max: int, in_flight_max: int, per_snapshot: int, start: int
+    ) -> None:
         self.config = PartitionConfig(LOCK_MS, deliveries_max, in_flight_max)
         self.state_config = StateConfig(per_snapshot)
         self.shard = self.new_shard()
@@ -154,7 +155,8 @@ class Shares(RuleBasedStateMachine):
         is_refused = any(isinstance(one, Done) and one.failure for one in outcomes)
         accepted = set()
         for one in () if is_refused else ranges:
-            for at in range(max(one.first_offset, self.partition.start_offset), one.last_offset + 1):
+            first = max(one.first_offset, self.partition.start_offset)
+            for at in range(first, one.last_offset + 1):
                 assert self.holders.get(at) == member, "only who has it may acknowledge it"
                 if one.type_of(at) == ACCEPT:
                     accepted.add(at)
@@ -245,7 +247,7 @@ class Shares(RuleBasedStateMachine):
             self.leave(member)
         while self.pending:
             self.store()
-        delivered = set()
+        delivered: set[int] = set()
         self.config = PartitionConfig(LOCK_MS, self.config.deliveries_max)
         for _ in range(500):
             if not self.partition.can_acquire():
@@ -296,7 +298,7 @@ class Shares(RuleBasedStateMachine):
                 answers += [one for one in stored if isinstance(one, Reply)]
         (reply,) = answers
         assert isinstance(reply.response, StateAnswer)
-        assert reply.response.error is ErrorCode.NONE, reply.answer
+        assert reply.response.error is ErrorCode.NONE, reply.response
         return reply.response
 
     def _replayed(self) -> StateShard:
@@ -321,4 +323,3 @@ class Shares(RuleBasedStateMachine):
 
 TestShares = Shares.TestCase
 TestShares.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-__all__ = ["ShareState", "TestShares", "Ticket"]
