@@ -48,6 +48,7 @@ class OdradekProcess:
     directory: Path
     settings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    log_level: str = "INFO"
     port: int = field(default_factory=free_port)
     http_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -81,7 +82,7 @@ class OdradekProcess:
             "group.initial.rebalance.delay.ms": "0",
             **self.settings,
         }
-        arguments = [sys.executable, "-m", "cli.main", "serve"]
+        arguments = [sys.executable, "-m", "cli.main", "serve", "--log-level", self.log_level]
         for key, value in settings.items():
             arguments += ["--set", f"{key}={value}"]
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ from broker.clock import Clock
 from broker.configs import Configs
 from broker.disks import Disks
 from broker.dispatch import Dispatcher
-from broker.features import ELR, GROUP_VERSION, SHARE_VERSION, Features
+from broker.features import ELR, GROUP_VERSION, SHARE_VERSION, TRANSACTION, Features
 from broker.group_commit import GroupCommit
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
@@ -53,6 +53,10 @@ from broker.telemetry.clients import Telemetry
 from broker.topic import Topic
 from broker.topic_lookup import TopicLookup
 from broker.topics import Topics
+from broker.transactions.admission import admit_offsets
+from broker.transactions.config import TransactionConfig
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.markers import MarkerWriter
 from broker.waiting import Purgatory
 from broker.warm_up import start_warm_up
 from cleaner.pool import CleanerPool
@@ -71,7 +75,8 @@ from storage.moving import settle
 
 logger = logging.getLogger(__name__)
 
-_DRAIN_S = 2.0
+# For what was appended to reach a slow disk and be answered.
+_DRAIN_S = 5.0
 
 
 class Broker:
@@ -216,6 +221,7 @@ class Broker:
         self._stopping.push_async_callback(self.moves.close)
         await self.moves.resume(self.topics)
         self._make_groups()
+        self._make_transactions()
         self._make_shares()
 
     def _open_directory(self, path: Path) -> LogDirectory:
@@ -335,6 +341,40 @@ class Broker:
             ),
         )
 
+    def _make_transactions(self) -> None:
+        log = InternalLog(
+            self.topics,
+            topic_names.TRANSACTION_STATE,
+            self.group_commit,
+            partition_count=lambda: self.config.transaction_state_log_num_partitions,
+            waits_for_disk=lambda: self.config.log_flush_acks_all,
+            codec=lambda: Codec.NONE,
+            now_ms=self.clock.now_ms,
+            on_refused=self.disks.note,
+        )
+        markers = MarkerWriter(
+            self.topics,
+            self.group_commit,
+            self.groups.end_transaction,
+            waits_for_disk=lambda: self.config.log_flush_acks_all,
+            on_refused=self.disks.note,
+        )
+        self.transactions = TransactionCoordinator(
+            log,
+            markers,
+            self.producer_ids,
+            TransactionConfig.of(self.config),
+            version=lambda: self.features.finalized.get(TRANSACTION, 0),
+            leader_epoch=log.leader_epoch,
+            clock=self.clock,
+            loop=self.loop,
+        )
+        self.markers = markers
+        self.groups.admit_to_transaction = partial(admit_offsets, self)
+        self.configs.on_changed.append(
+            lambda config: self.transactions.reconfigure(TransactionConfig.of(config))
+        )
+
     def _accept(self) -> None:
         self.backpressure = Backpressure(self.config.queued_max_request_bytes)
         self.configs.on_changed.append(lambda _: self.server.reconfigure())
@@ -347,13 +387,14 @@ class Broker:
         """Answer what is parked and what waits for the disk, then close all connections."""
         await self.server.stop_accepting()
         self.share_groups.close()
+        await self.transactions.close()
         self.groups.close()
         self.shares.close()
         self.purgatory.wake_all()
         await self.server.close(_DRAIN_S)
 
     def _start_background(self) -> None:
-        loading = start_task("load groups", self.groups.load())
+        loading = start_task("load coordinators", self._load_coordinators())
         self._stopping.callback(loading.cancel)
         loading = start_task("load share group states", self.shares.load())
         self._stopping.callback(loading.cancel)
@@ -378,6 +419,11 @@ class Broker:
         self.periodic.start()
         self._stopping.callback(self.periodic.stop)
         start_warm_up()
+
+    async def _load_coordinators(self) -> None:
+        # Groups first: a transaction that was prepared may end in their partitions.
+        await self.groups.load()
+        await self.transactions.load()
 
     async def _listen_http(self) -> None:
         if not self.http_sockets:

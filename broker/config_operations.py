@@ -8,7 +8,7 @@ ConfigurationControlManager.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker import topic_names
@@ -60,16 +60,27 @@ async def carry_out(
     times = Counter((wish.resource_type, wish.resource_name) for wish in wishes)
     for wish in wishes:
         key = wish.resource_type, wish.resource_name
-        outcomes[key] = None
         try:
             if times[key] > 1:
                 message = "Each resource must appear at most once."
                 raise Refusal(ErrorCode.INVALID_REQUEST, message)
             _check(wish, configs)
-            if wish.resource_type == ResourceType.TOPIC:
-                of_topics[wish.resource_name] = alteration(wish)
-            elif wish.resource_type == ResourceType.BROKER_LOGGER:
+        except EXPLAINED as error:
+            outcomes[key] = error
+    accepted = [one for one in wishes if (one.resource_type, one.resource_name) not in outcomes]
+    failure = _failure(accepted)
+    for wish in accepted:
+        key = wish.resource_type, wish.resource_name
+        outcomes[key] = None
+        try:
+            if wish.resource_type == ResourceType.BROKER_LOGGER:
                 _set_levels(wish, configs.node_id, validate_only)
+                continue
+            if failure is not None:
+                raise failure
+            if wish.resource_type == ResourceType.TOPIC:
+                _check_topic(wish)
+                of_topics[wish.resource_name] = alteration(wish)
             elif wish.resource_type in KINDS:
                 resource = Resource(ResourceType(wish.resource_type), wish.resource_name)
                 await configs.resources.alter(
@@ -121,21 +132,50 @@ def _check(wish: Wish, configs: Configs) -> None:
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
     if wish.resource_type == ResourceType.BROKER:
         configs.check_name(wish.resource_name)
-    elif wish.resource_type == ResourceType.TOPIC:
-        for operation in wish.operations:
-            if operation.kind in (APPEND, SUBTRACT):
-                _check_list(operation, wish.resource_type)
+        unknown = _unknown_operation(wish)
+        if unknown is not None:
+            raise Refusal(ErrorCode.INVALID_REQUEST, unknown)
+        _check_lists(wish)
+
+
+def _failure(wishes: Iterable[Wish]) -> Refusal | None:
+    """Return what becomes of all but loggers when one operation is none: Kafka's controller fails.
+
+    What is no list comes first. Kafka gives the code alone.
+    """
+    for wish in wishes:
+        unknown = _unknown_operation(wish)
+        if unknown is None or wish.resource_type == ResourceType.BROKER_LOGGER:
+            continue
+        try:
+            if wish.resource_type == ResourceType.TOPIC:
+                _check_lists(wish)
+        except Refusal:
+            continue
+        return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, unknown)
+    return None
+
+
+def _unknown_operation(wish: Wish) -> str | None:
+    kinds = (operation.kind for operation in wish.operations)
+    unknown = next((kind for kind in kinds if not SET <= kind <= SUBTRACT), None)
+    return None if unknown is None else f"Unknown operations type {unknown}"
+
+
+def _check_lists(wish: Wish) -> None:
     for operation in wish.operations:
-        if not SET <= operation.kind <= SUBTRACT:
-            message = f"Unknown operations type {operation.kind}"
-            raise Refusal(ErrorCode.INVALID_REQUEST, message)
-    if wish.resource_type == ResourceType.TOPIC:
-        if not wish.resource_name:
-            message = "Default topic resources are not allowed."
-            raise Refusal(ErrorCode.INVALID_REQUEST, message)
-        problem = topic_names.problem(wish.resource_name)
-        if problem:
-            raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if operation.kind in (APPEND, SUBTRACT):
+            _check_list(operation, wish.resource_type)
+
+
+def _check_topic(wish: Wish) -> None:
+    _check_lists(wish)
+    if not wish.resource_name:
+        message = "Default topic resources are not allowed."
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+    problem = topic_names.problem(wish.resource_name)
+    if problem:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
 
 def _set_levels(wish: Wish, node_id: int, validate_only: bool) -> None:
@@ -149,6 +189,8 @@ def _set_levels(wish: Wish, node_id: int, validate_only: bool) -> None:
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
     changes = []
     for one in wish.operations:
+        if not SET <= one.kind <= SUBTRACT:
+            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown operations type {one.kind}")
         if one.kind in (APPEND, SUBTRACT):
             message = f"{_WORDS[one.kind]} operation is not allowed for the BROKER_LOGGER resource"
             raise Refusal(ErrorCode.INVALID_REQUEST, message)

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 _SHARED_VIEW = memoryview(bytearray(256 * 1024))
 # Up to this size joining the pieces of a response costs less than writing them one by one.
 _JOIN_BELOW_BYTES = 256 * 1024
+# Who reads its responses sees their end, and closes, well within this.
+_LINGER_S = 1.0
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -62,9 +64,12 @@ class Connection(asyncio.BufferedProtocol):
         self.is_lost = False
         self._is_writable = True
         self._is_paused = False
-        # No further request will come, or be begun: close once all is answered.
+        # The client's stream has ended: close once all is answered.
         self._is_ending = False
+        # No further request is begun: end the stream once all is answered, then see the
+        # client's stream out.
         self._is_finishing = False
+        self._has_ended_stream = False
         # Receiving, and a request that waits for its turn.
         self._frames = FrameReader(_SHARED_VIEW, dispatcher.frame_size_max)
         self._next: memoryview | None = None
@@ -103,10 +108,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Say where the next bytes go."""
-        return self._frames.buffer()
+        return _SHARED_VIEW if self._has_ended_stream else self._frames.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the bytes that came."""
+        if self._has_ended_stream:
+            return
         self._active_at = self._loop.time()
         self._frames.received(nbytes)
         self._serve()
@@ -124,8 +131,13 @@ class Connection(asyncio.BufferedProtocol):
         self._loop.call_soon(self._serve)
 
     def finish(self) -> None:
-        """Begin no further request; close the connection once all that began is answered."""
-        self._is_ending = self._is_finishing = True
+        """Begin no further request; end the stream once all that began is answered.
+
+        Then what the client has sent meanwhile is thrown away until it closes the connection,
+        or has taken too long. To close with bytes unread would reset the connection, and then
+        a client that is about to send does not look at its responses any more.
+        """
+        self._is_finishing = True
         self._next = None
         self._serve()
 
@@ -165,6 +177,16 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.append(slot)
         return slot
 
+    def hold_others(self, slot: Slot, until: asyncio.Future[None]) -> None:
+        """Serve no request after this one until a future is done, though they may overlap."""
+        slot.is_alone = True
+
+        def go_on(_: asyncio.Future[None]) -> None:
+            slot.is_alone = False
+            self._serve()
+
+        until.add_done_callback(go_on)
+
     def fill(self, slot: Slot, chunks: list[Chunk] | None) -> None:
         """Give a reserved place its response (None: there is none) and write what can go out."""
         slot.chunks = [] if chunks is None else chunks
@@ -178,6 +200,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Serve the requests that have come and whose turn it is; pause reading for the rest."""
+        if self._has_ended_stream:
+            return
         while not self._is_blocked():
             frame = self._next
             if frame is None:
@@ -203,13 +227,15 @@ class Connection(asyncio.BufferedProtocol):
         self._pause(self._next is not None or self._is_blocked())
         if self._is_ending:
             self._close_if_answered()
+        elif self._is_finishing and not self._pending:
+            self._end_stream()
 
     def _must_wait(self, frame: memoryview) -> bool:
         """Tell whether a request has to wait for its turn."""
-        if self._pending and not (
-            self._pending[-1].overlaps and self._dispatcher.may_overlap(frame)
-        ):
-            return True
+        if self._pending:
+            last = self._pending[-1]
+            if not last.overlaps or last.is_alone or not self._dispatcher.may_overlap(frame):
+                return True
         is_new = self._is_counted and not self._reserved_bytes
         return is_new and self._pressure.is_full(self._serve_soon)
 
@@ -271,6 +297,13 @@ class Connection(asyncio.BufferedProtocol):
         elif not self._is_ending:
             self.transport.resume_reading()
 
+    def _end_stream(self) -> None:
+        if not (self.is_lost or self.transport.is_closing()):
+            self._has_ended_stream = True
+            self.transport.write_eof()  # after what is written
+            self._pause(False)
+            self._loop.call_later(_LINGER_S, self.abort)
+
     def _close_if_answered(self) -> bool:
         if not self._pending and self._next is None:
             self.transport.close()  # sends what is written first
@@ -302,11 +335,13 @@ class Connection(asyncio.BufferedProtocol):
 class Slot:
     """A response's place in the order of its connection."""
 
-    __slots__ = ("_awaited", "chunks", "overlaps", "request_bytes")
+    __slots__ = ("_awaited", "chunks", "is_alone", "overlaps", "request_bytes")
 
     def __init__(self, awaited: asyncio.Future[Any] | None, *, overlaps: bool) -> None:
         self._awaited = awaited
         self.overlaps = overlaps
+        # Whether others are held back although they may overlap.
+        self.is_alone = False
         self.chunks: list[Chunk] | None = None
         # Of its request, where they are counted and in use.
         self.request_bytes = 0
@@ -328,6 +363,9 @@ class _NotConnected(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return False
+
+    def write_eof(self) -> None:
+        pass
 
     def pause_reading(self) -> None:
         pass

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import apis
 from broker.apis import Handler
-from broker.context import CloseConnection, RequestContext
+from broker.context import CloseConnection, RequestContext, Staged
 from protocol.compiler import decode_prefix
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.footprint import memory_max
@@ -146,6 +146,8 @@ class Dispatcher:
     ) -> None:
         awaited = asyncio.ensure_future(answer)
         slot = connection.reply_later(awaited, overlaps=header.api_key == PRODUCE_KEY)
+        if isinstance(answer, Staged):
+            connection.hold_others(slot, answer.begun)
 
         def done(future: asyncio.Future[Any]) -> None:
             if future.cancelled() or connection.is_lost:
@@ -157,6 +159,9 @@ class Dispatcher:
                 chunks = None
                 if response is not None:
                     chunks = encode_response(response, header.api_version, header.correlation_id)
+            except CloseConnection as close:
+                connection.refuse(str(close))
+                return
             except Exception:
                 self._fail(connection, handler, header)
                 return

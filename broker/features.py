@@ -2,12 +2,11 @@
 
 A level is announced as supported only when the code that it stands for is here, since clients
 act on what is finalized: a Java producer that sees transaction.version 2 adds partitions to its
-transactions by producing to them (KIP-890). So transactions and the newer consumer and streams
-groups are supported at level 0 only, which is what a Kafka answers that does not know them, and
-kraft.version 1 would promise voters that come and go. Share groups (share.version 1) are served.
-The others change nothing that a client does: metadata.version names the records of Kafka's
-metadata log, and with one replica a partition's list of eligible leaders (KIP-966) is always
-empty. librdkafka reads none of them.
+transactions by producing to them (KIP-890). So streams groups are supported at level 0 only,
+which is what a Kafka answers that does not know them, and kraft.version 1 would promise voters
+that come and go. The others change nothing that a client does:
+metadata.version names the records of Kafka's metadata log, and with one replica a partition's
+list of eligible leaders (KIP-966) is always empty. librdkafka reads none of them.
 
 Checks, their order and their words are those of Kafka's FeatureControlManager. What one feature
 asks of another always holds, since metadata.version has one level only that it can be at.
@@ -29,6 +28,7 @@ ELR = "eligible.leader.replicas.version"
 SHARE_VERSION = "share.version"
 # At 1 there are consumer groups (KIP-848).
 GROUP_VERSION = "group.version"
+TRANSACTION = "transaction.version"
 _METADATA_VERSION = "metadata.version"
 
 
@@ -66,7 +66,7 @@ FEATURES = (
     Feature(_METADATA_VERSION, 7, 30, 30),  # 3.3-IV3 to 4.3-IV0
     Feature(SHARE_VERSION, 0, 1, 1),
     Feature("streams.version", 0, 0, 0),
-    Feature("transaction.version", 0, 0, 0),
+    Feature(TRANSACTION, 0, 2, 2),
 )
 _FEATURE = {one.name: one for one in FEATURES}
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # What most answers have in common; nobody changes them.
 _NO_DIVERGENCE, NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
+_NONE_ABORTED: list[AbortedTransaction] = []
 _UNDEFINED = -1
 _UNLIMITED_BYTES = 1 << 62
 
@@ -157,7 +158,7 @@ def error_data(partition: int, code: ErrorCode) -> PartitionData:
         diverging_epoch=_NO_DIVERGENCE,
         current_leader=NO_LEADER,
         snapshot_id=_NO_SNAPSHOT,
-        aborted_transactions=[],
+        aborted_transactions=_NONE_ABORTED,
         records=b"",
     )
 

@@ -125,6 +125,15 @@ class InternalLog:
             self._creation = asyncio.get_running_loop().create_task(self._create())
         return held
 
+    def leader_epoch(self, partition: int) -> int:
+        """Return the term in which a partition is written, 0 when it cannot be told."""
+        topic = self._topics.get(self._name)
+        try:
+            log = topic.log(partition) if topic else None
+        except StorageError:
+            return 0
+        return log.leader_epoch if log else 0
+
     def _append(
         self,
         partition: int,

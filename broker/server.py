@@ -113,7 +113,7 @@ class Server:
             bound.close()
 
     async def close(self, drain_s: float) -> None:
-        """Give the responses that are due a moment to go out, and close all connections."""
+        """Let what was begun be answered, within a time, and close all connections."""
         for connection in list(self.connections):
             connection.finish()
         with contextlib.suppress(TimeoutError):

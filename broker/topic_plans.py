@@ -31,14 +31,15 @@ class NewTopic:
     """A topic that somebody asks for; -1 leaves a count to the broker.
 
     `assignments` are pairs of a partition and its replicas' brokers; with them, both counts
-    are to be -1.
+    are to be -1. `null_configs` are the settings that came without a value.
     """
 
     name: str
     partition_count: int = _DEFAULT
     replication_factor: int = _DEFAULT
     assignments: Sequence[tuple[int, Replicas]] = ()
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict)
+    null_configs: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +73,15 @@ class Surroundings:
 def plan_topic(new: NewTopic, around: Surroundings, *, topic_id: bytes, now_ms: int) -> TopicPlan:
     """Plan a topic. Raises Refusal, and ConfigError for settings that are not valid."""
     _check_name(new.name, around)
-    missing = [name for name, value in new.configs.items() if value is None]
-    if missing:
-        message = f"Null value not supported for topic configs: {','.join(missing)}"
+    if new.null_configs:
+        message = f"Null value not supported for topic configs: {','.join(new.null_configs)}"
         raise Refusal(ErrorCode.INVALID_CONFIG, message)
-    overrides = {name: value for name, value in new.configs.items() if value is not None}
-    resolved = around.resolve(overrides)
+    resolved = around.resolve(new.configs)
     partition_count = _place(new, around.broker)
     record = TopicRecord(
         new.name, topic_id, partition_count, replication_factor=1, created_ms=now_ms
     )
-    return TopicPlan(record, overrides, resolved)
+    return TopicPlan(record, new.configs, resolved)
 
 
 def check_enlargement(wanted: Enlargement, present: int, node_id: int) -> None:
@@ -141,14 +140,16 @@ def check_request(wanted: Iterable[NewTopic], default_count: int) -> None:
         raise Refusal(ErrorCode.POLICY_VIOLATION, message)
 
 
-def check_total(partition_count: int) -> None:
+def check_total(
+    partition_count: int, code: ErrorCode = ErrorCode.POLICY_VIOLATION
+) -> None:
     """Raise Refusal when one request would create more partitions than are done at once."""
     if partition_count > PARTITIONS_PER_REQUEST_MAX:
         message = (
             f"Unable to perform excessively large batch operation: {partition_count} "
             f"partitions, {PARTITIONS_PER_REQUEST_MAX} at most can be created at once."
         )
-        raise Refusal(ErrorCode.POLICY_VIOLATION, message)
+        raise Refusal(code, message)
 
 
 def internal_topic(name: str, broker: BrokerConfig, shares: ShareConfig) -> NewTopic:

@@ -313,14 +313,14 @@ class Topics:
                 if topic is None:
                     raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 check_enlargement(one, len(topic.partitions), self._configs.node_id)
-                added = one.partition_count - len(topic.partitions)
-                check_total(total + added)
+                total += one.partition_count - len(topic.partitions)
+                # Kafka's code; but what it has answered so it creates, up to the bound.
+                check_total(total, ErrorCode.UNKNOWN_SERVER_ERROR)
                 enlarged = replace(topic.record, partition_count=one.partition_count)
                 self._partitions.refuse_strays(enlarged)
             except Refusal as error:
                 outcomes.append(error)
                 continue
-            total += added
             counts[topic.topic_id] = one.partition_count
             outcomes.append(None)
         if validate_only or not counts:

@@ -185,7 +185,7 @@ def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:
 def _conflicts(resolved: Resolved[BrokerConfig]) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield what contradicts, with the names that it is about."""
     config = resolved.config
-    if config.node_id != config.broker_id:
+    if config.broker_id not in (-1, config.node_id):
         yield (
             "You must set `node.id` to the same value as `broker.id`.",
             ("node.id", "broker.id"),

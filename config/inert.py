@@ -124,6 +124,12 @@ INERT_GROUPS = (
         num.network.threads INT 3 cluster-wide
         producer.purgatory.purge.interval.requests INT 1000
         transaction.state.log.load.buffer.size INT 5242880
+        """,
+    ),
+    _group(
+        "Two-phase commit",
+        "A version of InitProducerId asks for it that Kafka 4.3 does not announce either.",
+        """
         transaction.two.phase.commit.enable BOOLEAN false
         """,
     ),

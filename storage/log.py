@@ -220,13 +220,12 @@ class Log:
         return made
 
     def _repeat(self, repeated: RememberedBatch) -> Appended:
-        """Answer a batch that an idempotent producer sent again as the first time."""
-        is_stamped = self.config.message_timestamp_type == "LogAppendTime"
+        """Answer a batch that an idempotent producer sent again as the first time.
+
+        As in Kafka its largest timestamp stands for the broker's, whoever has set it.
+        """
         return Appended(
-            repeated.first_offset,
-            repeated.last_offset,
-            repeated.timestamp if is_stamped else -1,
-            is_duplicate=True,
+            repeated.first_offset, repeated.last_offset, repeated.timestamp, is_duplicate=True
         )
 
     # --- reading --------------------------------------------------------------------------
@@ -282,16 +281,17 @@ class Log:
         Raises CorruptFile when damage lies on the way.
         """
         size_max = self.config.max_decompressed_message_bytes
-        found = first_at_or_after(self.segments, timestamp, self.log_start_offset, size_max)
-        if found is None:
-            return None
-        record, leader_epoch = found
-        return TimestampedOffset(record.offset, record.timestamp, leader_epoch)
+        return first_at_or_after(self.segments, timestamp, self.log_start_offset, size_max)
 
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
-        """Find the first record with the largest timestamp (ListOffsets -3, KIP-734)."""
-        largest = max((s.max_timestamp for s in self.segments), default=-1)
-        return self.offset_for_timestamp(largest) if largest >= 0 else None
+        """Find the first record with the largest timestamp (ListOffsets -3, KIP-734).
+
+        As in Kafka it may be one before the log's start, as long as its segment is there, and
+        the first of all where none has a timestamp; not of the format that had none.
+        """
+        largest = max(segment.max_timestamp for segment in self.segments)
+        size_max = self.config.max_decompressed_message_bytes
+        return first_at_or_after(self.segments, largest, 0, size_max)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (epoch, end offset) of the largest epoch not above the one asked for."""

@@ -10,6 +10,10 @@ that ends it. The state is rebuilt from the log, and snapshots spare reading all
     an entry: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32,
     timestamp i64, coordinator epoch i32, first offset of the open transaction i64 (-1: none)
 
+A producer has an entry for each batch that is remembered, oldest first. Kafka writes the last
+one only, and of several takes the last: so a client that has heard of none of its five is known
+again after a restart here, and refused there.
+
 Behaviour follows Kafka's ProducerStateManager and ProducerAppendInfo. On one node what is in the
 log is replicated, so a transaction is stable as soon as it has ended.
 """
@@ -32,6 +36,7 @@ from storage.errors import (
     TransactionCoordinatorFenced,
 )
 from storage.files import Buffer, FileSystem
+from storage.first_batches import FirstBatches
 from storage.segment import SNAPSHOT, file_name
 from storage.transactions import AbortedTransaction, Marker, read_marker
 
@@ -69,6 +74,9 @@ class RememberedBatch:
         return self.last_offset - self.offset_delta
 
 
+_NO_BATCH = RememberedBatch(NO_SEQUENCE, -1, 0, -1)
+
+
 @dataclass(slots=True)
 class ProducerState:
     """One producer; owned by its log's ProducerStates."""
@@ -100,6 +108,7 @@ class ProducerStates:
         self._unsynced: list[Path] = []
         # The producer of each open transaction by its first offset, in their order.
         self._open: dict[int, int] = {}
+        self.first_batches = FirstBatches()
         # The first offset of the oldest open transaction: read with each fetch.
         self.first_open_offset: int | None = None
 
@@ -113,6 +122,11 @@ class ProducerStates:
         """Return what is known of a producer."""
         return self._producers.get(producer_id)
 
+    def has_open(self, producer_id: int, epoch: int) -> bool:
+        """Tell whether a producer's transaction has batches here, of this epoch."""
+        known = self._producers.get(producer_id)
+        return known is not None and known.transaction_first_offset >= 0 and known.epoch == epoch
+
     def check(self, batch: BatchHeader, *, from_client: bool) -> RememberedBatch | None:
         """Check that a batch may be appended; return the batch that a client repeats, if any.
 
@@ -123,10 +137,14 @@ class ProducerStates:
         if known is None:
             if batch.producer_epoch < 0:
                 raise InvalidProducerEpoch(f"producer {batch.producer_id} wrote without an epoch")
+            if self.first_batches and from_client:
+                self.first_batches.check(batch, has_batches=False)
             return None
         if batch.producer_epoch < known.epoch:
             raise _fenced(batch, known)
         if from_client and batch.producer_epoch > known.epoch:
+            if self.first_batches:
+                self.first_batches.check(batch, has_batches=bool(known.batches))
             if batch.base_sequence != 0:
                 raise OutOfOrderSequence(
                     f"producer {batch.producer_id} began epoch {batch.producer_epoch} "
@@ -140,6 +158,8 @@ class ProducerStates:
                     and remembered.last_sequence == last_sequence
                 ):
                     return remembered
+            if self.first_batches:
+                self.first_batches.check(batch, has_batches=bool(known.batches))
             expected = (known.last_sequence + 1) % _SEQUENCE_MODULUS
             if batch.base_sequence != expected:
                 raise OutOfOrderSequence(
@@ -177,6 +197,8 @@ class ProducerStates:
 
     def update(self, batch: BatchHeader, last_offset: int) -> None:
         """Note a batch that was appended, or that was read back from the log; no marker."""
+        if self.first_batches and batch.attributes & TRANSACTIONAL_BIT:
+            self.first_batches.came(batch.producer_id)
         known = self._producers.get(batch.producer_id)
         if known is None or batch.producer_epoch != known.epoch:
             known = self._in_epoch(batch.producer_id, batch.producer_epoch)
@@ -203,6 +225,7 @@ class ProducerStates:
     def end_transaction(self, marker: Marker) -> bool:
         """Note a marker that was appended; return whether the first open offset has moved."""
         first_open = self.first_open_offset
+        self.first_batches.ended(marker.producer_id, marker.producer_epoch)
         known = self._in_epoch(marker.producer_id, marker.producer_epoch)
         known.coordinator_epoch = marker.coordinator_epoch
         known.last_timestamp = marker.timestamp
@@ -250,6 +273,7 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._producers[producer_id]
+        self.first_batches.expire(now_ms, expiration_ms)
         return len(expired)
 
     def move(self, directory: Path) -> None:
@@ -259,6 +283,7 @@ class ProducerStates:
     def clear(self) -> None:
         """Forget all producers."""
         self._producers.clear()
+        self.first_batches = FirstBatches()
         self._open.clear()
         self.first_open_offset = None
 
@@ -271,18 +296,12 @@ class ProducerStates:
         entries = bytearray()
         # In the order of Kafka's hash map, as long as the ids are small.
         for _, state in sorted(self._producers.items()):
-            last = state.batches[-1] if state.batches else RememberedBatch(-1, -1, 0, -1)
-            entries += _SNAPSHOT_ENTRY.pack(
-                state.producer_id,
-                state.epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.offset_delta,
-                state.last_timestamp,
-                state.coordinator_epoch,
-                state.transaction_first_offset,
-            )
-        head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._producers))
+            for batch in state.batches[:-1]:
+                entries += _entry(state, batch, batch.timestamp, -1)
+            last = state.batches[-1] if state.batches else _NO_BATCH
+            entries += _entry(state, last, state.last_timestamp, state.transaction_first_offset)
+        count = len(entries) // _SNAPSHOT_ENTRY.size
+        head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, count)
         data = bytearray(head + entries)
         data[2:_CRC_START] = crc32c(data[_CRC_START:]).to_bytes(4, "big")
         path = self.snapshot_path(offset)
@@ -314,16 +333,13 @@ class ProducerStates:
         begun: list[tuple[int, ProducerState]] = []
         for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
             producer_id, epoch, sequence, last_offset, delta, timestamp, coordinator, txn = entry
-            batches = (
-                [RememberedBatch(sequence, last_offset, delta, timestamp)]
-                if last_offset >= 0
-                else []
-            )
-            self._producers[producer_id] = ProducerState(
-                producer_id, epoch, coordinator, timestamp, -1, batches
-            )
+            state = self._in_epoch(producer_id, epoch)
+            state.coordinator_epoch, state.last_timestamp = coordinator, timestamp
+            if last_offset >= 0:
+                batch = RememberedBatch(sequence, last_offset, delta, timestamp)
+                state.batches = [*state.batches, batch][-BATCHES_REMEMBERED:]
             if txn >= 0:
-                begun.append((txn, self._producers[producer_id]))
+                begun.append((txn, state))
         for first_offset, state in sorted(begun, key=lambda one: one[0]):
             self._begin(state, first_offset)
 
@@ -346,6 +362,21 @@ class ProducerStates:
     def snapshot_path(self, offset: int) -> Path:
         """Return the path of the snapshot before an offset."""
         return self._directory / (file_name(offset) + SNAPSHOT)
+
+
+def _entry(
+    state: ProducerState, batch: RememberedBatch, timestamp: int, transaction_first_offset: int
+) -> bytes:
+    return _SNAPSHOT_ENTRY.pack(
+        state.producer_id,
+        state.epoch,
+        batch.last_sequence,
+        batch.last_offset,
+        batch.offset_delta,
+        timestamp,
+        state.coordinator_epoch,
+        transaction_first_offset,
+    )
 
 
 def _fenced(written: BatchHeader | Marker, known: ProducerState) -> InvalidProducerEpoch:

@@ -22,7 +22,7 @@ class TimestampedOffset:
 
     offset: int
     timestamp: int
-    leader_epoch: int
+    leader_epoch: int  # -1 in the formats that had none
 
 
 def segment_index(segments: Sequence[Segment], offset: int) -> int:
@@ -39,20 +39,23 @@ def segment_index(segments: Sequence[Segment], offset: int) -> int:
 
 def first_at_or_after(
     segments: Sequence[Segment], timestamp: int, start_offset: int, decompressed_bytes_max: int
-) -> tuple[Record, int] | None:
+) -> TimestampedOffset | None:
     """Find the first record from an offset on whose timestamp (ms) is at or after one.
 
-    With it comes its batch's leader epoch, -1 in the formats that had none. Raises
-    CorruptFile when damage lies on the way.
+    A timestamp of -1 stands for none, which is found in all formats but the one that had no
+    timestamps. Raises CorruptFile when damage lies on the way.
     """
     for segment in segments:
         if segment.max_timestamp < timestamp:
             continue
         for found in segment.locate_timestamp(timestamp, start_offset):
             data = found.read()
+            header = read_stored_header(data)
+            if header.magic == 0:
+                return None
             for record in _records(segment, found.position, data, decompressed_bytes_max):
                 if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return record, read_stored_header(data).leader_epoch
+                    return TimestampedOffset(record.offset, record.timestamp, header.leader_epoch)
     return None
 
 

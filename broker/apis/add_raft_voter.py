@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.context import RequestContext
+from broker.coordination.java import hash_order
 from broker.errors import Refusal
 from broker.raft import check_cluster, check_voter, not_supported
 from protocol.errors import ErrorCode
@@ -27,9 +28,10 @@ def handle(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVote
 
 def _check_listeners(listeners: list[Listener], needed: str) -> None:
     # The names of listeners are the same in upper and lower case.
-    named = [(one.name.upper(), f"{one.host}/<unresolved>:{one.port}") for one in listeners]
-    if all(name != needed.upper() for name, _ in named):
-        told = ", ".join(f"ListenerName({name})={address}" for name, address in named)
+    addresses = {one.name.upper(): f"{one.host}/<unresolved>:{one.port}" for one in listeners}
+    if needed.upper() not in addresses:
+        names = hash_order(addresses, capacity=len(listeners))
+        told = ", ".join(f"ListenerName({name})={addresses[name]}" for name in names)
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
             f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{told}}})) "

@@ -26,7 +26,10 @@ def handle(
     """Accept what is as it is, and refuse all else."""
     response = AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
-        allow_replication_factor_change=request.allow_replication_factor_change,
+        # Kafka says the default where nothing is asked.
+        allow_replication_factor_change=(
+            request.allow_replication_factor_change or not request.topics
+        ),
         error_code=0,
         error_message=None if request.topics else "",
         responses=[],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.context import RequestContext
+from broker.coordination.java import hash_order
 from broker.errors import Explained, Refusal, code_of, message_of
 from broker.topic_plans import Enlargement
 from protocol.errors import ErrorCode
@@ -23,7 +24,11 @@ async def handle(
     times = Counter(one.name for one in request.topics)
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results = [_result(name, twice) for name, count in times.items() if count > 1]
-    wanted = [_enlargement(one) for one in request.topics if times[one.name] == 1]
+    by_name = {one.name: one for one in request.topics}
+    present = [name for name in times if context.broker.topics.get(name) is not None]
+    # In Kafka's order, which tells whose partitions are too many for one request.
+    names = {**dict.fromkeys(hash_order(present, len(times))), **times}
+    wanted = [_enlargement(by_name[name]) for name in names if times[name] == 1]
     outcomes = await context.broker.topics.enlarge(wanted, validate_only=request.validate_only)
     results += [_result(one.name, outcome) for one, outcome in zip(wanted, outcomes, strict=True)]
     return CreatePartitionsResponse(throttle_time_ms=0, results=results)

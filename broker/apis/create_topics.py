@@ -38,7 +38,8 @@ def _new_topic(asked: CreatableTopic) -> NewTopic:
         asked.num_partitions,
         asked.replication_factor,
         [(one.partition_index, one.broker_ids) for one in asked.assignments],
-        {one.name: one.value for one in asked.configs},
+        {one.name: one.value for one in asked.configs if one.value is not None},
+        [one.name for one in asked.configs if one.value is None],
     )
 
 

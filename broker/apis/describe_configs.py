@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import dropwhile
 
 from broker import topic_names
 from broker.configs import ALL_BROKERS
@@ -17,9 +18,12 @@ from broker.context import RequestContext
 from broker.errors import EXPLAINED, Refusal, code_of, message_of
 from broker.loggers import logger_levels
 from broker.metadata import Resource, ResourceType
+from broker.repeats import answer_each
 from broker.resource_configs import KINDS
+from config.effective import TOPIC_OPTION
 from config.option import Entry, Source
 from config.values import Kind
+from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -32,19 +36,23 @@ from protocol.messages.describe_configs import (
 
 
 def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Describe resources, each on its own.
-
-    What is asked twice is answered once, unlike in Kafka: a few bytes, a hundred thousand times,
-    would make gigabytes.
-    """
-    distinct = {
-        (one.resource_type, one.resource_name, frozenset(one.configuration_keys or ())): one
-        for one in request.resources
-    }
+    """Describe resources, each on its own."""
     return DescribeConfigsResponse(
         throttle_time_ms=0,
-        results=[_describe(context, request, asked) for asked in distinct.values()],
+        results=answer_each(
+            request.resources,
+            name=_name,
+            answer=lambda asked: _describe(context, request, asked),
+            size_bytes=lambda result: len(
+                encode(DescribeConfigsResponse(results=[result]), context.api_version)
+            ),
+        ),
     )
+
+
+def _name(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
+    keys = frozenset(asked.configuration_keys or ())
+    return asked.resource_type, asked.resource_name, keys
 
 
 def _describe(
@@ -93,7 +101,20 @@ def _of_topic(context: RequestContext, name: str) -> Iterable[Entry]:
     topic = context.broker.topics.get(name)
     if topic is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return context.broker.configs.of_topic(topic.overrides).entries.values()
+    entries = context.broker.configs.of_topic(topic.overrides).entries.values()
+    return [_as_listed(entry) for entry in entries]
+
+
+def _as_listed(entry: Entry) -> Entry:
+    """Leave out what Kafka does: of the broker's names those set before the first one is."""
+    names = TOPIC_OPTION[entry.name].broker or ()
+    if len(names) < 2:
+        return entry
+    own = [one for one in entry.synonyms if one.source is Source.TOPIC]
+    rest = dropwhile(lambda one: one.name != names[0].name, entry.synonyms[len(own) :])
+    synonyms = (*own, *rest)
+    source = synonyms[0].source if synonyms else Source.DEFAULT
+    return replace(entry, synonyms=synonyms, source=source)
 
 
 def _of_broker(context: RequestContext, name: str) -> Iterable[Entry]:

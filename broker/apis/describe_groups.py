@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from broker.authorized_operations import ALL_OF_GROUP
 from broker.context import RequestContext
+from broker.repeats import answer_each
+from protocol.compiler import encode
 from protocol.errors import ErrorCode
-from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 
 
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Describe each group, with what a client may do to it where that is asked for.
+    """Describe each group, with what a client may do to it where that is asked for."""
+    version = context.api_version
 
-    One that is named twice is answered once, unlike in Kafka: its members may be many.
-    """
-    described = [
-        context.broker.groups.describe(group_id, api_version=context.api_version)
-        for group_id in dict.fromkeys(request.groups)
-    ]
-    if request.include_authorized_operations:
-        for group in described:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = ALL_OF_GROUP
-    return DescribeGroupsResponse(groups=described)
+    def describe(group_id: str) -> DescribedGroup:
+        group = context.broker.groups.describe(group_id, api_version=version)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = ALL_OF_GROUP
+        return group
+
+    return DescribeGroupsResponse(
+        groups=answer_each(
+            request.groups,
+            name=lambda group_id: group_id,
+            answer=describe,
+            size_bytes=lambda group: len(encode(DescribeGroupsResponse(groups=[group]), version)),
+        )
+    )

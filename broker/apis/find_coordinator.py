@@ -1,6 +1,5 @@
-"""FindCoordinator: who coordinates a group, or keeps the state of a share-partition.
-
-There is one broker, so: this one. Transactions have no coordinator here.
+"""FindCoordinator: who coordinates a group or a transaction, or keeps the state of a
+share-partition. There is one broker, so: this one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NO_PORT = -1
 
 
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Name this node for every group."""
+    """Name this node for every key."""
     version = context.api_version
     if version >= _BATCH_VERSION:
         found = [
@@ -47,7 +46,7 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
 
 
 def _problem(key_type: int, key: str, api_version: int) -> ErrorCode:
-    if key_type == _GROUP:
+    if key_type in (_GROUP, _TRANSACTION):
         return ErrorCode.NONE
     if key_type == _SHARE and api_version >= _SHARE_VERSION:
         try:
@@ -55,9 +54,6 @@ def _problem(key_type: int, key: str, api_version: int) -> ErrorCode:
         except ValueError:
             return ErrorCode.INVALID_REQUEST
         return ErrorCode.NONE
-    if key_type == _TRANSACTION:
-        # Not COORDINATOR_NOT_AVAILABLE, which clients would retry without saying why.
-        return ErrorCode.UNSUPPORTED_VERSION
     return ErrorCode.INVALID_REQUEST
 
 

@@ -6,11 +6,14 @@ Up to version 7 a request asks for one group, and the response has the fields of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from asyncio import Future
+from collections.abc import Awaitable, Collection, Iterable
 from dataclasses import replace
 
 from broker.context import RequestContext
 from broker.coordination.seams import Topics
+from broker.repeats import Repeats, answer_each
+from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -35,49 +38,66 @@ def handle(
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """Answer for each group; require_stable waits for offsets that are being stored."""
     groups = request.groups if context.api_version >= _GROUPS_VERSION else [_as_group(request)]
-    answers = [_fetch(context, group, require_stable=request.require_stable) for group in groups]
-    done = [answer for answer in answers if isinstance(answer, OffsetFetchResponseGroup)]
-    if len(done) == len(answers):
-        return _response(context, groups, done)
-    return _respond_later(context, groups, answers)
-
-
-def _fetch(
-    context: RequestContext, group: OffsetFetchRequestGroup, *, require_stable: bool
-) -> OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]:
-    coordinator = context.broker.groups
-    asked = group
-    if context.api_version >= _TOPIC_ID_VERSION and group.topics is not None:
-        asked = replace(group, topics=_named(coordinator.topics, group.topics))
-    return coordinator.fetch(asked, require_stable=require_stable)
+    if request.require_stable:
+        unstored = context.broker.groups.unstored(group.group_id for group in groups)
+        if unstored:
+            return _respond_later(context, groups, unstored)
+    return _respond(context, groups, require_stable=request.require_stable)
 
 
 async def _respond_later(
     context: RequestContext,
     groups: list[OffsetFetchRequestGroup],
-    answers: list[OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]],
+    unstored: Collection[Future[None]],
 ) -> OffsetFetchResponse:
-    async def of(
-        answer: OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup],
-    ) -> OffsetFetchResponseGroup:
-        return answer if isinstance(answer, OffsetFetchResponseGroup) else await answer
-
-    return _response(context, groups, await asyncio.gather(*map(of, answers)))
+    await asyncio.wait(unstored)
+    return _respond(context, groups, require_stable=True)
 
 
-def _response(
-    context: RequestContext,
-    asked: list[OffsetFetchRequestGroup],
-    fetched: list[OffsetFetchResponseGroup],
+def _respond(
+    context: RequestContext, groups: list[OffsetFetchRequestGroup], *, require_stable: bool
 ) -> OffsetFetchResponse:
-    if context.api_version < _GROUPS_VERSION:
-        return _as_one(context, asked[0], fetched[0])
-    if context.api_version >= _TOPIC_ID_VERSION:
-        topics = context.broker.groups.topics
-        for group, answer in zip(asked, fetched, strict=True):
-            if answer.error_code == ErrorCode.NONE:
-                _identify(topics, group, answer)
+    version = context.api_version
+    fetched = answer_each(
+        groups,
+        name=lambda group: group.group_id if group.topics is None else id(group),
+        answer=lambda group: _fetch(context, group, require_stable=require_stable),
+        size_bytes=lambda group: len(encode(OffsetFetchResponse(groups=[group]), version)),
+    )
+    _count_notes(zip(groups, fetched, strict=True))
+    if version < _GROUPS_VERSION:
+        return _as_one(context, groups[0], fetched[0])
     return OffsetFetchResponse(topics=[], error_code=ErrorCode.NONE, groups=fetched)
+
+
+def _fetch(
+    context: RequestContext, group: OffsetFetchRequestGroup, *, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    coordinator = context.broker.groups
+    if context.api_version < _TOPIC_ID_VERSION:
+        return coordinator.fetch(group, require_stable=require_stable)
+    asked = group
+    if group.topics is not None:
+        asked = replace(group, topics=_named(coordinator.topics, group.topics))
+    answer = coordinator.fetch(asked, require_stable=require_stable)
+    if answer.error_code == ErrorCode.NONE:
+        _identify(coordinator.topics, group, answer)
+    return answer
+
+
+def _count_notes(
+    answers: Iterable[tuple[OffsetFetchRequestGroup, OffsetFetchResponseGroup]]
+) -> None:
+    """Count the metadata of partitions that are named several times. Raises CloseConnection."""
+    repeats = Repeats()
+    told: set[tuple[str, str, int]] = set()
+    for group, answer in answers:
+        for topic in answer.topics if group.topics is not None else ():
+            for one in topic.partitions:
+                if one.metadata:
+                    place = group.group_id, topic.name, one.partition_index
+                    repeats.add(len(one.metadata) if place in told else 0)
+                    told.add(place)
 
 
 def _named(

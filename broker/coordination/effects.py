@@ -105,8 +105,17 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Act:
+    """Have the coordinator do something outside of its log, of which it tells the machine."""
+
+    action: object
+
+
+@dataclass(frozen=True, slots=True)
 class Reload:
     """Replay the partition into a new machine: this one is ahead of its log."""
 
 
-Effect = Reply | Persist | EndTransaction | StartTimer | CancelTimer | Note | Reload
+Effect = (
+    Reply | Persist | EndTransaction | StartTimer | CancelTimer | Note | Act | Reload
+)

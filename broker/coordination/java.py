@@ -25,14 +25,15 @@ def string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-def hash_order(texts: Iterable[str]) -> list[str]:
+def hash_order(texts: Iterable[str], count: int = 0, capacity: int = 16) -> list[str]:
     """Return texts in the order in which a HashSet or HashMap that they were put in has them.
 
-    Its table begins with 16 places and doubles when more than three quarters are taken.
+    Its table begins with the next power of two of its capacity and doubles when more than three
+    quarters are taken; `count` is how many there are in it, when that is more than the texts.
     """
     distinct = list(dict.fromkeys(texts))
-    places = 16
-    while len(distinct) > places * 3 // 4:
+    places = 1 << max(capacity - 1, 0).bit_length()
+    while max(len(distinct), count) > places * 3 // 4:
         places *= 2
 
     def place(text: str) -> int:

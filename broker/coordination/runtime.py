@@ -23,6 +23,7 @@ from broker import errors
 from broker.coordination import failures
 from broker.coordination.deadlines import Deadlines
 from broker.coordination.effects import (
+    Act,
     Caller,
     CancelTimer,
     Effect,
@@ -120,11 +121,15 @@ class Runtime(Generic[M]):
         *,
         clock: WallClock,
         loop: Loop,
+        act: Callable[[int, Any], None] = lambda partition, action: None,
     ) -> None:
-        """`what` names the things that are coordinated, for the broker's log."""
+        """`what` names the things that are coordinated, for the broker's log.
+
+        `act` carries out what a machine of a partition asks for with `Act`.
+        """
         self._what = what
         self._log, self._codec, self._new_machine = log, codec, new_machine
-        self._clock, self._loop = clock, loop
+        self._clock, self._loop, self._act = clock, loop, act
         self._partition_count = log.partition_count
         self._machines: dict[int, M] = {}
         # Partitions that could not be loaded.
@@ -218,6 +223,8 @@ class Runtime(Generic[M]):
                     queue.extend(self._follow(partition, appended, ticket))
                 case Note():
                     _log(effect)
+                case Act():
+                    self._act(partition, effect.action)
                 case Reload():
                     self._reload(partition)
         self._arm()
@@ -247,9 +254,9 @@ class Runtime(Generic[M]):
         self._in_turn[name] = act
         schedule()
 
-    def appending(self, name: str) -> list[Future[None]]:
-        """Return the appends to a name's partition that are on their way to the disk."""
-        return [appended.future for appended in self._appended[self.partition_of(name)]]
+    def appending(self, partition: int) -> list[Future[None]]:
+        """Return the appends to a partition that are on their way to the disk."""
+        return [appended.future for appended in self._appended[partition]]
 
     # --- loading --------------------------------------------------------------------------
 
@@ -335,7 +342,7 @@ class Runtime(Generic[M]):
         task.add_done_callback(self._reloading.discard)
 
     async def _load_again(self, partition: int) -> None:
-        begun = [appended.future for appended in self._appended[partition]]
+        begun = self.appending(partition)
         if begun:
             await asyncio.wait(begun)
         await self._load(partition)

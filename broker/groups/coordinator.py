@@ -6,10 +6,9 @@ out what it decides.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from broker.coordination.runtime import Answer, Codec, Runtime
 from broker.coordination.seams import InternalTopic, Loop, Requester, WallClock
@@ -210,8 +209,8 @@ class GroupCoordinator:
 
     def fetch(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
-    ) -> Answer[OffsetFetchResponseGroup]:
-        """Read a group's offsets; require_stable waits for those on their way to the log."""
+    ) -> OffsetFetchResponseGroup:
+        """Read a group's offsets, as far as they are stored and transactions have ended."""
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=shard)
@@ -223,10 +222,19 @@ class GroupCoordinator:
             error = consumer_commits.fetch_problem(group, request)
             if error is not ErrorCode.NONE:
                 return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
-        if require_stable and group is not None and group.offsets.pending:
-            begun = self._runtime.appending(request.group_id)
-            return self._fetch_after(begun, shard, request)
         return commits.fetch(group, request, require_stable=require_stable)
+
+    def unstored(self, group_ids: Iterable[str]) -> Collection[Future[None]]:
+        """Return what to wait for until the offsets of groups that have come are stored."""
+        shards = ((self._runtime.machine_of(group_id), group_id) for group_id in group_ids)
+        partitions = {
+            shard.partition
+            for shard, group_id in shards
+            if isinstance(shard, Shard)
+            and group_id in shard.groups
+            and shard.groups[group_id].offsets.pending
+        }
+        return {begun for one in partitions for begun in self._runtime.appending(one)}
 
     def delete(self, group_id: str) -> Answer[ErrorCode]:
         """Remove an empty group and its offsets."""
@@ -309,13 +317,6 @@ class GroupCoordinator:
         now_ms = self._clock.now_ms()
         self._runtime.for_all(lambda shard: shard.topic_deleted(name, topic_id))
         self._runtime.for_all(lambda shard: shard.shares.topic_deleted(topic_id, now_ms))
-
-    async def _fetch_after(
-        self, begun: Sequence[Future[None]], shard: Shard, request: OffsetFetchRequestGroup
-    ) -> OffsetFetchResponseGroup:
-        await asyncio.wait(begun)
-        group = shard.group(request.group_id)
-        return commits.fetch(group, request, require_stable=True)
 
     async def _commit_when_admitted(
         self,

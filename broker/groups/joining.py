@@ -110,8 +110,8 @@ def _join_with_id(
     group, membership, member_id = turn.group, turn.group.membership, request.member_id
     if member_id in membership.pending_joins:
         if request.group_instance_id is not None:
-            # Only dynamic members are ever pending.
-            _refuse(turn, caller, ErrorCode.INVALID_REQUEST, member_id)
+            # Only dynamic members are ever pending: Kafka fails over it.
+            _refuse(turn, caller, ErrorCode.UNKNOWN_SERVER_ERROR, "")
         else:
             _add_member(turn, request, member_id, protocols, caller)
         return

@@ -11,7 +11,7 @@ rebalance.py. Kafka's source: ClassicGroup, ClassicGroupMember.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -53,7 +53,8 @@ class Member:
 class Membership:
     """The members of one group, owned by its ClassicGroup."""
 
-    members: dict[str, Member] = field(default_factory=dict)
+    # Of which the first one is found at once, however many before it have left.
+    members: OrderedDict[str, Member] = field(default_factory=OrderedDict)
     member_by_instance: dict[str, str] = field(default_factory=dict)
     pending_joins: set[str] = field(default_factory=set)
     # Members of the generation at hand whose SyncGroup has not come yet.
@@ -121,12 +122,10 @@ class Membership:
             assignment=old.assignment,
         )
         # In the old one's place, so that the order of members says who came first.
-        self.members = {
-            new_member_id if key == old.member_id else key: (
-                new if key == old.member_id else member
-            )
+        self.members = OrderedDict(
+            (new_member_id, new) if key == old.member_id else (key, member)
             for key, member in self.members.items()
-        }
+        )
         self.member_by_instance[old.instance_id] = new_member_id
         if self.leader_id == old.member_id:
             self.leader_id = new_member_id

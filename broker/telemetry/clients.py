@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from crc32c import crc32c
 
@@ -38,6 +39,7 @@ from protocol.wire import ZERO_UUID, encode_uuid
 # Kafka's bounds: clients that are remembered, and for how long at least.
 _CLIENTS_MAX = 16_384
 _SILENCE_MS_MIN = 60_000
+_OUTDATED = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +54,19 @@ class Wanted:
 
 @dataclass(slots=True)
 class Client:
-    """A client instance. `series` outlives what is wanted of it."""
+    """A client instance; of one that is lost only the `series` outlives its next request."""
 
     client_id: str
     attributes: Mapping[str, str]
     wanted: Wanted
-    # As long as it is on one connection with one set of subscriptions:
     asked_ms: int = 0
     pushed_ms: int = 0
     has_ended: bool = False
+    is_lost: bool = False
+    # Its last push was refused for what it is to learn by asking anew.
+    is_outdated: bool = False
     heard_ms: int = 0
     series: Series = field(default_factory=dict)
-
-    def begin_anew(self) -> None:
-        """Forget when it asked and pushed: its next request is as its first."""
-        self.asked_ms = self.pushed_ms = 0
-        self.has_ended = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +103,11 @@ class Telemetry:
         """Return what a client is to push, with its id; raises Refusal when it asks too early."""
         instance_id = instance_id if instance_id != ZERO_UUID else self._new_id()
         client, now_ms = self._client(context, instance_id), self._now_ms()
-        if now_ms - max(client.asked_ms, client.pushed_ms) < client.wanted.interval_ms:
+        if now_ms - max(client.asked_ms, client.pushed_ms) >= client.wanted.interval_ms:
+            client.asked_ms = now_ms
+        elif not client.is_outdated:
             raise Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-        client.asked_ms = now_ms
+        client.is_outdated = False
         return instance_id, client.wanted
 
     def admit(
@@ -116,8 +117,12 @@ class Telemetry:
         if is_reserved(request.client_instance_id):
             raise Refusal(ErrorCode.INVALID_REQUEST)
         client = self._client(context, request.client_instance_id)
+        client.is_outdated = False
         try:
             _check_push(client, request, self._now_ms(), size_max)
+        except Refusal as refusal:
+            client.is_outdated = refusal.code in _OUTDATED
+            raise
         finally:
             client.has_ended = request.terminating
 
@@ -147,20 +152,45 @@ class Telemetry:
     def _client(self, context: RequestContext, instance_id: bytes) -> Client:
         """Return a client, new or as it is wanted now."""
         client = self._clients.get(instance_id)
-        if client is None:
+        if client is not None and self._is_silent(client):
+            self._forget(instance_id)
+            client = None
+        if client is None or client.is_lost:
+            attributes = _attributes(context, instance_id)
+            client = self._begin(context, instance_id, attributes, client)
+        elif client.wanted.version < self._version:
+            client = self._begin(context, instance_id, client.attributes, client)
+        client.heard_ms = self._now_ms()
+        self._clients.move_to_end(instance_id)
+        return client
+
+    def _begin(
+        self,
+        context: RequestContext,
+        instance_id: bytes,
+        attributes: Mapping[str, str],
+        before: Client | None,
+    ) -> Client:
+        """Take a client in, in the place of what it was before.
+
+        It is lost with the connection that it begins on, whichever it uses then, but of all
+        that begin on one connection only the last: Kafka remembers no more.
+        """
+        if before is None:
             self._forget_silent()
             if len(self._clients) >= _CLIENTS_MAX:
                 self._forget(next(iter(self._clients)))
-            attributes = _attributes(context, instance_id)
-            wanted = self._wanted(attributes, instance_id)
-            client = self._clients[instance_id] = Client(context.client_id, attributes, wanted)
-        elif client.wanted.version < self._version:
-            client.wanted = self._wanted(client.attributes, instance_id)
-            client.begin_anew()
-        client.heard_ms = self._now_ms()
-        self._clients.move_to_end(instance_id)
-        context.client.on_lost["telemetry"] = client.begin_anew
+        wanted = self._wanted(attributes, instance_id)
+        client = self._clients[instance_id] = Client(context.client_id, attributes, wanted)
+        if before is not None:
+            client.series = before.series
+        context.client.on_lost["telemetry"] = partial(self._lose, instance_id)
         return client
+
+    def _lose(self, instance_id: bytes) -> None:
+        client = self._clients.get(instance_id)
+        if client is not None:
+            client.is_lost = True
 
     def _wanted(self, attributes: Mapping[str, str], instance_id: bytes) -> Wanted:
         matching = [one for one in self._subscriptions if one.matches(attributes)]
@@ -173,11 +203,13 @@ class Telemetry:
         return Wanted(metrics, interval_ms, number, self._version)
 
     def _forget_silent(self) -> None:
-        now_ms = self._now_ms()
         for instance_id, client in list(self._clients.items()):
-            silence_ms = max(_SILENCE_MS_MIN, 3 * client.wanted.interval_ms)
-            if now_ms - client.heard_ms > silence_ms:
+            if self._is_silent(client):
                 self._forget(instance_id)
+
+    def _is_silent(self, client: Client) -> bool:
+        silence_ms_max = max(_SILENCE_MS_MIN, 3 * client.wanted.interval_ms)
+        return self._now_ms() - client.heard_ms > silence_ms_max
 
     def _forget(self, instance_id: bytes) -> None:
         self._series_count -= len(self._clients.pop(instance_id).series)

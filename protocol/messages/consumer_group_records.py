@@ -61,13 +61,13 @@ class ClassicProtocol:
 class ClassicMemberMetadata:
     """What only members of the classic protocol have."""
 
-    session_timeout_ms: int32
-    supported_protocols: list[ClassicProtocol]
+    session_timeout_ms: int32 = field()
+    supported_protocols: list[ClassicProtocol] = field()
 
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue:
-    """A member and its subscription."""
+    """A member and its subscription; of the consumer protocol where the metadata is null."""
 
     instance_id: string | None
     rack_id: string | None
@@ -77,7 +77,7 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: string | None
     rebalance_timeout_ms: int32 = field(default=-1)
     server_assignor: string | None
-    classic_member_metadata: ClassicMemberMetadata | None = field(tag=0, default=None)
+    classic_member_metadata: ClassicMemberMetadata | None = field(tag=0)
 
 
 @message(versions="6", flexible="none")
@@ -132,7 +132,7 @@ class TopicPartitions:
 
     topic_id: uuid
     partitions: list[int32]
-    assignment_epochs: list[int32] | None = field(tag=0, default=None)
+    assignment_epochs: list[int32] | None = field(tag=0)
 
 
 @message(versions="0", flexible="0+")

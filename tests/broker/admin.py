@@ -25,7 +25,7 @@ from broker.apis import API_VERSIONS, create_topics
 from broker.changes import Changes
 from broker.clock import Clock
 from broker.configs import Configs
-from broker.context import RequestContext
+from broker.context import ConnectedClient, RequestContext
 from broker.features import Features
 from broker.ids import random_id
 from broker.metadata import MetadataStore, SqliteMetadata
@@ -84,7 +84,11 @@ class Admin:
         return self.configs.broker
 
     async def call(
-        self, handle: Callable[[RequestContext, Any], Any], request: Any, version: int
+        self,
+        handle: Callable[[RequestContext, Any], Any],
+        request: Any,
+        version: int,
+        client: ConnectedClient | None = None,
     ) -> Any:
         """Send a request as a client of a version would, and read the response as it would."""
         context = RequestContext(
@@ -94,6 +98,7 @@ class Admin:
             api_version=version,
             correlation_id=1,
             client_id="a-client",
+            client=client or ConnectedClient(),
         )
         received = decode(type(request), version, encode(request, version))
         response = handle(context, received)

@@ -161,10 +161,10 @@ class Creator:
     gone: set[str] = field(default_factory=set)
 
     def run(self, stop: threading.Event) -> None:
-        """Create two topics and delete the first of them, until told to stop."""
+        """Create two topics and delete the first, once at least and until told to stop."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": "0"})
         number = 0
-        while not stop.wait(0.05):
+        while not stop.wait(0.05) or not self.there:
             first, second = f"brief-{number}", f"brief-{number + 1}"
             number += 2
             if self._did(admin.create_topics([NewTopic(first, 2, 1)])) and self._did(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from broker.apis import alter_configs, describe_configs, incremental_alter_configs
 from broker.config_operations import APPEND, DELETE, SET, SUBTRACT, Operation, Wish, alteration
+from broker.context import CloseConnection
 from broker.metadata import ResourceType
 from config.option import Source
 from protocol.errors import ErrorCode
@@ -133,7 +134,7 @@ def overrides(broker: Admin, name: str = "orders") -> dict[str, str]:
 
 @versions(DESCRIBE)
 async def test_describe_a_topic(tmp_path: Path, version: int) -> None:
-    settings = {"log.retention.hours": "2", "log.retention.minutes": "5"}
+    settings = {"log.retention.minutes": "5", "log.roll.ms": "7", "log.roll.hours": "2"}
     async with admin(tmp_path, settings) as broker:
         await create(broker, creatable("orders", configs={"cleanup.policy": "compact"}))
         result = await describe(broker, TOPIC, "orders", version=version)
@@ -144,8 +145,16 @@ async def test_describe_a_topic(tmp_path: Path, version: int) -> None:
             ("cleanup.policy", "compact", Source.TOPIC),
             ("log.cleanup.policy", "delete", Source.DEFAULT),
         ]
-        assert (retention.value, retention.config_source) == ("300000", Source.STATIC_BROKER)
-        assert synonyms(retention)[0] == ("log.retention.minutes", "5", Source.STATIC_BROKER)
+        # As in Kafka, which forgets the names that come before the first one.
+        assert (retention.value, retention.config_source) == ("300000", Source.DEFAULT)
+        assert synonyms(retention) == []
+        segment = configs["segment.ms"]
+        assert (segment.value, segment.config_source) == ("7", Source.STATIC_BROKER)
+        assert synonyms(segment) == [
+            ("log.roll.ms", "7", Source.STATIC_BROKER),
+            ("log.roll.hours", "2", Source.STATIC_BROKER),
+            ("log.roll.hours", "168", Source.DEFAULT),
+        ]
         assert not any(config.read_only or config.is_sensitive for config in result.configs)
         if version >= 3:
             assert (policy.config_type, retention.config_type) == (7, 5)  # list, long
@@ -304,7 +313,7 @@ REFUSED: list[tuple[int, str, list[Change], ErrorCode, str]] = [
         TOPIC,
         "orders",
         [("retention.ms", 9, "1")],
-        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
         "Unknown operations type 9",
     ),
     (
@@ -541,7 +550,9 @@ def test_long_lists_are_changed_in_time_that_grows_with_their_length() -> None:
         assert len(left) == (2 * len(names) if kind == APPEND else 1)
 
 
-async def test_a_resource_that_is_named_again_and_again_is_described_once(tmp_path: Path) -> None:
+async def test_a_resource_that_is_named_again_is_described_again_in_bounds(
+    tmp_path: Path,
+) -> None:
     async with admin(tmp_path) as broker:
         await create(broker, creatable("t"))
         asked = [
@@ -552,8 +563,11 @@ async def test_a_resource_that_is_named_again_and_again_is_described_once(tmp_pa
         ]
         request = DescribeConfigsRequest(resources=asked)
         response = await broker.call(describe_configs.handle, request, 4)
-        all_of_it, one = response.results
-        assert len(all_of_it.configs) > len(one.configs) == 1
+        counts = [len(one.configs) for one in response.results]
+        assert counts == [counts[0], counts[0], 1, counts[0], 1] and counts[0] > 1
+        with pytest.raises(CloseConnection):
+            too_often = DescribeConfigsRequest(resources=10_000 * asked)
+            await broker.call(describe_configs.handle, too_often, 4)
 
 
 @versions(INCREMENTAL)

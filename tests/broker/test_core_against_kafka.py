@@ -59,8 +59,6 @@ LEFT_OUT = (
 )
 # Differences that are meant to be, as patterns of where they are.
 KNOWN = (
-    # Kafka tells the largest timestamp of the batch, which clients take for the broker's time.
-    r"again.*\.log_append_time_ms",
     # Only the broker's clock may stamp a batch as stamped by the broker.
     r"stamped by the producer.*",
 )

@@ -11,6 +11,7 @@ import pytest
 
 from broker import apis
 from broker.authorized_operations import ALL_OF_GROUP
+from broker.context import CloseConnection
 from protocol.compiler import decode, encode
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
@@ -383,6 +384,29 @@ def test_offset_fetch(version: int) -> None:
     run(body)
 
 
+def test_offsets_that_are_asked_for_again_are_told_again_in_bounds() -> None:
+    async def body(bench: Bench) -> None:
+        noted = commit_request(8, {"t": [0, 1]})
+        noted.topics[0].partitions[0].committed_metadata = "x" * 4_000
+        await ask(bench, noted, 8)
+        asked = fetch_request(9, None).groups[:1]
+        request = OffsetFetchRequest(groups=3 * asked)
+        assert fetched(await ask(bench, request, 9), 9) == 3 * [{0: 10, 1: 11}]
+        request.groups = 10_000 * asked
+        with pytest.raises(CloseConnection):
+            await ask(bench, request, 9)
+        for version, groups in ((9, 3_000), (9, 1), (7, 1)):
+            request = fetch_request(version, (10_000 // groups) * [1])
+            request.groups = groups * request.groups[:1]
+            await ask(bench, request, version)
+            request = fetch_request(version, (10_000 // groups) * [0])
+            request.groups = groups * request.groups[:1]
+            with pytest.raises(CloseConnection):
+                await ask(bench, request, version)
+
+    run(body)
+
+
 def _again() -> OffsetCommitRequest:
     request = commit_request(9, {"t": [1]})
     request.topics[0].topic_id = TOPIC_ID
@@ -469,6 +493,10 @@ def test_describe_groups(version: int) -> None:
         assert absent.group_state == "Dead" and absent.members == []
         unknown = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE
         assert absent.error_code == unknown
+        request.groups = ["g", "absent", "g"]
+        assert (await ask(bench, request, version)).groups == [there, absent, there]
+        with pytest.raises(CloseConnection):
+            await ask(bench, DescribeGroupsRequest(groups=200_000 * ["g"]), version)
 
     run(body)
 

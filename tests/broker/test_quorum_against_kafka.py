@@ -71,8 +71,6 @@ KNOWN_MESSAGES = [
     (r"Unsupported resource type: .*", r"This most likely occurs because of a request .*"),
     (r"Unknown operations type \d+", r"None"),
 ]
-# Codes of ours and of Kafka's: it answers UNKNOWN_SERVER_ERROR to an operation that is none.
-KNOWN_CODES = {(42, -1)}
 
 
 def quorum(topic: str, *partitions: int) -> DescribeQuorumRequest:
@@ -380,8 +378,6 @@ def compare(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
 
 
 def _is_known(mine: Any, other: Any) -> bool:
-    if isinstance(mine, int) and (mine, other) in KNOWN_CODES:
-        return True
     if isinstance(mine, str) and mine in SENTENCES and isinstance(other, str):
         return True
     return any(

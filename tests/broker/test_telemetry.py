@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Numb
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.apis import get_telemetry_subscriptions, push_telemetry
+from broker.context import ConnectedClient
 from broker.exposition import render
 from broker.ids import random_id
 from broker.telemetry.clients import ClientRow, Telemetry
@@ -57,6 +58,12 @@ class World:
 
     broker: Admin
     clock: StoppedClock
+    client: ConnectedClient = field(default_factory=ConnectedClient)
+
+    def lose(self) -> None:
+        """Lose the connection."""
+        for lost in self.client.on_lost.values():
+            lost()
 
     async def subscribe(self, **settings: str) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
@@ -67,7 +74,7 @@ class World:
     async def ask(self, instance_id: bytes = ZERO_UUID) -> GetTelemetrySubscriptionsResponse:
         request = GetTelemetrySubscriptionsRequest(client_instance_id=instance_id)
         answer: GetTelemetrySubscriptionsResponse = await self.broker.call(
-            get_telemetry_subscriptions.handle, request, 0
+            get_telemetry_subscriptions.handle, request, 0, self.client
         )
         return answer
 
@@ -76,7 +83,9 @@ class World:
         request = PushTelemetryRequest(
             client_instance_id=instance_id, subscription_id=number, **values
         )
-        answer: PushTelemetryResponse = await self.broker.call(push_telemetry.handle, request, 0)
+        answer: PushTelemetryResponse = await self.broker.call(
+            push_telemetry.handle, request, 0, self.client
+        )
         return answer.error_code
 
 
@@ -169,6 +178,62 @@ async def test_who_comes_too_early_is_told_so(tmp_path: Path) -> None:
         assert (await one.ask(known)).error_code == early
         one.clock.time_ms += 1
         assert (await one.ask(known)).error_code == 0
+
+
+@pytest.mark.parametrize("wrong", [{"number": 1}, {"compression_type": 5}])
+async def test_who_pushed_for_another_subscription_may_ask_at_once(
+    tmp_path: Path, wrong: dict[str, int]
+) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        first = await one.ask()
+        known, number = first.client_instance_id, first.subscription_id
+        early = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert await one.push(known, **{"number": number, **wrong}) in (117, 76)
+        assert (await one.ask(known)).subscription_id == number
+        assert (await one.ask(known)).error_code == early
+        assert await one.push(known, number) == early
+
+
+def connected(one: World) -> World:
+    """Return the same broker over a connection of its own."""
+    return replace(one, client=ConnectedClient())
+
+
+async def test_a_client_is_new_once_the_connection_is_lost_on_which_it_began(
+    tmp_path: Path,
+) -> None:
+    async with admin(tmp_path) as broker:
+        first = connected(world(broker))
+        second = connected(first)
+        known, ended = bytes([7] * 16), bytes([8] * 16)
+        early = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        number = (await first.ask(ended)).subscription_id
+        await first.push(ended, number, metrics=payload({"a": 1}), terminating=True)
+        assert (await first.ask(known)).error_code == 0
+        second.lose()
+        assert (await second.ask(known)).error_code == early  # lost with the first all the same
+        first.lose()
+        assert (await second.ask(known)).error_code == 0
+        # Of all that begin on a connection only the last is lost with it.
+        assert await second.push(ended, number) == ErrorCode.INVALID_REQUEST
+        assert (await second.ask(bytes([9] * 16))).error_code == 0
+        second.lose()
+        assert (await first.ask(known)).error_code == early
+        assert shown(first)  # whatever becomes of the connection
+
+
+async def test_who_was_silent_is_new(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        await one.subscribe(metrics="*", interval_ms="1000")
+        first = await one.ask()
+        known, number = first.client_instance_id, first.subscription_id
+        assert await one.push(known, number, terminating=True) == 0
+        one.clock.time_ms += 60_000
+        assert await one.push(known, number) == ErrorCode.INVALID_REQUEST
+        one.clock.time_ms += 60_001
+        assert await one.push(known, number) == 0
 
 
 async def test_the_last_push_may_come_early_and_none_after_it(tmp_path: Path) -> None:

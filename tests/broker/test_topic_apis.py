@@ -364,3 +364,26 @@ async def test_create_partitions(tmp_path: Path, version: int, validate_only: bo
         counts = {topic.name: len(topic.partitions) for topic in broker.topics}
         grown = {} if validate_only else {"more": 3, "by.hand": 4}
         assert counts == dict.fromkeys(names, 2) | grown
+
+
+@versions(CREATE_PARTITIONS)
+async def test_a_request_makes_ten_thousand_partitions_at_most(
+    tmp_path: Path, version: int
+) -> None:
+    """Counted in the order of Java's HashSet; what is too many leaves no room for the others."""
+    async with admin(tmp_path) as broker:
+        await create(broker, *(creatable(name, 1) for name in ("d", "c", "b", "a")))
+
+        async def codes(**counts: int) -> dict[str, int]:
+            asked = [enlarged(name, count) for name, count in counts.items()]
+            request = enlargement(*asked, validate_only=True)
+            response = await broker.call(create_partitions.handle, request, version)
+            return {one.name: one.error_code for one in response.results}
+
+        too_many = ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await codes(a=10_001) == {"a": 0}
+        assert await codes(a=10_002) == {"a": too_many}
+        assert await codes(c=2, b=10_001, a=2) == {"a": 0, "b": too_many, "c": too_many}
+        assert await codes(d=2, b=5_000, c=10_002, a=2) == {
+            "a": 0, "b": 0, "c": too_many, "d": too_many
+        }  # fmt: skip

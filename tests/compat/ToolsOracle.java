@@ -5,6 +5,9 @@ import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
+import java.security.Permission;
+import java.security.Policy;
+import java.security.ProtectionDomain;
 import java.util.Arrays;
 import java.util.Scanner;
 import java.util.concurrent.CountDownLatch;
@@ -26,11 +29,14 @@ public class ToolsOracle {
     private static final InheritableThreadLocal<Run> CURRENT = new InheritableThreadLocal<>();
     private static final PrintStream ANSWERS = System.out;
 
+    @SuppressWarnings("removal")
     public static void main(String[] arguments) {
         System.setOut(new PrintStream(new Routed(run -> run.out), true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(new Routed(run -> run.err), true, StandardCharsets.UTF_8));
         Exit.setExitProcedure((status, message) -> CURRENT.get().exit(status));
         Exit.setHaltProcedure((status, message) -> CURRENT.get().exit(status));
+        Policy.setPolicy(new Everything());
+        System.setSecurityManager(new ExitsOnly());
         Scanner lines = new Scanner(System.in, StandardCharsets.UTF_8);
         while (lines.hasNextLine()) {
             String[] words = lines.nextLine().split("\t", -1);
@@ -102,6 +108,31 @@ public class ToolsOracle {
         private void end(int code) {
             status = code;
             ended.countDown();
+        }
+    }
+
+    /** Ends the command whose arguments argparse4j refuses, which exits by itself. */
+    @SuppressWarnings("removal")
+    private static class ExitsOnly extends SecurityManager {
+        @Override
+        public void checkExit(int status) {
+            Run run = CURRENT.get();
+            if (run != null) {
+                run.exit(status);
+            }
+        }
+
+        @Override
+        public void checkPermission(Permission permission) {
+        }
+    }
+
+    /** Allows all, JMX too, which asks the policy itself. */
+    @SuppressWarnings("removal")
+    private static class Everything extends Policy {
+        @Override
+        public boolean implies(ProtectionDomain domain, Permission permission) {
+            return true;
         }
     }
 

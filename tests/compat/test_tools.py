@@ -9,6 +9,7 @@ KNOWN. Besides the tools (tools.py) a script has
     stop NAME              end it, and compare what it has printed
     write FILE TEXT        write a file, with \\n between its lines
     restart                stop the brokers, and start them again
+    kill                   kill them, and start them again
 
 {dir} is where files are, {id:TOPIC} is the id that a topic was last described with.
 """
@@ -54,8 +55,9 @@ NATURAL = (
     (r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\]", "[TIME]"),
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID"),
     (r"(?<= )[\w-]{22}(?= +/127)", "UUID"),
-    (r"(?i)(Topic ?Id|ClusterId): *\S+", r"\1 ID"),
-    (r"127\.0\.0\.1:\d+", "ADDRESS"),
+    (r"(?i)(Topic ?Id|Cluster ?Id): *\S+", r"\1 ID"),
+    (r"127\.0\.0\.1(:| +)\d+", "ADDRESS"),
+    (r"\d+ ms ago", "AGO"),
     (r"/\S+/(ours|theirs)/data", "DATA"),
     (r"[ \t]+", " "),
 )
@@ -78,7 +80,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ("quorum", r"(?m)(Epoch|HighWatermark): .*|^1 A+ \d+|(PLAINTEXT|CONTROLLER)(?=://)"),
     ("features", r"Epoch: \d+"),
     # Levels of features whose code is not here.
-    ("features", r"(?m)^Feature: (kraft|streams|transaction)\.version.*\n"),
+    ("features", r"(?m)^Feature: (kraft|streams)\.version.*\n"),
     # APIs that are not served yet, and client telemetry, which needs no plugin here.
     ("versions", rf"(?m)^ \w+\((?!(?:{'|'.join(map(str, BY_KEY.keys() - {71, 72}))})\)).*\n"),
     # Options of Kafka after 4.3, and the synonyms with which Odradek tells all of what it goes by.
@@ -86,6 +88,8 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ("configs", rf"(, )?DEFAULT_CONFIG:log\.({SYNONYMS})=\w+"),
     # Where the brokers listen, what they are, and options that only one of them knows.
     ("configs --describe --entity-type brokers", rf"(?mx)^[ ] ({OWN}) = .*\n"),
+    # How long a transaction has been open, and when and in how many batches it was written.
+    ("transactions", r"(?<=TIME )\d+(?= )"),
     # How the producer filled its batches.
     ("log-dirs", r'(?<="size": )[1-9]\d*'),
 )
@@ -117,9 +121,15 @@ class Stage:
         if tool in CLIENTS:
             begun = [self.start(peer, words) for peer in self.peers]
             return [client.end() for client in begun]
-        numbers = [self.tools.send(tool, self._filled(peer, arguments)) for peer in self.peers]
+        numbers = []
+        for peer in self.peers:
+            filled = self._filled(peer, arguments)
+            if tool == "cluster":  # the only one that wants its verb first
+                filled = [filled[2], *filled[:2], *filled[3:]]
+            numbers.append(self.tools.send(tool, filled))
         printed = [self.tools.answer(number) for number in numbers]
         for peer, one in zip(self.peers, printed, strict=True):
+            assert "Failed to create new" not in one.out + one.err, one
             peer.ids.update(re.findall(r"Topic: (\S+)\s+TopicId: (\S+)", one.out))
         return printed
 
@@ -192,9 +202,12 @@ def _play(stage: Stage, line: str) -> list[str]:
     match verb:
         case "write":
             (stage.directory / name).write_text(more.replace("\\n", "\n") + "\n")
-        case "restart":
+        case "restart" | "kill":
             for peer in stage.peers:
-                peer.process.stop()
+                if verb == "kill":
+                    peer.process.kill()
+                else:
+                    peer.process.stop()
                 peer.process.start()
         case "start":
             for peer in stage.peers:

@@ -13,6 +13,8 @@ from pathlib import Path
 from bench.processes import java
 
 PROGRAM = Path(__file__).with_name("ToolsOracle.java")
+# A tool that exits by itself is stopped by a security manager.
+FLAGS = ("-Xmx512m", "-Djava.security.manager=allow")
 TIMEOUT_S = 120.0
 _TOOLS = "org.apache.kafka.tools."
 CLASSES = {
@@ -28,8 +30,14 @@ CLASSES = {
     "quorum": f"{_TOOLS}MetadataQuorumCommand",
     "features": f"{_TOOLS}FeatureCommand",
     "metrics": f"{_TOOLS}ClientMetricsCommand",
+    "all-groups": f"{_TOOLS}GroupsCommand",
+    "cluster": f"{_TOOLS}ClusterTool",
+    "elections": f"{_TOOLS}LeaderElectionCommand",
+    "reassign": f"{_TOOLS}reassign.ReassignPartitionsCommand",
+    "transactions": f"{_TOOLS}TransactionsCommand",
 }
 CLIENTS = {
+    "perf": f"{_TOOLS}ProducerPerformance",
     "produce": f"{_TOOLS}VerifiableProducer",
     "consume": f"{_TOOLS}VerifiableConsumer",
     "share-consume": f"{_TOOLS}VerifiableShareConsumer",
@@ -51,7 +59,7 @@ class Tools:
 
     process: subprocess.Popen[bytes] = field(
         default_factory=lambda: subprocess.Popen(
-            [*java(["-Xmx512m"]), str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [*java(FLAGS), str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
     )
     _numbers: count[int] = field(default_factory=count)

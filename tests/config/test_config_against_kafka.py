@@ -67,7 +67,6 @@ OURS = {
 REQUIRED = {"node.id", "process.roles", "controller.listener.names"}
 # One broker on its own machine cannot have three replicas, and should not answer everybody.
 OTHER_DEFAULTS = {
-    "broker.id",
     "listeners",
     "log.dir",
     "offsets.topic.replication.factor",

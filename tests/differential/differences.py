@@ -40,7 +40,7 @@ class Known:
 # APIs of Kafka's that are not served, by their keys: transactions, security, the newer groups.
 # When one is served, its key goes.
 UNSERVED = (
-    *(17, 24, 25, 26, 27, 28, 29, 30, 31, 36, 38, 39, 40, 41, 47, 48, 49, 50, 51, 61, 65, 66),
+    *(17, 24, 25, 26, 27, 28, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51, 61, 65, 66),
     *(68, 69, 76, 77, 78, 79, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92),
 )
 
@@ -76,7 +76,7 @@ KNOWN: tuple[Known, ...] = (
     # --- sentences ---
     Known(
         "Where Kafka gives only a code, ours says what to change.",
-        "CreatePartitions|DescribeConfigs|Produce",
+        "CreatePartitions|DescribeConfigs|IncrementalAlterConfigs|Produce",
         r".*\.error_message",
         theirs="None|''",
         ours=_QUOTED,
@@ -87,13 +87,6 @@ KNOWN: tuple[Known, ...] = (
         r".*\.error_message",
         theirs="'This most likely occurs because of a request being malformed .*",
         ours=_QUOTED,
-    ),
-    Known(
-        "There is nothing to cordon here.",
-        "CreateTopics",
-        r".*\.error_message",
-        theirs=r"'Unable to replicate .* registered or some brokers .*",
-        ours=r"'Unable to replicate .* registered\.'",
     ),
     Known(
         "All that is wrong with a topic's settings is told at once, in a fixed order.",
@@ -116,62 +109,10 @@ KNOWN: tuple[Known, ...] = (
         r".*\.documentation",
     ),
     Known(
-        "Kafka's ConfigHelper forgets what stands in for an option in ms: hours, minutes, days.",
-        "DescribeConfigs",
-        r".*\[(log\.)?(retention|segment|roll|roll\.jitter|segment\.jitter|flush)\.ms\]"
-        r"\.(synonyms\[.*\]|config_source)",
-    ),
-    Known(
         "node.id has a default here.",
         "DescribeConfigs",
         r".*\[node\.id\]\.synonyms\[node\.id 5\]",
         theirs="absent",
-    ),
-    Known(
-        "What is asked twice is answered once: a few bytes, a hundred thousand times, would make "
-        "gigabytes.",
-        "DescribeConfigs|DescribeGroups",
-        r"\.(results|groups)\[.* #\d+\]",
-        ours="absent",
-    ),
-    # --- oddities of Kafka's ---
-    Known(
-        "Kafka fails over an operation that there is not, unless the setting is a broker's.",
-        "IncrementalAlterConfigs",
-        r".*\.error_code",
-        theirs="-1",
-        ours="42",
-    ),
-    Known(
-        "Likewise.",
-        "IncrementalAlterConfigs",
-        r".*\.error_message",
-        theirs="None",
-        ours="'Unknown operations type .*",
-    ),
-    Known(
-        "Kafka fails over a member that was given an id without an instance and comes with one.",
-        "JoinGroup",
-        r"\.error_code",
-        theirs="-1",
-        ours="42",
-    ),
-    Known("Likewise.", "JoinGroup", r"\.member_id", theirs="''"),
-    Known(
-        "The largest timestamp is looked for among the records that are there; Kafka finds those "
-        "too that DeleteRecords has taken.",
-        "ListOffsets",
-        r".*\.partitions\[.*\]\.(timestamp|offset|leader_epoch)",
-        theirs=r"\d+",
-        ours=r"-1|\d+",
-    ),
-    Known(
-        "Of a batch that is there already Kafka tells the largest timestamp, which clients take "
-        "for the broker's time.",
-        "Produce",
-        r".*\.log_append_time_ms",
-        ours="-1",
-        theirs=r"\d+",
     ),
     # --- frames that no client sends ---
     Known(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -22,16 +27,23 @@ from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.push_telemetry import PushTelemetryRequest
+from tests.broker.raw_batches import RawBatch, RawRecord
 from tests.differential.answers import Difference
-from tests.differential.drawing import BROKER, TOPIC
-from tests.differential.play import BY_NAME, Play
+from tests.differential.drawing import BROKER, GROUP, TOPIC
+from tests.differential.play import BY_NAME, SETTLE_S, Play
+from tests.differential.wire import Peer
 from tests.differential.world import NODE_ID, World, batch
 
 _IN_MS = ("log.retention.ms", "log.roll.ms", "log.flush.interval.ms", "log.roll.jitter.ms")
-_KEYS = (*_IN_MS, "min.insync.replicas", "node.id")
-_TOPIC_KEYS = ("retention.ms", "segment.ms", "segment.jitter.ms", "min.insync.replicas")
+_KEYS = (*_IN_MS, "min.insync.replicas", "node.id", "broker.id")
+_TOPIC_KEYS = (
+    *("retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms", "min.insync.replicas"),
+)
 _MAX_TIMESTAMP = -3
+_LOGGER = 8
 
 Found = tuple[str, Difference]
 
@@ -41,8 +53,12 @@ def directed(play: Play, world: World) -> Iterator[Found]:
     for version in range(1, 5):
         yield from _ask(play, world, _settings(world), version)
     yield from _largest_timestamp(play, world)
-    for version in range(2):
-        yield from _ask(play, world, _no_operation(world), version)
+    for version in range(4):
+        yield from _ask(play, world, _too_many_partitions(world), version)
+    yield from _asked_again(play, world)
+    yield from _client_comes_back(play, world)
+    for request in _no_operations(world):
+        yield from _ask(play, world, request, 1)
     for version in range(5, 10):
         yield from _join_with_another_instance(play, world, version)
 
@@ -59,32 +75,106 @@ def _settings(world: World) -> DescribeConfigsRequest:
     )
 
 
-def _no_operation(world: World) -> IncrementalAlterConfigsRequest:
-    change = AlterableConfig(name="retention.ms", config_operation=9, value="1")
-    topic = AlterConfigsResource(
-        resource_type=TOPIC, resource_name=world.topics[0], configs=[change]
+def _no_operations(world: World) -> Iterator[IncrementalAlterConfigsRequest]:
+    """Ask for an operation that there is not, among others of which some are refused before."""
+    topic, other = world.topics[:2]
+    for wanted in (
+        [(TOPIC, topic, "retention.ms", 9), (BROKER, str(NODE_ID), "max.connections", 0)],
+        [(TOPIC, topic, "retention.ms", -1), (BROKER, str(NODE_ID), "max.connections", 9)],
+        [(BROKER, str(NODE_ID), "max.connections", 9), (TOPIC, other, "retention.ms", 2)],
+        [(GROUP, "g", "consumer.session.timeout.ms", 9), (TOPIC, "a/b", "retention.ms", 0)],
+        [(_LOGGER, str(NODE_ID), "root", 9), (TOPIC, "nowhere", "retention.ms", 0)],
+        [(TOPIC, topic, "retention.ms", 9), (_LOGGER, "7", "root", 0), (77, "x", "y", 0)],
+    ):
+        resources = [
+            AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[AlterableConfig(name=key, config_operation=operation, value="1")],
+            )
+            for kind, name, key, operation in wanted
+        ]
+        yield IncrementalAlterConfigsRequest(resources=resources, validate_only=True)
+
+
+def _too_many_partitions(world: World) -> CreatePartitionsRequest:
+    """Ask for more than a request may, which Kafka would create in part: so only validate."""
+    counts = (20_000, 4, 20_000, 2**31 - 1, 2**31 - 1)
+    names = (*world.topics[:3], world.topics[3], world.topics[3])
+    return CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsTopic(name=name, count=count, assignments=None)
+            for name, count in zip(names, counts, strict=True)
+        ],
+        timeout_ms=20_000,
+        validate_only=True,
     )
-    return IncrementalAlterConfigsRequest(resources=[topic], validate_only=False)
 
 
 def _largest_timestamp(play: Play, world: World) -> Iterator[Found]:
-    """Ask for it where all records are deleted."""
+    """Ask for it where there is none, where there is one, and where all records are deleted."""
     topic = world.topics[0]
-    part = PartitionProduceData(index=0, records=batch(b"a", b"b"))
-    data = TopicProduceData(
-        name=topic, topic_id=world.topic_ids[topic], partition_data=[part]
-    )
-    produced = ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data])
-    yield from _ask(play, world, produced, 12)
-    cut = DeleteRecordsPartition(partition_index=0, offset=-1)
-    deleted = DeleteRecordsTopic(name=topic, partitions=[cut])
-    deletion = DeleteRecordsRequest(topics=[deleted], timeout_ms=20_000)
-    yield from _ask(play, world, deletion, 2)
-    asked = ListOffsetsPartition(partition_index=0, timestamp=_MAX_TIMESTAMP)
+    asked = ListOffsetsPartition(partition_index=2, timestamp=_MAX_TIMESTAMP)
     listing = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
     )
+    timeless = RawBatch((RawRecord(), RawRecord())).encode()
+    for records in (timeless, timeless, batch(b"a", b"b"), batch(b"a", b"b")):
+        part = PartitionProduceData(index=2, records=records)
+        data = TopicProduceData(
+            name=topic, topic_id=world.topic_ids[topic], partition_data=[part]
+        )
+        produced = ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data])
+        yield from _ask(play, world, produced, 12)
+        yield from _ask(play, world, listing, 7)
+    cut = DeleteRecordsPartition(partition_index=2, offset=-1)
+    deleted = DeleteRecordsTopic(name=topic, partitions=[cut])
+    deletion = DeleteRecordsRequest(topics=[deleted], timeout_ms=20_000)
+    yield from _ask(play, world, deletion, 2)
     yield from _ask(play, world, listing, 7)
+
+
+def _asked_again(play: Play, world: World) -> Iterator[Found]:
+    """Name groups several times in one request."""
+    names = [world.groups[0], f"nobody-{world.seed}", world.groups[0]]
+    for version in range(7):
+        yield from _ask(play, world, DescribeGroupsRequest(groups=names), version)
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
+    for version in range(8, 11):
+        yield from _ask(play, world, OffsetFetchRequest(groups=groups), version)
+
+
+def _client_comes_back(play: Play, world: World) -> Iterator[Found]:
+    """Ask for a client's subscription over connections that are closed in between.
+
+    Kafka takes note of that a little later, so both are asked until a client is new to them.
+    """
+    first, second = (Random(f"back {world.seed} {number}").randbytes(16) for number in range(2))
+    subscribe = [
+        GetTelemetrySubscriptionsRequest(client_instance_id=one) for one in (first, second)
+    ]
+    end = PushTelemetryRequest(
+        client_instance_id=second,
+        subscription_id=7,
+        terminating=True,
+        compression_type=0,
+        metrics=b"",
+    )
+    for request in (*subscribe, *subscribe, end, end):
+        yield from _ask(play, world, request, 0)
+    play.reconnect()
+    # The one that came last on that connection is forgotten with it, the other one is not.
+    for peer in (play.ours, play.theirs):
+        _await_new(peer, subscribe[1])
+    for request in (*subscribe, end, end):
+        yield from _ask(play, world, request, 0)
+
+
+def _await_new(peer: Peer, request: GetTelemetrySubscriptionsRequest) -> None:
+    deadline = time.monotonic() + SETTLE_S
+    while peer.ask(request, 0).error_code:
+        assert time.monotonic() < deadline, "a closed connection is never noticed"
+        time.sleep(0.01)
 
 
 def _join_with_another_instance(play: Play, world: World, version: int) -> Iterator[Found]:

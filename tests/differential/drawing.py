@@ -24,6 +24,8 @@ from tests.differential.world import (
     PARTITIONS,
     STRANGE_ID,
     TOPIC_CONFIGS,
+    UNKNOWN_CODEC,
+    ZSTD_SINCE,
     Member,
     World,
 )
@@ -36,6 +38,7 @@ CONFIGS: Mapping[int, Mapping[str, tuple[str, ...]]] = {
     GROUP: GROUP_CONFIGS,
 }
 INT32_MIN = -(2**31)
+COUNT_MAX = 10_000
 _LONG = 1_800_000  # no session ends while requests are compared
 
 FEATURES = ("metadata.version", "eligible.leader.replicas.version", "no-such")
@@ -62,6 +65,8 @@ class Drawing:
         self.version = version
         made = self._struct(cls)
         _keep_short(made, self)
+        _keep_few(made)
+        _keep_codecs(made, version)
         return made
 
     def pick(self, *values: Any) -> Any:
@@ -169,6 +174,31 @@ def _keep_short(request: Any, drawing: Drawing) -> None:
         request.group_id = request.group_id and f"lonely-{world.lonely}-{world.seed}"
 
 
+def _keep_codecs(request: Any, version: int) -> None:
+    """Have nobody name a codec that there is not, where Kafka refuses the other batches for it."""
+    if type(request).__name__ != "ProduceRequest" or version >= ZSTD_SINCE:
+        return
+    for partition in (one for topic in request.topic_data for one in topic.partition_data):
+        if partition.records == UNKNOWN_CODEC:
+            partition.records = GOOD_BATCHES[0]
+
+
+def _keep_few(request: Any) -> None:
+    """Have nobody make thousands of partitions.
+
+    Where a request asks for more than 10,000 new ones Kafka answers with an error, but makes as
+    many as that; and for how many more depends on its memory, but for a topic that comes twice.
+    """
+    if type(request).__name__ != "CreatePartitionsRequest":
+        return
+    names = [one.name for one in request.topics]
+    for one in request.topics:
+        if one.count > COUNT_MAX:
+            request.validate_only = True
+            if names.count(one.name) > 1:
+                one.count = 2**31 - 1
+
+
 def _topic(d: Drawing) -> str:
     return str(d.often(*d.world.topics, *d.world.spare_topics, f"nowhere-{d.world.seed}"))
 
@@ -220,8 +250,7 @@ def _new_topic(d: Drawing) -> str:
 
 
 def _client_instance(d: Drawing) -> bytes:
-    """Draw an id once: when a client may ask again depends on how its connections have ended."""
-    return bytes(d.pick(bytes(16), d.random.randbytes(16)))
+    return bytes(d.pick(bytes(16), d.random.randbytes(16), *d.world.client_instances))
 
 
 def _one_protocol(d: Drawing) -> list[Any]:
@@ -353,9 +382,11 @@ REALISTIC: Mapping[str, Draw] = {
     "endpoint_type": lambda d: d.often(1, 2),
 }
 
-# Of a partition named twice Kafka appends the last batch only, and an AlterConfigs that names a
-# resource twice it never answers.
-NEVER_TWICE = frozenset({"ProduceRequest", "TopicProduceData", "AlterConfigsRequest"})
+# Of a partition named twice Kafka appends the last batch only; an AlterConfigs that names a
+# resource twice it never answers, nor a JoinGroup that names its only protocol twice.
+NEVER_TWICE = frozenset(
+    {"ProduceRequest", "TopicProduceData", "AlterConfigsRequest", "JoinGroupRequest"}
+)
 
 # Kafka never answers a Produce request that has no records at all (null) for a partition.
 NEVER_NULL = frozenset(

@@ -111,6 +111,11 @@ class Play:
             self._settle()
         return found
 
+    def reconnect(self) -> None:
+        """Close both connections; the next requests open others."""
+        self.ours.close()
+        self.theirs.close()
+
     def wrong(self, frames: Iterator[Wrong]) -> Iterator[tuple[str, Difference]]:
         """Send frames that are no requests; yield differences."""
         for name, version, ours, theirs in frames:

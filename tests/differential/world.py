@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from random import Random
 
 from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
@@ -15,6 +16,7 @@ from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from tests.broker.raw_batches import RawBatch, RawRecord
 
 NODE_ID = 1
+MEMBERS_MAX = 5  # of a group
 # Nothing is to happen by itself while requests are compared.
 SETTINGS: Mapping[str, str] = {
     "node.id": str(NODE_ID),
@@ -24,6 +26,8 @@ SETTINGS: Mapping[str, str] = {
     "log.retention.check.interval.ms": "3600000",
     "log.cleaner.backoff.ms": "3600000",
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.max.size": str(MEMBERS_MAX),
     # On a busy machine Kafka's controller takes the broker for dead, and all epochs change.
     "broker.session.timeout.ms": "600000",
 }
@@ -94,6 +98,11 @@ class World:
     lonely: int = 0  # how many groups of one request there have been
 
     @property
+    def client_instances(self) -> list[bytes]:
+        """Ids of clients that push their metrics."""
+        return [Random(f"{self.seed} {number}").randbytes(16) for number in range(3)]
+
+    @property
     def topics(self) -> list[str]:
         """The topics that were there at first."""
         return [f"{name}-{self.seed}" for name in TOPICS]
@@ -143,6 +152,8 @@ def sequenced(producer_id: int, epoch: int, sequence: int) -> bytes:
 
 
 _GOOD = batch(b"a", b"b")
+UNKNOWN_CODEC = RawBatch(codec=5, packed=b"x").encode()
+ZSTD_SINCE = 7  # versions of Produce
 GOOD_BATCHES: tuple[bytes, ...] = (
     _GOOD,
     batch(b"c"),
@@ -170,7 +181,7 @@ ODD_BATCHES: tuple[bytes, ...] = (
     RawBatch(crc=1).encode(),
     RawBatch(flags=0x08).encode(),
     RawBatch(flags=0x40).encode(),
-    RawBatch(codec=5, packed=b"x").encode(),
+    UNKNOWN_CODEC,
     RawBatch(last_offset_delta=5).encode(),
     RawBatch(max_timestamp=5).encode(),
     RawBatch(producer_epoch=3).encode(),

@@ -22,7 +22,7 @@ from tests.differential.world import World
 NO_APIS = (-32768, -1, 4, 5, 6, 7, 93, 94, 1_000, 32767)
 # Not cut up: what might take a while, what might ask for transactions, for which Kafka makes a
 # topic of its own, what might make Kafka forget its only broker or raise its features, and what
-# depends on how connections have ended.
+# depends on lost connections, of which Kafka takes note a little later.
 _STEADY = frozenset(
     (
         *("Produce", "JoinGroup", "SyncGroup", "Fetch", "FindCoordinator", "InitProducerId"),

@@ -52,6 +52,16 @@ def _java() -> bool:
     return _run("mvn", ["mvn", "-q", "-B", f"-Dbuilds={BUILDS}", *goals], SOURCES / "java")
 
 
+def _kafka() -> bool:
+    goal = ["-q", "-B", f"-Dbuilds={BUILDS}", "dependency:copy-dependencies"]
+    return _run("mvn", ["mvn", *goal], SOURCES / "kafka")
+
+
+def _streams() -> bool:
+    goals = ["compile", "dependency:copy-dependencies"]
+    return _run("mvn", ["mvn", "-q", "-B", f"-Dbuilds={BUILDS}", *goals], SOURCES / "streams")
+
+
 def _kafkajs() -> bool:
     return _node("kafkajs", {})
 
@@ -59,7 +69,12 @@ def _kafkajs() -> bool:
 def _confluent() -> bool:
     # The package would fetch a binary; built here, it links to what the system has: OpenSSL, curl,
     # zlib and zstd, with their headers (Debian: lib{ssl,curl4-openssl,zstd}-dev, zlib1g-dev).
-    environment = {"CKJS_LINKING": "dynamic", "npm_config_build_from_source": "true"}
+    # It says `make -j`, as many compilers as there are files, so it is the load that bounds them.
+    environment = {
+        "CKJS_LINKING": "dynamic",
+        "npm_config_build_from_source": "true",
+        "MAKEFLAGS": f"-l{os.cpu_count()}",
+    }
     return _node("confluent", environment)
 
 
@@ -89,7 +104,11 @@ def _run(
         return True
     print(f"{folder.name}: {' '.join(command)}", flush=True)
     changed = {**os.environ, **(environment or {})}
-    done = subprocess.run(command, cwd=folder, env=changed, timeout=BUILD_TIMEOUT_S)
+    try:
+        done = subprocess.run(command, cwd=folder, env=changed, timeout=BUILD_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        print(f"{folder.name}: not built after {BUILD_TIMEOUT_S} s")
+        return False
     return done.returncode == 0
 
 
@@ -101,6 +120,8 @@ _BUILDS = {
     "confluent-javascript": _confluent,
     "rdkafka": _rust,
     "java": _java,
+    "kafka": _kafka,
+    "streams": _streams,
 }
 
 if __name__ == "__main__":

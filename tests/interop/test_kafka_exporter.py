@@ -19,7 +19,7 @@ import pytest
 
 from bench.processes import free_port
 from tests.compat.clients import Confluent
-from tests.conftest import StartBroker
+from tests.interop.conftest import StartBroker
 from tests.interop.programs import BUILDS
 
 TOPIC, GROUP = "exported", "exported-group"

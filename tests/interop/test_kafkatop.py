@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.compat.clients import Confluent
-from tests.conftest import StartBroker
+from tests.interop.conftest import StartBroker
 from tests.interop.programs import BUILDS
 
 TOPIC, GROUP = "watched", "watched-group"

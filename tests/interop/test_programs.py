@@ -1,23 +1,20 @@
 """Every client of another language creates, produces, consumes in a group, and administers.
 
-Run by `make interop`, which builds the programs. INTEROP_BROKER=kafka runs them against Apache
-Kafka instead, to see whether a doubtful result is the broker's or the client's.
+Run by `make interop`, which builds the programs.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess
 from tests.compat.clients import CODECS
 from tests.compat.test_clients import check_round
+from tests.interop.conftest import Broker, StartBroker
 from tests.interop.programs import (
     PROGRAMS,
     Admin,
@@ -37,8 +34,6 @@ COUNT = 2_000  # with each codec
 # An hour ago: what is older than retention.ms is deleted before it is read.
 TIME_MS = time.time_ns() // 1_000_000 - 3_600_000
 
-Broker = OdradekProcess | KafkaProcess
-
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
@@ -53,18 +48,9 @@ def program(request: pytest.FixtureRequest) -> Program:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker of its own: what one client leaves must not help the next."""
-    kind = KafkaProcess if os.environ.get("INTEROP_BROKER") == "kafka" else OdradekProcess
-    running = kind(tmp_path / "broker", {"num.partitions": str(PARTITIONS)})
-    try:
-        running.start()
-        yield running
-    finally:
-        running.stop()
-    if isinstance(running, OdradekProcess):
-        for sign in ("ERROR", "Traceback", "never retrieved"):
-            assert sign not in running.log_text(), running.log_text()
+def broker(start_broker: StartBroker) -> Broker:
+    """A broker whose new topics have some partitions."""
+    return start_broker({"num.partitions": str(PARTITIONS)})
 
 
 def test_a_client_sees_thousands_of_records_once_and_in_order(

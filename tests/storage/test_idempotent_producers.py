@@ -78,17 +78,42 @@ def test_any_of_the_last_five_batches_is_known_again() -> None:
         send(partition, 1)
 
 
-@pytest.mark.parametrize(
-    ("how", "known"), [("clean", 1), ("clean, snapshots lost", 5), ("killed", 5)]
-)
-def test_a_snapshot_knows_the_last_batch_and_the_log_five(how: str, known: int) -> None:
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("rolled_before", range(8))
+def test_the_last_five_batches_outlive_a_restart_wherever_a_segment_begins(
+    how: str, rolled_before: int
+) -> None:
+    """Appended and flushed is not yet answered: a client may send all five again."""
     partition = Partition(CrashFileSystem())
-    for sequence in range(7):
+    for sequence in range(8):
+        if sequence == rolled_before:
+            partition.log.roll(partition.clock.now_ms())
         send(partition, sequence)
+        partition.append([(b"k", b"v")], producer=(2, 0, sequence))
+    partition.flush()
+    partition.directory.write_checkpoints()
     partition = restart(partition, how)
-    assert [batch.last_sequence for batch in partition.log.producers.get(1).batches] == list(  # type: ignore[union-attr]
-        range(7 - known, 7)
-    )
+    for sequence in range(3, 8):
+        assert send(partition, sequence) == (2 * sequence, True)
+    with pytest.raises(OutOfOrderSequence):
+        send(partition, 2)
+    assert send(partition, 8) == (16, False)
+
+
+@pytest.mark.parametrize("how", ["clean", "killed"])
+def test_the_last_five_batches_are_known_when_the_log_has_them_no_more(how: str) -> None:
+    """Deleted or compacted away before its client has heard that it was appended."""
+    partition = Partition(CrashFileSystem())
+    for sequence in range(5):
+        send(partition, sequence)
+    partition.log.roll(partition.clock.now_ms())
+    partition.log.delete_segments(1, partition.clock.now_ms())
+    partition.flush()
+    partition.directory.write_checkpoints()
+    partition = restart(partition, how)
+    assert not partition.batches()
+    for sequence in range(5):
+        assert send(partition, sequence) == (sequence, True)
 
 
 @pytest.mark.parametrize("how", [None, *HOWS])
@@ -193,12 +218,15 @@ def test_a_snapshot_to_the_byte() -> None:
     partition = Partition(CrashFileSystem())
     partition.append([(b"k", b"v")])
     partition.append([(b"k", b"v")] * 3, 1_700_000_000_000, producer=(0x1122, 7, 40))
+    partition.append([(b"k", b"v")], 1_700_000_000_001, producer=(0x1122, 7, 43))
     partition.log.roll(partition.clock.now_ms())
-    data = partition.fs.read_bytes(FILES / f"{4:020d}.snapshot")
+    data = partition.fs.read_bytes(FILES / f"{5:020d}.snapshot")
     entries = bytes.fromhex(
-        "00000001"
+        "00000002"
         "0000000000001122 0007 0000002a 0000000000000003 00000002"
         "0000018bcfe56800 ffffffff ffffffffffffffff"
+        "0000000000001122 0007 0000002b 0000000000000004 00000000"
+        "0000018bcfe56801 ffffffff ffffffffffffffff"
     )
     assert data == bytes.fromhex("0001") + struct.pack(">I", crc32c(entries)) + entries
 
@@ -229,7 +257,7 @@ BATCHES = st.lists(
 
 
 @given(batches=BATCHES)
-def test_a_snapshot_gives_back_each_producers_last_batch(
+def test_a_snapshot_gives_back_each_producers_last_batches(
     batches: list[tuple[int, int, int, int, int]],
 ) -> None:
     fs = CrashFileSystem()
@@ -254,8 +282,8 @@ def test_a_snapshot_gives_back_each_producers_last_batch(
         ]
         for state in read
     } == last
-    assert {s.producer_id: s.batches[-1] for s in read} == {
-        s.producer_id: s.batches[-1] for s in written
+    assert {s.producer_id: s.batches for s in read} == {
+        s.producer_id: s.batches for s in written
     }
 
 

@@ -14,6 +14,7 @@ from protocol.compression import Codec
 from storage.errors import OffsetOutOfRange
 from storage.files import RealFileSystem
 from storage.index import OffsetIndex
+from storage.reading import TimestampedOffset
 from storage.segment import INDEX
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition, clean, read_all
@@ -97,6 +98,7 @@ def test_the_first_record_at_or_after_a_timestamp(
     now_ms = partition.clock.now_ms()
     for ages in ages_ms:
         partition.append([(b"k", b"v")] * len(ages), [now_ms - age for age in ages], codec=codec)
+    largest = max(partition.records(), key=lambda record: record.timestamp)  # the first of them
     partition.log.advance_start_offset(min(start, partition.log.log_end_offset))
     records = partition.records()
     probes = {r.timestamp + more for r in records for more in (0, 1)}
@@ -107,19 +109,17 @@ def test_the_first_record_at_or_after_a_timestamp(
             assert (found and (found.offset, found.timestamp)) == (
                 wanted and (wanted.offset, wanted.timestamp)
             )
-        if records:
-            largest = max(record.timestamp for record in records)
-            newest = log.offset_of_max_timestamp()
-            if newest is not None:  # older than the start offset, else
-                assert (newest.timestamp, newest.offset) == (
-                    largest, next(r.offset for r in records if r.timestamp == largest),
-                )  # fmt: skip
+        newest = log.offset_of_max_timestamp()  # also of what is deleted and still lies there
+        assert newest == TimestampedOffset(largest.offset, largest.timestamp, 0)
 
 
-def test_without_timestamps_nothing_is_found() -> None:
+def test_without_timestamps_only_the_first_record_is_found() -> None:
     partition = Partition(CrashFileSystem())
-    partition.append([(b"k", b"v")], -1)
     assert partition.log.offset_of_max_timestamp() is None
+    for _ in range(2):
+        partition.append([(b"k", b"v")], -1)
+    partition.log.advance_start_offset(1)
+    assert partition.log.offset_of_max_timestamp() == TimestampedOffset(0, -1, 0)
     assert partition.log.offset_for_timestamp(0) is None
 
 

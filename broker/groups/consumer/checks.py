@@ -24,12 +24,14 @@ from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatReq
 
 # From this version on members make their own ids (KIP-1082).
 _OWN_ID_VERSION = 1
+_NAME_BYTES_MAX = 2**15 - 1
 
 
 def check_heartbeat(
     request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]
 ) -> None:
     """Raise Refusal for a heartbeat that makes no sense in any group."""
+    check_names(request.group_id, request.member_id, request.subscribed_topic_regex or "")
     epoch = request.member_epoch
     if api_version >= _OWN_ID_VERSION or epoch > JOINING_EPOCH or epoch == LEAVING_EPOCH:
         _refuse_empty(request.member_id, "MemberId")
@@ -49,6 +51,12 @@ def check_heartbeat(
             f"ServerAssignor {request.server_assignor} is not supported. "
             f"Supported assignors: {', '.join(assignors)}.",
         )
+
+
+def check_names(*names: str) -> None:
+    """Raise Refusal for names that have no room in the key of a record."""
+    if any(len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES_MAX for name in names):
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def check_size(members: Mapping[str, object], size_max: int, member_id: str) -> None:

@@ -17,7 +17,7 @@ from broker.errors import Refusal
 from broker.groups import responses, sessions
 from broker.groups.consumer import checks, conversion, embedded, epochs, expressions, heartbeats
 from broker.groups.consumer.effects import ConsumerTimer
-from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.group import ConsumerGroup, preferred
 from broker.groups.consumer.heartbeats import Joining
 from broker.groups.consumer.member import ClassicPart, Member, MemberState, partitions_of
 from broker.groups.consumer.turn import ConsumerTurn
@@ -51,9 +51,10 @@ def join(turn: ConsumerTurn, request: JoinGroupRequest, caller: Caller) -> None:
     member, replaced = joining.member, joining.replaced
     present = group.static_member(request.group_instance_id)
     downgrades = present is not None and conversion.may_downgrade_for(turn, present)
+    updated = _updated(member, request, subscription, caller)
+    assignor = preferred(group.assignors, member.assignor, updated.assignor)
     if replaced is not None:
         heartbeats.replace_static(turn, replaced, member)
-    updated = _updated(member, request, subscription, caller)
     was = expressions.before(group, "")
     changed = heartbeats.store_member(turn, member, updated)
     change = expressions.update(turn, member.expression, updated.expression, was)
@@ -62,7 +63,7 @@ def join(turn: ConsumerTurn, request: JoinGroupRequest, caller: Caller) -> None:
     owned = embedded.by_id(turn.around.topics, subscription.owned_partitions)
     is_stale = group.targets.epoch < group.epoch
     if not downgrades:
-        epochs.update_targets(turn)
+        epochs.update_targets(turn, assignor, member_id if replaced else None)
     moved = group.members[member_id]
     if not (downgrades and is_stale):
         # With a stale target the classic group rebalances anyway.
@@ -165,6 +166,7 @@ def leave(turn: ConsumerTurn, leaving: Sequence[MemberIdentity], caller: Caller)
 
 def _check_join(turn: ConsumerTurn, request: JoinGroupRequest) -> None:
     group, config = turn.group, turn.config
+    checks.check_names(request.member_id)
     if not (config.may_upgrade or config.may_downgrade):
         raise Refusal(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from broker.coordination.java import hash_order
 from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import Member, partitions_of
+from broker.groups.consumer.member import Held, Member, partitions_of
 from broker.groups.modern.topics import TopicView
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_describe import (
@@ -61,10 +61,18 @@ def _member(group: ConsumerGroup, topics: TopicView, member: Member) -> Describe
         client_host=member.client_host,
         subscribed_topic_names=hash_order(member.topics),
         subscribed_topic_regex=member.expression,
-        assignment=_assignment(topics, partitions_of(member.assigned)),
+        assignment=_assignment(topics, partitions_of(_still_read(member))),
         target_assignment=_assignment(topics, targets),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )
+
+
+def _still_read(member: Member) -> Held:
+    """Return what a member has, with what it is still to give up."""
+    held = {topic_id: dict(some) for topic_id, some in member.assigned.items()}
+    for topic_id, some in member.revoking.items():
+        held.setdefault(topic_id, {}).update(some)
+    return held
 
 
 def _assignment(topics: TopicView, partitions: Mapping[bytes, Sequence[int]]) -> Assignment:

@@ -38,17 +38,24 @@ def refresh(turn: ConsumerTurn, *, has_changed: bool) -> None:
         turn.emit(Kind.TOPICS, None)
 
 
-def update_targets(turn: ConsumerTurn) -> None:
-    """Compute the target assignment of the group's epoch, if it is time for it."""
+def update_targets(
+    turn: ConsumerTurn, assignor: str | None, newcomer: str | None = None
+) -> None:
+    """Compute the target assignment of the group's epoch, if it is time for it.
+
+    The assignor is the one that most members ask for, None where none asks for one. What a
+    newcomer is to have is stored again, as Kafka does for one that takes another's place.
+    """
     group = turn.group
     interval_ms = turn.config.consumer(group.group_id).assignment_interval_ms
     if group.epoch <= group.targets.epoch:
         return
     if not may_compute(group.targets.computed_ms, interval_ms, turn.now_ms):
         return
-    name = group.preferred_assignor() or turn.config.consumer_assignors[0]
+    name = assignor or turn.config.consumer_assignors[0]
     spec = _spec(turn)
-    for member_id, assignment in list(group.targets.changes(spec.members, ASSIGNORS[name](spec))):
+    computed = ASSIGNORS[name](spec)
+    for member_id, assignment in list(group.targets.changes(spec.members, computed, newcomer)):
         turn.emit_target(member_id, assignment)
     turn.emit(
         Kind.TARGET_EPOCH,

@@ -29,6 +29,17 @@ from protocol.messages.consumer_group_records import ConsumerGroupRegularExpress
 # Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS.
 _REFRESH_MIN_MS = 10_000
 _NEVER_MS = -(2**63)
+_WORDS_OF_RE2J = {
+    "missing )": "missing closing )",
+    "unexpected )": "regexp/syntax: internal error",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "trailing \\": "trailing backslash at end of expression",
+    "invalid named capture group": "invalid named capture",
+}
 
 
 class Change(enum.Enum):
@@ -150,7 +161,8 @@ def _compiled(expression: str) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Return RE2's reason without the part of the expression that it quotes."""
+    """Return RE2's reason in the words of RE2/J, without the part of the expression it quotes."""
     (told,) = error.args
     text = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)
-    return text.partition(": ")[0]
+    reason = text.partition(": ")[0]
+    return _WORDS_OF_RE2J.get(reason, reason)

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-from broker.coordination.java import hash_order
+from broker.coordination.java import string_hash
 from broker.groups.consumer.member import Held, Member
 from broker.groups.consumer.records import ConsumerRecord, Kind
 from broker.groups.modern.subscriptions import Subscriptions, discount
@@ -33,6 +34,9 @@ from protocol.messages.consumer_group_records import (
 )
 
 NOBODY = -1
+# The factor of Kafka's BaseHashTable.
+_FIBONACCI = -7046029254386353131
+_INT64 = 2**64 - 1
 
 _MemberValue = ConsumerGroupMemberMetadataValue | None
 _EpochValue = ConsumerGroupTargetAssignmentMetadataValue | None
@@ -112,8 +116,7 @@ class ConsumerGroup:
 
     def preferred_assignor(self) -> str | None:
         """Return the assignor that most members ask for, None when none asks for one."""
-        # Of as many for two, the one that comes first in Java's table.
-        return max(hash_order(self.assignors), key=self.assignors.__getitem__, default=None)
+        return preferred(self.assignors, None, None)
 
     def waits_for_others(self, member: Member) -> bool:
         """Tell whether a partition that a member is to have is not given up yet."""
@@ -212,6 +215,28 @@ class ConsumerGroup:
         for one in (*_each(member.assigned), *_each(member.revoking)):
             if self.partition_epochs.get(one) == member.epoch:
                 del self.partition_epochs[one]
+
+
+def preferred(counts: Mapping[str, int], old: str | None, new: str | None) -> str | None:
+    """Return the assignor that most members ask for, once a member asks for a new one.
+
+    Of as many for both it is the first one as Kafka has them: in a TimelineHashMap with two
+    places, and copied from there into a HashMap where both take the same place.
+    """
+    ordered = {name: counts[name] for name in sorted(counts, key=_timeline_place)}
+    if old is not None:
+        ordered[old] -= 1
+        if not ordered[old]:
+            del ordered[old]
+    if new is not None:
+        # HashMap.compute puts what is new in front of its place.
+        ordered = {new: 0, **ordered} if new not in ordered else ordered
+        ordered[new] += 1
+    return max(ordered, key=ordered.__getitem__, default=None)
+
+
+def _timeline_place(name: str) -> int:
+    return (string_hash(name) * _FIBONACCI & _INT64) >> 63
 
 
 def _each(held: Held) -> list[tuple[bytes, int]]:

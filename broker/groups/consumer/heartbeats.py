@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from broker.coordination.effects import Caller
 from broker.groups.consumer import checks, conversion, epochs, expressions
+from broker.groups.consumer.group import preferred
 from broker.groups.consumer.member import (
     JOINING_EPOCH,
     LEFT_EPOCH,
@@ -58,15 +59,16 @@ def heartbeat(turn: ConsumerTurn, request: ConsumerGroupHeartbeatRequest, caller
     member = joining.member
     expressions.check(group, member, request.subscribed_topic_regex)
     checks.check_state(member, owned)
+    updated = _updated(member, request, caller)
+    assignor = preferred(group.assignors, member.assignor, updated.assignor)
     if joining.replaced is not None:
         replace_static(turn, joining.replaced, member)
-    updated = _updated(member, request, caller)
     was = expressions.before(group, updated.expression)
     names_changed = store_member(turn, member, updated)
     change = expressions.update(turn, member.expression, updated.expression, was)
     raises = names_changed or change is expressions.Change.CHANGED_AND_RESOLVED
     epochs.refresh(turn, has_changed=raises)
-    epochs.update_targets(turn)
+    epochs.update_targets(turn, assignor, member_id if joining.replaced else None)
     has_changed = names_changed or change is not expressions.Change.NONE
     moved = epochs.reconcile(turn, group.members[member_id], owned, has_changed=has_changed)
     turn.watch(moved)

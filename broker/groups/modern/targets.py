@@ -49,16 +49,19 @@ class Targets:
         del self.by_member[member_id]
 
     def changes(
-        self, members: Mapping[str, object], computed: Mapping[str, Assignment]
+        self,
+        members: Mapping[str, object],
+        computed: Mapping[str, Assignment],
+        newcomer: str | None = None,
     ) -> Iterator[tuple[str, Assignment]]:
         """Iterate over the members whose assignment differs from a computed one, in their order.
 
-        Who has none yet is given one, if only an empty one.
+        Who has none yet is given one, if only an empty one; so is a newcomer that has another's.
         """
         for member_id in members:
             assignment = computed.get(member_id, NOTHING)
             present = self.by_member.get(member_id)
-            if present is None or not are_same(present, assignment):
+            if member_id == newcomer or present is None or not are_same(present, assignment):
                 yield member_id, assignment
 
 

@@ -1,0 +1,103 @@
+"""A clean stop under producers: all that was appended is answered, and nothing is there twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.broker.live import PATIENCE_S, batch, client, create, live, on_uvloop, until
+from tests.broker.siege import Sender, read_all
+from tests.broker.test_connection import produce
+from tests.conftest import StartBroker
+
+STOPS = 4
+
+
+@on_uvloop
+async def test_a_stop_answers_all_that_it_appended_and_resets_no_connection(
+    tmp_path: Path,
+) -> None:
+    """What the client goes on to send is not begun, and takes no answer from it."""
+    async with live(tmp_path) as broker, client(broker) as one:
+        topic = await create(broker, "orders")
+        one.send(*[produce("orders", batch(bytes(100_000)))] * 300, version=8)
+        await until(lambda: broker.metrics.requests.get(0, 0) > 3)
+        stopping = asyncio.ensure_future(broker.stop())
+        answered = 0
+        with pytest.raises(asyncio.IncompleteReadError) as ended:
+            while True:
+                await one.receive()
+                answered += 1
+        assert not ended.value.partial
+        assert answered == topic.partitions[0].log_end_offset < 300
+        one.close()
+        await stopping
+
+
+@on_uvloop
+async def test_what_a_stop_left_unanswered_is_known_when_it_is_sent_again(tmp_path: Path) -> None:
+    requests = [
+        produce("orders", batch(b"a", producer_id=7, producer_epoch=0, base_sequence=number))
+        for number in range(5)
+    ]
+    async with live(tmp_path) as broker, client(broker) as one:
+        await create(broker, "orders")
+        disk = threading.Event()
+        with (
+            mock.patch("broker.composition._DRAIN_S", 0.0),
+            mock.patch("broker.group_commit._sync", lambda _: disk.wait(PATIENCE_S) and {}),
+        ):
+            one.send(*requests, version=8)
+            await until(lambda: broker.metrics.requests.get(0) == 5)
+            stopping = asyncio.ensure_future(broker.stop())
+            assert await one.is_closed()  # without a byte of an answer
+            disk.set()
+            await stopping
+    async with live(tmp_path) as broker, client(broker) as one:
+        one.send(*requests, version=8)
+        for number in range(5):
+            (partition,) = (await one.receive())[1].responses[0].partition_responses
+            assert (partition.error_code, partition.base_offset) == (0, number)
+        topic = broker.topics.get("orders")
+        assert topic is not None
+        assert topic.partitions[0].log_end_offset == 5
+
+
+@pytest.mark.slow
+def test_pipelined_idempotent_producers_live_through_clean_stops(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker({"internal.segment.bytes": "1000000"})
+    settings = {"acks": "all", "enable.idempotence": "true", "linger.ms": "0"}
+    senders = [Sender(name, broker.bootstrap, "flow", 2, settings) for name in ("a", "b", "c")]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic("flow", 2)])["flow"].result()
+    stop = threading.Event()
+    threads = [threading.Thread(target=sender.run, args=(stop,)) for sender in senders]
+    source = random.Random(3)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(STOPS):
+            time.sleep(source.uniform(0.2, 0.8))
+            broker.stop()
+            broker.start()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    found = Counter((one.sender, one.number) for one in read_all(broker.bootstrap, "flow", 2))
+    for sender in senders:
+        assert not sender.failed, sender.failed[:3]
+        assert sender.number > 100
+    sent = {(sender.name, number) for sender in senders for number in range(sender.number)}
+    assert found.keys() == sent
+    assert set(found.values()) == {1}
