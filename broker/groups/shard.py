@@ -10,7 +10,7 @@ The same machine replays the log when the broker starts: `replay` for each recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from broker.coordination.effects import (
     Caller,
@@ -24,7 +24,6 @@ from broker.coordination.effects import (
     Token,
 )
 from broker.coordination.seams import InTransaction
-from broker.errors import Refusal, message_of
 from broker.groups import (
     commits,
     deletion,
@@ -36,14 +35,12 @@ from broker.groups import (
     transactional,
 )
 from broker.groups.config import GroupConfig
-from broker.groups.consumer import checks, classic, conversion, expressions, heartbeats
 from broker.groups.consumer import commits as consumer_commits
+from broker.groups.consumer import conversion, heartbeats
 from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.groups import ConsumerGroups
-from broker.groups.consumer.member import JOINING_EPOCH, Member
 from broker.groups.consumer.records import ConsumerRecord
-from broker.groups.consumer.turn import ConsumerTurn
 from broker.groups.effects import (
     AssignmentStored,
     EmptyGroupStored,
@@ -99,7 +96,7 @@ class Shard:
         # Groups of the classic protocol, of the consumer protocol, and share groups; none is in
         # two of them. Only share groups have no offsets here.
         self.groups: dict[str, ClassicGroup] = {}
-        self.consumers = ConsumerGroups(topics)
+        self.consumers = ConsumerGroups(topics, self.groups)
         self.shares = ShareGroups(topics, share_config, lambda name: self.group(name) is not None)
         # The groups that each producer with an open transaction has committed offsets for.
         self._in_transactions: dict[int, set[str]] = {}
@@ -112,12 +109,11 @@ class Shard:
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
     ) -> list[Effect]:
         """Carry out a ConsumerGroupHeartbeat; answered when what follows from it is stored."""
-        try:
-            turn = self._consumer_turn(request, now_ms)
-            self.consumers.heartbeat(turn, request, caller)
-        except Refusal as error:
-            return [Reply(caller.token, heartbeats.refuse(error.code, message_of(error)))]
-        return self._settle(turn)
+        if self.shares.get(request.group_id) is not None:
+            message = f"Group {request.group_id} is not a consumer group."
+            refusal = heartbeats.refuse(ErrorCode.GROUP_ID_NOT_FOUND, message)
+            return [Reply(caller.token, refusal)]
+        return self.consumers.heartbeat(request, caller, self.config, now_ms)
 
     def join(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out a JoinGroup; the answer may come with a later operation."""
@@ -128,14 +124,7 @@ class Shard:
             return [Reply(caller.token, refusal)]
         consumers = self.consumers.get(request.group_id)
         if consumers is not None and consumers.members:
-            try:
-                return self._consume(
-                    consumers, now_ms, lambda turn: classic.join(turn, request, caller)
-                )
-            except Refusal as refused:
-                version = caller.api_version
-                refusal = responses.join_error(refused.code, api_version=version)
-                return [Reply(caller.token, refusal)]
+            return self.consumers.join(consumers, request, caller, self.config, now_ms)
         known = self.groups.get(request.group_id)
         group = known or ClassicGroup(request.group_id, state_since_ms=now_ms)
         turn = Turn(group, self.config, now_ms)
@@ -156,12 +145,7 @@ class Shard:
             return [Reply(caller.token, responses.sync_error(ErrorCode.INVALID_GROUP_ID))]
         group = self.consumers.get(request.group_id)
         if group is not None:
-            try:
-                return self._consume(
-                    group, now_ms, lambda turn: classic.sync(turn, request, caller)
-                )
-            except Refusal as error:
-                return [Reply(caller.token, responses.sync_error(error.code))]
+            return self.consumers.sync(group, request, caller, self.config, now_ms)
         turn = self._turn(request.group_id, now_ms)
         if turn is None:
             return [Reply(caller.token, responses.sync_error(ErrorCode.UNKNOWN_MEMBER_ID))]
@@ -172,12 +156,9 @@ class Shard:
         """Carry out a Heartbeat."""
         group = self.consumers.get(request.group_id)
         if group is not None:
-            try:
-                return self._consume(
-                    group, now_ms, lambda turn: classic.heartbeat(turn, request, caller)
-                )
-            except Refusal as refused:
-                return [Reply(caller.token, HeartbeatResponse(error_code=refused.code))]
+            return self.consumers.classic_heartbeat(
+                group, request, caller, self.config, now_ms
+            )
         # Offsets may have made a group of the empty id: it has no members.
         turn = self._turn(request.group_id, now_ms) if request.group_id else None
         if turn is None:
@@ -195,7 +176,7 @@ class Shard:
             leaving = [MemberIdentity(member_id=request.member_id)]
         group = self.consumers.get(request.group_id)
         if group is not None:
-            return self._consume(group, now_ms, lambda turn: classic.leave(turn, leaving, caller))
+            return self.consumers.leave(group, leaving, caller, self.config, now_ms)
         turn = self._turn(request.group_id, now_ms)
         if turn is None:
             return [Reply(caller.token, sessions.leave_unknown_group(leaving, caller))]
@@ -306,12 +287,7 @@ class Shard:
         if isinstance(timer.kind, ShareTimer):
             return self.shares.timer_fired(timer, now_ms)
         if isinstance(timer.kind, ConsumerTimer):
-            group = self.consumers.get(timer.owner)
-            if group is None:
-                return []
-            return self._consume(
-                group, now_ms, lambda turn: self.consumers.timer_fired(turn, timer)
-            )
+            return self.consumers.timer_fired(timer, self.config, now_ms)
         turn = self._turn(timer.owner, now_ms)
         if turn is None or turn.group.state is GroupState.DEAD:
             return []
@@ -497,64 +473,6 @@ class Shard:
         """Offsets make a simple group where there is none."""
         if record.committed is not None and self.group(record.group_id) is None:
             self.groups[record.group_id] = ClassicGroup(record.group_id)
-
-    def _consumer_turn(
-        self, request: ConsumerGroupHeartbeatRequest, now_ms: int
-    ) -> ConsumerTurn:
-        """Begin a heartbeat in its group, which one that joins makes where there is none.
-
-        Raises Refusal.
-        """
-        group_id, is_joining = request.group_id, request.member_epoch == JOINING_EPOCH
-        group = self.group(group_id)
-        if isinstance(group, ConsumerGroup):
-            return self.consumers.turn(group, self.config, now_ms)
-        if self.shares.get(group_id) is not None:
-            raise checks.no_such_group(f"Group {group_id} is not a consumer group.")
-        if group is None and not is_joining:
-            raise checks.no_such_group(f"Consumer group {group_id} not found.")
-        if group is None:
-            return self.consumers.turn(ConsumerGroup(group_id), self.config, now_ms)
-        if not is_joining:
-            raise checks.no_such_group(f"Group {group_id} is not a consumer group.")
-        made = ConsumerGroup(group_id, offsets=group.offsets)
-        turn = self.consumers.turn(made, self.config, now_ms)
-        if group.state is GroupState.EMPTY:
-            turn.records.append(GroupRecord(group_id, None))
-            return turn
-        conversion.check_upgrade(group, self.config)
-        checks.check_size(
-            group.membership.members, self.config.consumer_max_size, request.member_id
-        )
-        members = conversion.read_members(group, turn)
-        expressions.check(made, Member(request.member_id), request.subscribed_topic_regex)
-        conversion.upgrade(group, members, turn)
-        return turn
-
-    def _consume(
-        self, group: ConsumerGroup, now_ms: int, act: Callable[[ConsumerTurn], None]
-    ) -> list[Effect]:
-        """Have a consumer group decide on something; raises Refusal where it refuses."""
-        turn = self.consumers.turn(group, self.config, now_ms)
-        act(turn)
-        return self._settle(turn)
-
-    def _settle(self, turn: ConsumerTurn) -> list[Effect]:
-        """End an operation on a consumer group, which may have been made or converted by it."""
-        group_id, became = turn.group.group_id, turn.became
-        if became is None:
-            if turn.group.members:
-                self.groups.pop(group_id, None)
-                self.consumers.groups[group_id] = turn.group
-            return self.consumers.finish(turn)
-        del self.consumers.groups[group_id]
-        self.groups[group_id] = became
-        classic_turn = Turn(became, self.config, turn.now_ms)
-        for member in became.membership.all():
-            classic_turn.restart_session(member)
-        if turn.rebalance_reason is not None:
-            rebalance.prepare_rebalance(classic_turn, turn.rebalance_reason)
-        return [*self.consumers.finish(turn), *classic_turn.effects]
 
     def _replay_consumer(self, record: ConsumerRecord) -> None:
         group = self.consumers.get(record.group_id)

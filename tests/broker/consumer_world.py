@@ -62,6 +62,8 @@ class ConsumerWorld:
     client_id: str = "a-client"
     client_host: str = "/127.0.0.1"
     fresh_id: str = "fresh"
+    # Topics that have been created, so that each has an id of its own.
+    topic_count: int = 0
 
     def __post_init__(self) -> None:
         self.shard = Shard(0, self.config, self.topics)
@@ -132,7 +134,10 @@ class ConsumerWorld:
     def grow(self, name: str, count: int, topic_id: bytes | None = None) -> None:
         """Create a topic, or give it more partitions."""
         is_new = name not in self.topics.by_name
-        present = self.topics.by_name.get(name, (topic_id or name.encode().ljust(16, b"_"), 0))
+        if is_new:
+            self.topic_count += 1
+        fresh_id = f"{name}{self.topic_count}".encode().ljust(16, b"_")
+        present = self.topics.by_name.get(name, (topic_id or fresh_id, 0))
         self.topics.by_name[name] = (present[0], count)
         self.shard.consumers.topic_changed(name, is_new=is_new)
 
