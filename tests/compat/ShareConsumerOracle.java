@@ -48,6 +48,7 @@ public class ShareConsumerOracle {
         closeWithRecords(first);
         readImplicitly();
         tellOffsets();
+        readCommitted();
         admin.close();
         Runtime.getRuntime().halt(0);
     }
@@ -103,6 +104,31 @@ public class ShareConsumerOracle {
             poll(consumer, 1);
         }
         System.out.println("closed");
+    }
+
+    private static void readCommitted() throws Exception {
+        set("share.isolation.level", "read_committed");
+        Map<String, Object> config =
+            Map.of("bootstrap.servers", bootstrap, "transactional.id", "writer");
+        try (KafkaProducer<String, String> producer =
+                new KafkaProducer<>(config, new StringSerializer(), new StringSerializer())) {
+            producer.initTransactions();
+            for (String value : List.of("aborted", "committed", "aborted again", "last")) {
+                producer.beginTransaction();
+                producer.send(new ProducerRecord<>(TOPIC, value)).get();
+                producer.send(new ProducerRecord<>(TOPIC, value)).get();
+                if (value.startsWith("aborted")) {
+                    producer.abortTransaction();
+                } else {
+                    producer.commitTransaction();
+                }
+            }
+        }
+        try (KafkaShareConsumer<String, String> consumer = consumer("fourth", "implicit")) {
+            poll(consumer, 4);
+            commit(consumer);
+            nothing(consumer);
+        }
     }
 
     private static void tellOffsets() throws Exception {
