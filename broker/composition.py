@@ -320,6 +320,7 @@ class Broker:
             loop=self.loop,
             is_enabled=lambda: SHARE_VERSION in self.features.finalized,
         )
+        self.features.on_changed.append(self.shares.feature_changed)
         self.share_groups = ShareGroupCoordinator(
             self.groups.runtime,
             self.shares.states,

@@ -116,6 +116,11 @@ class ShareSessions:
             self._counts[key.group_id] -= 1
         return session
 
+    def end_all(self) -> None:
+        """Forget all sessions."""
+        self._sessions.clear()
+        self._counts.clear()
+
     def connection_lost(self, connection: object, group_id: str, member_id: str) -> None:
         """Forget the session that a lost connection has begun, if it is still that one."""
         key = MemberKey(group_id, member_id)

@@ -67,6 +67,12 @@ class Shares:
         self.partitions.close()
         self.states.close()
 
+    def feature_changed(self) -> None:
+        """Forget who fetches what when share groups are served no more."""
+        if not self.are_enabled:
+            self.sessions.end_all()
+            self.partitions.close()
+
     def end_session(self, member: MemberKey) -> None:
         """End a member's session: what it still has is available to others."""
         session = self.sessions.end(member)

@@ -45,6 +45,7 @@ from protocol.messages.share_fetch import (
     ForgottenTopic,
     ShareFetchRequest,
 )
+from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.wire import encode_uuid
 from tests.broker.kafka_peer import Peer
 
@@ -232,6 +233,14 @@ class ShareBroker:
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
         (done,) = self.peer.ask(request, 1).responses
         assert done.error_code == 0, done
+
+    def set_feature(self, name: str, level: int, *, is_upgrade: bool) -> None:
+        """Set the level of a feature."""
+        update = FeatureUpdateKey(
+            feature=name, max_version_level=level, upgrade_type=1 if is_upgrade else 2
+        )
+        answer = self.peer.ask(UpdateFeaturesRequest(feature_updates=[update]), 2)
+        assert answer.error_code == 0, answer
 
     def initialize(self, group_id: str, name: str, partition: int = 0, start: int = 0) -> None:
         """Begin the state of a share-partition, as the group's coordinator would."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from broker.composition import Broker
 from broker.topic_names import SHARE_GROUP_STATE
+from protocol.errors import ErrorCode
 from tests.broker.live import live, on_uvloop
 from tests.broker.share_peers import ShareBroker
 
@@ -131,3 +132,18 @@ async def test_what_is_done_outlives_a_restart_and_old_states_go(tmp_path: Path)
         assert log.log_start_offset == start
     async with live(tmp_path, SETTINGS) as broker:
         await script(broker, go_on)
+
+
+@on_uvloop
+async def test_without_the_feature_nothing_is_served(tmp_path: Path) -> None:
+    def play(one: ShareBroker) -> None:
+        begin(one)
+        a = one.member("g", "a")
+        assert a.fetch(ORDERS, max_wait_ms=LONG_MS, min_bytes=0)["error"] == ErrorCode.NONE
+        one.set_feature("share.version", 0, is_upgrade=False)
+        assert a.fetch(epoch=1)["error"] == ErrorCode.UNSUPPORTED_VERSION
+        one.set_feature("share.version", 1, is_upgrade=True)
+        assert a.fetch(epoch=1)["error"] == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+    async with live(tmp_path, SETTINGS) as broker:
+        await script(broker, play)
