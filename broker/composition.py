@@ -29,10 +29,12 @@ from broker.clock import Clock
 from broker.configs import Configs
 from broker.disks import Disks
 from broker.dispatch import Dispatcher
-from broker.features import ELR, GROUP_VERSION, TRANSACTION, Features
+from broker.features import ELR, GROUP_VERSION, SHARE_VERSION, TRANSACTION, Features
 from broker.group_commit import GroupCommit
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.share.coordinator import ShareGroupCoordinator
+from broker.groups.share.turn import ShareGroupConfig
 from broker.ids import random_id
 from broker.internal_log import InternalLog
 from broker.metadata import ResourceType, SqliteMetadata
@@ -45,6 +47,7 @@ from broker.producer_ids import ProducerIds
 from broker.reconstruction import find_topics, skip_producer_ids
 from broker.server import Listener, Server
 from broker.sessions import FetchSessions
+from broker.shares.shares import Shares
 from broker.tasks import start_task
 from broker.telemetry.clients import Telemetry
 from broker.topic import Topic
@@ -58,7 +61,7 @@ from broker.waiting import Purgatory
 from broker.warm_up import start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
-from config.effective import resolve_broker
+from config.effective import resolve_broker, resolve_shares
 from config.option import Layer
 from config.values import INT64_MAX
 from protocol.compression import Codec
@@ -175,7 +178,8 @@ class Broker:
         self.partitions = self._open_directories(paths)
         # Nothing is written before the directories are known to be ours.
         if self.store.is_new:
-            found = find_topics(self.directories, config, self.clock.now_ms())
+            shares = resolve_shares([self._static])
+            found = find_topics(self.directories, config, shares, self.clock.now_ms())
             await self.store.create_topics(found)
             metadata = await self.store.load()
         await self.store.settle()
@@ -218,6 +222,7 @@ class Broker:
         await self.moves.resume(self.topics)
         self._make_groups()
         self._make_transactions()
+        self._make_shares()
 
     def _open_directory(self, path: Path) -> LogDirectory:
         return LogDirectory(self.fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
@@ -255,12 +260,16 @@ class Broker:
             now_ms=self.clock.now_ms,
             on_refused=self.disks.note,
         )
+        self._topic_lookup = TopicLookup(
+            self.topics, self.store, lambda: self.config.broker_rack
+        )
         self.groups = GroupCoordinator(
             self.offsets_log,
-            TopicLookup(self.topics, self.store, lambda: self.config.broker_rack),
+            self._topic_lookup,
             self._group_config(),
             clock=self.clock,
             loop=self.loop,
+            share_config=self._share_group_config,
         )
         self.configs.on_changed.append(lambda _: self._configure_groups())
         self.configs.resources.on_changed.append(lambda _: self._configure_groups())
@@ -284,6 +293,53 @@ class Broker:
             self.configs.consumers,
             self.configs.resources.of_type(ResourceType.GROUP),
             serves_consumers=GROUP_VERSION in self.features.finalized,
+        )
+
+    def _make_shares(self) -> None:
+        log = InternalLog(
+            self.topics,
+            topic_names.SHARE_GROUP_STATE,
+            self.group_commit,
+            partition_count=(
+                lambda: self.configs.shares.share_coordinator_state_topic_num_partitions
+            ),
+            waits_for_disk=lambda: self.config.log_flush_acks_all,
+            codec=lambda: Codec(
+                self.configs.shares.share_coordinator_state_topic_compression_codec
+            ),
+            now_ms=self.clock.now_ms,
+            on_refused=self.disks.note,
+        )
+        self.shares = Shares(
+            log,
+            self.topics,
+            self._topic_lookup,
+            self.configs,
+            self.purgatory,
+            clock=self.clock,
+            loop=self.loop,
+            is_enabled=lambda: SHARE_VERSION in self.features.finalized,
+        )
+        self.features.on_changed.append(self.shares.feature_changed)
+        self.share_groups = ShareGroupCoordinator(
+            self.groups.runtime,
+            self.shares.states,
+            self._topic_lookup,
+            self.clock,
+            lambda: SHARE_VERSION in self.features.finalized,
+        )
+
+    def _share_group_config(self, group_id: str) -> ShareGroupConfig:
+        options, own = self.configs.shares, self.shares.settings.of(group_id)
+        return ShareGroupConfig(
+            members_max=options.group_share_max_size,
+            session_timeout_ms=own.session_timeout_ms,
+            heartbeat_interval_ms=own.heartbeat_interval_ms,
+            assignment_interval_ms=own.assignment_interval_ms,
+            initialize_retry_ms=max(
+                options.group_share_initialize_retry_interval_ms,
+                self.config.offsets_commit_timeout_ms,
+            ),
         )
 
     def _make_transactions(self) -> None:
@@ -331,13 +387,17 @@ class Broker:
     async def _let_clients_go(self) -> None:
         """Answer what is parked and what waits for the disk, then close all connections."""
         await self.server.stop_accepting()
+        self.share_groups.close()
         await self.transactions.close()
         self.groups.close()
+        self.shares.close()
         self.purgatory.wake_all()
         await self.server.close(_DRAIN_S)
 
     def _start_background(self) -> None:
         loading = start_task("load coordinators", self._load_coordinators())
+        self._stopping.callback(loading.cancel)
+        loading = start_task("load share group states", self.shares.load())
         self._stopping.callback(loading.cancel)
         prefer_the_event_loop()
         self.cleaner = CleanerPool(

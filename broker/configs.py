@@ -16,9 +16,16 @@ from broker.metadata import MetadataStore, Resource, ResourceType
 from broker.resource_configs import ResourceConfigs
 from config.broker import BrokerConfig
 from config.consumer import ConsumerConfig
-from config.effective import check_dynamic, resolve_broker, resolve_consumers, resolve_topic
+from config.effective import (
+    check_dynamic,
+    resolve_broker,
+    resolve_consumers,
+    resolve_shares,
+    resolve_topic,
+)
 from config.errors import ConfigError
 from config.option import Entry, Layer, Resolved, Source
+from config.share import ShareConfig
 from config.topic import TopicConfig
 from protocol.errors import ErrorCode
 
@@ -65,6 +72,7 @@ class Configs:
         self._resolved = resolve_broker(self._layers)
         self._of_plain_topic = resolve_topic({}, self._layers)
         self._consumers = resolve_consumers(self._layers)
+        self._shares = resolve_shares(self._layers)
         # Called with the layers to come, before they are stored; raise ConfigError to refuse.
         self.checks: list[Callable[[Layers], None]] = []
         # Whether the feature that fixes min.insync.replicas is in force.
@@ -83,6 +91,11 @@ class Configs:
     def consumers(self) -> ConsumerConfig:
         """The settings of consumer groups in force; replaced whole when they change."""
         return self._consumers
+
+    @property
+    def shares(self) -> ShareConfig:
+        """The settings of share groups in force; replaced whole when they change."""
+        return self._shares
 
     @property
     def node_id(self) -> int:
@@ -140,6 +153,7 @@ class Configs:
         self._dynamic, self._layers, self._resolved = dynamic, layers, resolved
         self._of_plain_topic = resolve_topic({}, layers)
         self._consumers = resolve_consumers(layers)
+        self._shares = resolve_shares(layers)
         # Names only: a value may be a secret.
         logger.info("changed broker settings broker=%r names=%s", name, ",".join(sorted(values)))
         for changed in self.on_changed:

@@ -97,8 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         self._next = None
         self._reserve(0)
         self._forget_unread()
-        if self.client.on_lost is not None:
-            self.client.on_lost()
+        for on_lost in self.client.on_lost.values():
+            on_lost()
         self._on_lost(self)
 
     def eof_received(self) -> bool:

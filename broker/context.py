@@ -39,8 +39,8 @@ class ConnectedClient:
     port: int = 0
     software_name: str = "unknown"
     software_version: str = "unknown"
-    # Called when the connection is lost.
-    on_lost: Callable[[], None] | None = None
+    # Called when the connection is lost, by who wants to hear of it.
+    on_lost: dict[str, Callable[[], None]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 A level is announced as supported only when the code that it stands for is here, since clients
 act on what is finalized: a Java producer that sees transaction.version 2 adds partitions to its
-transactions by producing to them (KIP-890). So the newer groups are supported at level 0 only,
+transactions by producing to them (KIP-890). So streams groups are supported at level 0 only,
 which is what a Kafka answers that does not know them, and kraft.version 1 would promise voters
 that come and go. The others change nothing that a client does:
 metadata.version names the records of Kafka's metadata log, and with one replica a partition's
@@ -25,6 +25,7 @@ from broker.metadata import MetadataStore
 from protocol.errors import ErrorCode
 
 ELR = "eligible.leader.replicas.version"
+SHARE_VERSION = "share.version"
 # At 1 there are consumer groups (KIP-848).
 GROUP_VERSION = "group.version"
 TRANSACTION = "transaction.version"
@@ -63,7 +64,7 @@ FEATURES = (
     Feature(GROUP_VERSION, 0, 1, 1),
     Feature("kraft.version", 0, 0, 0),
     Feature(_METADATA_VERSION, 7, 30, 30),  # 3.3-IV3 to 4.3-IV0
-    Feature("share.version", 0, 0, 0),
+    Feature(SHARE_VERSION, 0, 1, 1),
     Feature("streams.version", 0, 0, 0),
     Feature(TRANSACTION, 0, 2, 2),
 )

@@ -201,7 +201,8 @@ class Topics:
         """
         found = self.get(name)
         if found is None:
-            (outcome,) = await self.create([internal_topic(name, self._configs.broker)])
+            wanted = internal_topic(name, self._configs.broker, self._configs.shares)
+            (outcome,) = await self.create([wanted])
             found = self.get(name)  # somebody else may have been first
             if found is None:
                 assert not isinstance(outcome, TopicPlan), "a created topic is published"

@@ -27,10 +27,16 @@ from config.option import (
     options_of,
     resolve,
 )
+from config.share import ShareConfig, share_problems
 from config.topic import TopicConfig, check_topic
 from config.values import Kind
 
-_WITHOUT_ATTRIBUTE = (*options_of(ConsumerConfig), *fallbacks_of(TopicConfig), *INERT)
+_WITHOUT_ATTRIBUTE = (
+    *options_of(ConsumerConfig),
+    *options_of(ShareConfig),
+    *fallbacks_of(TopicConfig),
+    *INERT,
+)
 BROKER_OPTIONS = (*options_of(BrokerConfig), *_WITHOUT_ATTRIBUTE)
 BROKER_OPTION = {option.name: option for option in BROKER_OPTIONS}
 TOPIC_OPTION = {option.name: option for option in options_of(TopicConfig)}
@@ -50,7 +56,8 @@ _MAP_BYTES_MIN = 1024 * 1024  # Kafka's bound on a cleaner thread's share of the
 
 def declared_options() -> tuple[Option, ...]:
     """Return the options that code reads by attribute, of topics and of the broker."""
-    return (*options_of(TopicConfig), *options_of(BrokerConfig), *options_of(ConsumerConfig))
+    made = (TopicConfig, BrokerConfig, ConsumerConfig, ShareConfig)
+    return tuple(option for cls in made for option in options_of(cls))
 
 
 def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
@@ -67,6 +74,7 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
         [
             *(text + _written(layers, names) for text, names in _conflicts(resolved)),
             *(text + _written(layers, names) for text, names in _consumer_problems(layers)),
+            *(text + _written(layers, names) for text, names in _share_problems(layers)),
             *_topic_problems(layers),
         ]
     )
@@ -77,6 +85,11 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
 def resolve_consumers(layers: Iterable[Layer]) -> ConsumerConfig:
     """Make the config of consumer groups out of the broker's layers, which have been resolved."""
     return resolve(ConsumerConfig, [*layers, _DEFAULTS]).config
+
+
+def resolve_shares(layers: Iterable[Layer]) -> ShareConfig:
+    """Make the config of share groups out of the broker's layers, which have been resolved."""
+    return resolve(ShareConfig, [*layers, _DEFAULTS]).config
 
 
 def resolve_topic(
@@ -146,6 +159,15 @@ def _consumer_problems(layers: Sequence[Layer]) -> Iterator[tuple[str, Sequence[
     except ConfigError:
         return  # bad values have been told
     yield from consumer_problems(config)
+
+
+def _share_problems(layers: Sequence[Layer]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield what contradicts in the settings of share groups."""
+    try:
+        config = resolve_shares(layers)
+    except ConfigError:
+        return  # bad values have been told
+    yield from share_problems(config)
 
 
 def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:

@@ -21,6 +21,9 @@ from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.modern.topics import TopicView
 from broker.groups.records import decode_record, encode_record
 from broker.groups.shard import Shard
+from broker.groups.share.group import listed as share_listed
+from broker.groups.share.groups import Configs as ShareConfigs
+from broker.groups.share.groups import default_config
 from protocol.errors import ErrorCode
 from protocol.messages import consumer_group_describe
 from protocol.messages.consumer_group_heartbeat import (
@@ -62,6 +65,7 @@ class GroupCoordinator:
         clock: WallClock,
         loop: Loop,
         fresh_id: Callable[[], str] = _random_id,
+        share_config: ShareConfigs = default_config,
     ) -> None:
         self.topics = topics
         self.config = config
@@ -75,10 +79,15 @@ class GroupCoordinator:
             "groups",
             log,
             Codec(encode_record, decode_record, Shard.replay_offsets),
-            lambda partition: Shard(partition, self.config, topics),
+            lambda partition: Shard(partition, self.config, topics, share_config),
             clock=clock,
             loop=loop,
         )
+
+    @property
+    def runtime(self) -> Runtime[Shard]:
+        """What runs the shards, for the coordinator of the share groups in them."""
+        return self._runtime
 
     async def load(self) -> None:
         """Replay every partition, and begin to serve each as soon as it is replayed."""
@@ -205,6 +214,9 @@ class GroupCoordinator:
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=shard)
+        if shard.shares.get(request.group_id) is not None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
         group = shard.group(request.group_id)
         if isinstance(group, ConsumerGroup):
             error = consumer_commits.fetch_problem(group, request)
@@ -247,9 +259,10 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             return responses.described_error(group_id, shard)
         group = shard.group(group_id)
-        if group is None:
+        is_share = shard.shares.get(group_id) is not None
+        if group is None and not is_share:
             return responses.described_as_unknown(group_id, api_version=api_version)
-        if isinstance(group, ConsumerGroup):
+        if group is None or isinstance(group, ConsumerGroup):
             return responses.described_as_unknown(
                 group_id, "is not a classic group", api_version=api_version
             )
@@ -268,7 +281,7 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             return descriptions.described(group, self.topics, self.config.consumer_assignors[0])
         message = f"Group {group_id} is not a consumer group."
-        if group is None:
+        if group is None and shard.shares.get(group_id) is None:
             message = f"Group {group_id} not found."
         return descriptions.refused(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
 
@@ -285,6 +298,7 @@ class GroupCoordinator:
         for shard in self._runtime.machines:
             groups += map(responses.listed, shard.groups.values())
             groups += map(descriptions.listed, shard.consumers.groups.values())
+            groups += map(share_listed, shard.shares.groups.values())
         return ErrorCode.NONE, [
             group
             for group in groups
@@ -296,10 +310,13 @@ class GroupCoordinator:
         """Have consumer groups look again at a topic that has come, gone or grown."""
         for shard in self._runtime.machines:
             shard.consumers.topic_changed(name, is_new=is_new)
+            shard.shares.topic_changed(name)
 
     def topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Remove the offsets that groups have committed for a topic."""
+        now_ms = self._clock.now_ms()
         self._runtime.for_all(lambda shard: shard.topic_deleted(name, topic_id))
+        self._runtime.for_all(lambda shard: shard.shares.topic_deleted(topic_id, now_ms))
 
     async def _commit_when_admitted(
         self,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from broker.coordination.effects import Caller, Token
 from broker.groups.consumer.effects import ConsumerStored
 from broker.groups.records import OffsetRecord
+from broker.groups.share.turn import ShareStored
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from protocol.messages.offset_delete import OffsetDeleteResponse
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -121,4 +122,5 @@ Ticket = (
     | OffsetsRemoved
     | GroupRemoved
     | ConsumerStored
+    | ShareStored
 )

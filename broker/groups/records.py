@@ -20,6 +20,8 @@ from typing import NamedTuple, TypeVar
 
 from broker.groups.consumer import records as consumer_records
 from broker.groups.consumer.records import ConsumerRecord
+from broker.groups.share import records as share_records
+from broker.groups.share.records import ShareRecord
 from protocol.compiler import decode, decode_prefix, encode
 from protocol.errors import ProtocolError
 from protocol.messages.group_metadata import (
@@ -88,7 +90,7 @@ class GroupRecord:
     value: GroupMetadataValue | None
 
 
-Record = OffsetRecord | GroupRecord | ConsumerRecord
+Record = OffsetRecord | GroupRecord | ConsumerRecord | ShareRecord
 
 
 def encode_record(record: Record) -> KeyValue:
@@ -100,6 +102,8 @@ def encode_record(record: Record) -> KeyValue:
         return _encode_offset(record)
     if isinstance(record, ConsumerRecord):
         return consumer_records.encode_record(record)
+    if isinstance(record, ShareRecord):
+        return share_records.encode_record(record)
     key = _GROUP_KEY_HEAD + encode(GroupMetadataKey(group=record.group_id), _GROUP_KIND)
     if record.value is None:
         return key, None
@@ -120,6 +124,8 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
         return GroupRecord(group, _decode_value(GroupMetadataValue, value))
     if consumer_records.is_kind(kind):
         return consumer_records.decode_record(kind, key, value)
+    if share_records.is_kind(kind):
+        return share_records.decode_record(kind, key, value)
     return None
 
 

@@ -36,7 +36,7 @@ from broker.groups import (
 )
 from broker.groups.config import GroupConfig
 from broker.groups.consumer import commits as consumer_commits
-from broker.groups.consumer import conversion
+from broker.groups.consumer import conversion, heartbeats
 from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.groups import ConsumerGroups
@@ -58,6 +58,10 @@ from broker.groups.modern.topics import NO_TOPICS, TopicView
 from broker.groups.offsets import GroupOffsets
 from broker.groups.records import GroupRecord, KeyValue, OffsetRecord, Record
 from broker.groups.replaying import OffsetReplay
+from broker.groups.share.groups import Configs as ShareConfigs
+from broker.groups.share.groups import ShareGroups, default_config
+from broker.groups.share.records import ShareRecord
+from broker.groups.share.turn import ShareStored, ShareTimer
 from broker.groups.state import ClassicGroup, GroupState, Turn
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -79,28 +83,46 @@ _TOMBSTONES_MAX = 512
 class Shard:
     """Owns the groups of one partition."""
 
-    __slots__ = ("_in_transactions", "_replay", "config", "consumers", "groups", "partition")
+    __slots__ = (
+        "_in_transactions",
+        "_replay",
+        "config",
+        "consumers",
+        "groups",
+        "partition",
+        "shares",
+    )
 
     def __init__(
-        self, partition: int, config: GroupConfig, topics: TopicView = NO_TOPICS
+        self,
+        partition: int,
+        config: GroupConfig,
+        topics: TopicView = NO_TOPICS,
+        share_config: ShareConfigs = default_config,
     ) -> None:
         self.partition = partition
         self.config = config
-        # Groups of the classic protocol, and of the consumer protocol; none is in both.
+        # Groups of the classic protocol, of the consumer protocol, and share groups; none is in
+        # two of them. Only share groups have no offsets here.
         self.groups: dict[str, ClassicGroup] = {}
         self.consumers = ConsumerGroups(topics, self.groups)
+        self.shares = ShareGroups(topics, share_config, lambda name: self.group(name) is not None)
         # The groups that each producer with an open transaction has committed offsets for.
         self._in_transactions: dict[int, set[str]] = {}
         self._replay = OffsetReplay(self._offsets_of)
 
     def group(self, group_id: str) -> commits.Group | None:
-        """Return a group of any kind by its id."""
+        """Return a group that may have offsets by its id."""
         return self.groups.get(group_id) or self.consumers.get(group_id)
 
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
     ) -> list[Effect]:
         """Carry out a ConsumerGroupHeartbeat; answered when what follows from it is stored."""
+        if self.shares.get(request.group_id) is not None:
+            message = f"Group {request.group_id} is not a consumer group."
+            refusal = heartbeats.refuse(ErrorCode.GROUP_ID_NOT_FOUND, message)
+            return [Reply(caller.token, refusal)]
         return self.consumers.heartbeat(request, caller, self.config, now_ms)
 
     def join(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
@@ -173,6 +195,9 @@ class Shard:
 
     def commit(self, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out an OffsetCommit whose topics are known by name; answered when stored."""
+        if self.shares.get(request.group_id) is not None:
+            refusal = commits.commit_error(request, ErrorCode.GROUP_ID_NOT_FOUND)
+            return [Reply(caller.token, refusal)]
         group = self.group(request.group_id)
         if isinstance(group, ConsumerGroup):
             error = consumer_commits.commit_problem(group, request, caller.api_version)
@@ -199,6 +224,9 @@ class Shard:
         self, request: TxnOffsetCommitRequest, caller: Caller, now_ms: int
     ) -> list[Effect]:
         """Carry out a TxnOffsetCommit whose transaction has the group; answered when stored."""
+        if self.shares.get(request.group_id) is not None:
+            unfit = transactional.refusal(request, ErrorCode.GROUP_ID_NOT_FOUND)
+            return [Reply(caller.token, unfit)]
         group = self.group(request.group_id)
         if isinstance(group, ConsumerGroup):
             topic_ids = [self.consumers.topics.id_of(one.name) or b"" for one in request.topics]
@@ -266,6 +294,8 @@ class Shard:
 
     def timer_fired(self, timer: Timer, now_ms: int) -> list[Effect]:
         """Do what a timer was started for."""
+        if isinstance(timer.kind, ShareTimer):
+            return self.shares.timer_fired(timer, now_ms)
         if isinstance(timer.kind, ConsumerTimer):
             return self.consumers.timer_fired(timer, self.config, now_ms)
         turn = self._turn(timer.owner, now_ms)
@@ -284,6 +314,8 @@ class Shard:
         match ticket:
             case ConsumerStored():
                 return self.consumers.stored(ticket, error)
+            case ShareStored():
+                return self.shares.stored(ticket, error)
             case OffsetsStored():
                 return self._offsets_stored(ticket, error)
             case UndecidedOffsetsStored():
@@ -326,6 +358,8 @@ class Shard:
                 self._apply((record,))
             case ConsumerRecord():
                 self._replay_consumer(record)
+            case ShareRecord():
+                self.shares.replay(record)
             case GroupRecord(group_id, value):
                 group = self.groups.get(group_id) or ClassicGroup(group_id)
                 if value is None:
@@ -341,7 +375,10 @@ class Shard:
     def loaded(self, now_ms: int) -> list[Effect]:
         """Begin to serve what has been replayed: every member gets its session timeout."""
         self._replay.forget()
-        effects: list[Effect] = [*self.consumers.loaded(self.config, now_ms)]
+        effects: list[Effect] = [
+            *self.consumers.loaded(self.config, now_ms),
+            *self.shares.loaded(now_ms),
+        ]
         for group in self.groups.values():
             turn = Turn(group, self.config, now_ms, effects)
             for member in group.membership.all():
@@ -374,6 +411,8 @@ class Shard:
             return ErrorCode.INVALID_GROUP_ID
         if not config.min_session_timeout_ms <= timeout_ms <= config.max_session_timeout_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
+        if self.shares.get(request.group_id) is not None:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.member_id and self.group(request.group_id) is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE

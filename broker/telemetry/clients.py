@@ -184,7 +184,7 @@ class Telemetry:
         client = self._clients[instance_id] = Client(context.client_id, attributes, wanted)
         if before is not None:
             client.series = before.series
-        context.client.on_lost = partial(self._lose, instance_id)
+        context.client.on_lost["telemetry"] = partial(self._lose, instance_id)
         return client
 
     def _lose(self, instance_id: bytes) -> None:

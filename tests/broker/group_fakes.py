@@ -142,12 +142,20 @@ class ToldTopics:
         return self.by_name[name][1] if name in self.by_name else 0
 
 
+class NoShareGroups:
+    """A coordinator of share groups that has none."""
+
+    def has(self, group_id: str) -> bool:
+        return False
+
+
 @dataclass(slots=True)
 class ToldBroker:
     """Of a broker, what the handlers of groups use."""
 
     groups: GroupCoordinator
     node_id: int = 5
+    share_groups: NoShareGroups = field(default_factory=NoShareGroups)
 
 
 @dataclass(slots=True)

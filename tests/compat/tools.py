@@ -24,6 +24,7 @@ CLASSES = {
     "delete-records": f"{_TOOLS}DeleteRecordsCommand",
     "log-dirs": f"{_TOOLS}LogDirsCommand",
     "groups": f"{_TOOLS}consumer.group.ConsumerGroupCommand",
+    "share-groups": f"{_TOOLS}consumer.group.ShareGroupCommand",
     "compatibility": f"{_TOOLS}ClientCompatibilityTest",
     "versions": f"{_TOOLS}BrokerApiVersionsCommand",
     "quorum": f"{_TOOLS}MetadataQuorumCommand",
@@ -40,6 +41,7 @@ CLIENTS = {
     "copy": f"{_TOOLS}TransactionalMessageCopier",
     "produce": f"{_TOOLS}VerifiableProducer",
     "consume": f"{_TOOLS}VerifiableConsumer",
+    "share-consume": f"{_TOOLS}VerifiableShareConsumer",
 }
 
 
