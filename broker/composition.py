@@ -21,23 +21,18 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from broker import topic_names
 from broker.addresses import bind, own_name
 from broker.backpressure import Backpressure
 from broker.changes import Changes
 from broker.clock import Clock
 from broker.configs import Configs
+from broker.coordinators import Coordinators
 from broker.disks import Disks
 from broker.dispatch import Dispatcher
-from broker.features import ELR, GROUP_VERSION, SHARE_VERSION, TRANSACTION, Features
+from broker.features import ELR, Features
 from broker.group_commit import GroupCommit
-from broker.groups.config import GroupConfig
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.share.coordinator import ShareGroupCoordinator
-from broker.groups.share.turn import ShareGroupConfig
 from broker.ids import random_id
-from broker.internal_log import InternalLog
-from broker.metadata import ResourceType, SqliteMetadata
+from broker.metadata import SqliteMetadata
 from broker.metrics import Metrics
 from broker.moves import Moves
 from broker.partitions import Partitions
@@ -47,16 +42,10 @@ from broker.producer_ids import ProducerIds
 from broker.reconstruction import find_topics, skip_producer_ids
 from broker.server import Listener, Server
 from broker.sessions import FetchSessions
-from broker.shares.shares import Shares
 from broker.tasks import start_task
 from broker.telemetry.clients import Telemetry
 from broker.topic import Topic
-from broker.topic_lookup import TopicLookup
 from broker.topics import Topics
-from broker.transactions.admission import admit_offsets
-from broker.transactions.config import TransactionConfig
-from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.markers import MarkerWriter
 from broker.waiting import Purgatory
 from broker.warm_up import start_warm_up
 from cleaner.pool import CleanerPool
@@ -64,7 +53,6 @@ from config.broker import BrokerConfig
 from config.effective import resolve_broker, resolve_shares
 from config.option import Layer
 from config.values import INT64_MAX
-from protocol.compression import Codec
 from protocol.wire import encode_uuid
 from storage.directory import LogDirectory, refuse_kafkas
 from storage.errors import DiskFailure, StorageError
@@ -220,9 +208,10 @@ class Broker:
         self.moves.on_failed = self.disks.note
         self._stopping.push_async_callback(self.moves.close)
         await self.moves.resume(self.topics)
-        self._make_groups()
-        self._make_transactions()
-        self._make_shares()
+        self._coordinators = Coordinators(self)
+        self.groups, self.transactions = self._coordinators.groups, self._coordinators.transactions
+        self.share_groups, self.shares = self._coordinators.share_groups, self._coordinators.shares
+        self.markers, self.offsets_log = self._coordinators.markers, self._coordinators.offsets_log
 
     def _open_directory(self, path: Path) -> LogDirectory:
         return LogDirectory(self.fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
@@ -249,133 +238,6 @@ class Broker:
         partitions.offline_directories |= refused
         return partitions
 
-    def _make_groups(self) -> None:
-        self.offsets_log = InternalLog(
-            self.topics,
-            topic_names.CONSUMER_OFFSETS,
-            self.group_commit,
-            partition_count=lambda: self.config.offsets_topic_num_partitions,
-            waits_for_disk=lambda: self.config.log_flush_acks_all,
-            codec=lambda: Codec(self.config.offsets_topic_compression_codec),
-            now_ms=self.clock.now_ms,
-            on_refused=self.disks.note,
-        )
-        self._topic_lookup = TopicLookup(
-            self.topics, self.store, lambda: self.config.broker_rack
-        )
-        self.groups = GroupCoordinator(
-            self.offsets_log,
-            self._topic_lookup,
-            self._group_config(),
-            clock=self.clock,
-            loop=self.loop,
-            share_config=self._share_group_config,
-        )
-        self.configs.on_changed.append(lambda _: self._configure_groups())
-        self.configs.resources.on_changed.append(lambda _: self._configure_groups())
-        self.features.on_changed.append(self._configure_groups)
-        self.topics.on_grown.append(
-            lambda topic, is_new: self.groups.topic_changed(topic.name, is_new=is_new)
-        )
-        self.topics.on_deleted.append(
-            lambda topic: self.groups.topic_changed(topic.name, is_new=False)
-        )
-        self.topics.on_deleted.append(
-            lambda topic: self.groups.topic_deleted(topic.name, topic.topic_id)
-        )
-
-    def _configure_groups(self) -> None:
-        self.groups.reconfigure(self._group_config())
-
-    def _group_config(self) -> GroupConfig:
-        return GroupConfig.of(
-            self.config,
-            self.configs.consumers,
-            self.configs.resources.of_type(ResourceType.GROUP),
-            serves_consumers=GROUP_VERSION in self.features.finalized,
-        )
-
-    def _make_shares(self) -> None:
-        log = InternalLog(
-            self.topics,
-            topic_names.SHARE_GROUP_STATE,
-            self.group_commit,
-            partition_count=(
-                lambda: self.configs.shares.share_coordinator_state_topic_num_partitions
-            ),
-            waits_for_disk=lambda: self.config.log_flush_acks_all,
-            codec=lambda: Codec(
-                self.configs.shares.share_coordinator_state_topic_compression_codec
-            ),
-            now_ms=self.clock.now_ms,
-            on_refused=self.disks.note,
-        )
-        self.shares = Shares(
-            log,
-            self.topics,
-            self._topic_lookup,
-            self.configs,
-            self.purgatory,
-            clock=self.clock,
-            loop=self.loop,
-            is_enabled=lambda: SHARE_VERSION in self.features.finalized,
-        )
-        self.features.on_changed.append(self.shares.feature_changed)
-        self.share_groups = ShareGroupCoordinator(
-            self.groups.runtime,
-            self.shares.states,
-            self._topic_lookup,
-            self.clock,
-            lambda: SHARE_VERSION in self.features.finalized,
-        )
-
-    def _share_group_config(self, group_id: str) -> ShareGroupConfig:
-        options, own = self.configs.shares, self.shares.settings.of(group_id)
-        return ShareGroupConfig(
-            members_max=options.group_share_max_size,
-            session_timeout_ms=own.session_timeout_ms,
-            heartbeat_interval_ms=own.heartbeat_interval_ms,
-            assignment_interval_ms=own.assignment_interval_ms,
-            initialize_retry_ms=max(
-                options.group_share_initialize_retry_interval_ms,
-                self.config.offsets_commit_timeout_ms,
-            ),
-        )
-
-    def _make_transactions(self) -> None:
-        log = InternalLog(
-            self.topics,
-            topic_names.TRANSACTION_STATE,
-            self.group_commit,
-            partition_count=lambda: self.config.transaction_state_log_num_partitions,
-            waits_for_disk=lambda: self.config.log_flush_acks_all,
-            codec=lambda: Codec.NONE,
-            now_ms=self.clock.now_ms,
-            on_refused=self.disks.note,
-        )
-        markers = MarkerWriter(
-            self.topics,
-            self.group_commit,
-            self.groups.end_transaction,
-            waits_for_disk=lambda: self.config.log_flush_acks_all,
-            on_refused=self.disks.note,
-        )
-        self.transactions = TransactionCoordinator(
-            log,
-            markers,
-            self.producer_ids,
-            TransactionConfig.of(self.config),
-            version=lambda: self.features.finalized.get(TRANSACTION, 0),
-            leader_epoch=log.leader_epoch,
-            clock=self.clock,
-            loop=self.loop,
-        )
-        self.markers = markers
-        self.groups.admit_to_transaction = partial(admit_offsets, self)
-        self.configs.on_changed.append(
-            lambda config: self.transactions.reconfigure(TransactionConfig.of(config))
-        )
-
     def _accept(self) -> None:
         self.backpressure = Backpressure(self.config.queued_max_request_bytes)
         self.configs.on_changed.append(lambda _: self.server.reconfigure())
@@ -387,17 +249,12 @@ class Broker:
     async def _let_clients_go(self) -> None:
         """Answer what is parked and what waits for the disk, then close all connections."""
         await self.server.stop_accepting()
-        self.share_groups.close()
-        await self.transactions.close()
-        self.groups.close()
-        self.shares.close()
+        await self._coordinators.close()
         self.purgatory.wake_all()
         await self.server.close(_DRAIN_S)
 
     def _start_background(self) -> None:
-        loading = start_task("load coordinators", self._load_coordinators())
-        self._stopping.callback(loading.cancel)
-        loading = start_task("load share group states", self.shares.load())
+        loading = start_task("load coordinators", self._coordinators.load())
         self._stopping.callback(loading.cancel)
         prefer_the_event_loop()
         self.cleaner = CleanerPool(
@@ -420,11 +277,6 @@ class Broker:
         self.periodic.start()
         self._stopping.callback(self.periodic.stop)
         start_warm_up()
-
-    async def _load_coordinators(self) -> None:
-        # Groups first: a transaction that was prepared may end in their partitions.
-        await self.groups.load()
-        await self.transactions.load()
 
     async def _listen_http(self) -> None:
         if not self.http_sockets:
