@@ -15,6 +15,7 @@ import pytest
 
 from bench.processes import OdradekProcess, kafka_libs
 from tests.compat.storm import Command, Event, Storm, check
+from tests.interop.programs import BUILDS
 
 MEMBERS = Path(__file__).parent / "members"
 PARTITIONS = 12
@@ -67,9 +68,19 @@ def test_a_few_members_and_restarts(tmp_path: Path) -> None:
 
 @pytest.mark.interop
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_twenty_members_of_confluent_kafka(tmp_path: Path, seed: int) -> None:
-    rage(tmp_path, confluent, seed=seed, members=20, duration_s=120)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_twenty_members_of_confluent_kafka(tmp_path: Path, protocol: str) -> None:
+    rage(tmp_path, confluent, protocol, seed=1, members=20, duration_s=120)
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_twenty_members_of_franz_go(tmp_path: Path, protocol: str) -> None:
+    program = BUILDS / "member"
+    if not program.exists():
+        pytest.skip("franz-go's member is not built: run `make interop`")
+    rage(tmp_path, lambda _: [str(program)], protocol, seed=1, members=20, duration_s=120)
 
 
 @pytest.mark.interop
