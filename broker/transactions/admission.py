@@ -22,6 +22,11 @@ from broker.transactions.state import EPOCH_RAISED_SINCE, Producer, TopicPartiti
 from protocol.batches import (
     BASE_SEQUENCE,
     HEADER,
+    HEADER_SIZE,
+    LENGTH,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_BYTE,
     PRODUCER_EPOCH,
     PRODUCER_ID,
     TRANSACTIONAL_BIT,
@@ -62,12 +67,14 @@ First = dict[TopicPartition, None]
 
 
 def is_transactional(records: Buffer | None) -> bool:
-    """Tell whether a batch says that it is of a transaction."""
-    return (
-        records is not None
-        and len(records) > _LOW_ATTRIBUTES
-        and records[_LOW_ATTRIBUTES] & TRANSACTIONAL_BIT != 0
-    )
+    """Tell whether a batch says that it is of a transaction, if it is a batch."""
+    if records is None or len(records) < HEADER_SIZE:
+        return False
+    if not records[_LOW_ATTRIBUTES] & TRANSACTIONAL_BIT:
+        return False
+    header = HEADER.unpack_from(records)
+    size_bytes: int = header[LENGTH] + LOG_OVERHEAD
+    return header[MAGIC_BYTE] == MAGIC and HEADER_SIZE <= size_bytes <= len(records)
 
 
 def find_topic(context: RequestContext, data: TopicProduceData) -> Topic | None:
@@ -92,7 +99,7 @@ def admit(context: RequestContext, request: ProduceRequest) -> Refused | Awaitab
             if topic is None or not 0 <= partition.index < len(topic.partitions):
                 continue
             records = partition.records
-            if not is_transactional(records) or records is None or len(records) < HEADER.size:
+            if records is None or not is_transactional(records):
                 continue
             header = HEADER.unpack_from(records)
             producer = Producer(header[PRODUCER_ID], header[PRODUCER_EPOCH])
