@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from broker.authorized_operations import ALL_OF_GROUP
 from broker.context import RequestContext
+from broker.repeats import answer_each
+from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.share_group_describe import (
+    DescribedGroup,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 )
@@ -14,16 +17,21 @@ from protocol.messages.share_group_describe import (
 def handle(
     context: RequestContext, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse:
-    """Describe each group, with what a client may do to it where that is asked for.
+    """Describe each group, with what a client may do to it where that is asked for."""
 
-    One that is named twice is answered once, unlike in Kafka: its members may be many.
-    """
-    described = [
-        context.broker.share_groups.describe(group_id)
-        for group_id in dict.fromkeys(request.group_ids)
-    ]
-    if request.include_authorized_operations:
-        for group in described:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = ALL_OF_GROUP
-    return ShareGroupDescribeResponse(groups=described)
+    def describe(group_id: str) -> DescribedGroup:
+        group = context.broker.share_groups.describe(group_id)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = ALL_OF_GROUP
+        return group
+
+    return ShareGroupDescribeResponse(
+        groups=answer_each(
+            request.group_ids,
+            name=lambda group_id: group_id,
+            answer=describe,
+            size_bytes=lambda group: len(
+                encode(ShareGroupDescribeResponse(groups=[group]), context.api_version)
+            ),
+        )
+    )

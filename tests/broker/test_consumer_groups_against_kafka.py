@@ -199,7 +199,7 @@ def in_runs(records: Sequence[Record]) -> list[Any]:
 def _plain_record(record: Record) -> tuple[Any, ...]:
     if isinstance(record, OffsetRecord):
         committed = record.committed
-        told = None if committed is None else replace(committed, commit_timestamp_ms=0)
+        told = None if committed is None else committed._replace(commit_timestamp_ms=0)
         return "offset", record.topic, record.partition, told
     if isinstance(record, GroupRecord):
         if record.value is None:
