@@ -50,6 +50,11 @@ class Wish:
     operations: Sequence[Operation]
     replaces_all: bool = False
 
+    @property
+    def key(self) -> tuple[int, str]:
+        """What tells the resource from others."""
+        return self.resource_type, self.resource_name
+
 
 async def carry_out(
     wishes: Sequence[Wish], configs: Configs, topics: Topics, *, validate_only: bool
@@ -57,21 +62,19 @@ async def carry_out(
     """Change resources, each wholly or not at all; None stands for a change that was made."""
     outcomes: dict[tuple[int, str], Explained | None] = {}
     of_topics: dict[str, Alteration] = {}
-    times = Counter((wish.resource_type, wish.resource_name) for wish in wishes)
+    times = Counter(wish.key for wish in wishes)
     for wish in wishes:
-        key = wish.resource_type, wish.resource_name
         try:
-            if times[key] > 1:
+            if times[wish.key] > 1:
                 message = "Each resource must appear at most once."
                 raise Refusal(ErrorCode.INVALID_REQUEST, message)
             _check(wish, configs)
         except EXPLAINED as error:
-            outcomes[key] = error
-    accepted = [one for one in wishes if (one.resource_type, one.resource_name) not in outcomes]
+            outcomes[wish.key] = error
+    accepted = [wish for wish in wishes if wish.key not in outcomes]
     failure = _failure(accepted)
     for wish in accepted:
-        key = wish.resource_type, wish.resource_name
-        outcomes[key] = None
+        outcomes[wish.key] = None
         try:
             if wish.resource_type == ResourceType.BROKER_LOGGER:
                 _set_levels(wish, configs.node_id, validate_only)
@@ -91,11 +94,11 @@ async def carry_out(
                     wish.resource_name, alteration(wish), validate_only=validate_only
                 )
         except EXPLAINED as error:
-            outcomes[key] = error
+            outcomes[wish.key] = error
     if of_topics:
         done = await topics.alter_configs(of_topics, validate_only=validate_only)
         outcomes |= {(ResourceType.TOPIC, name): outcome for name, outcome in done.items()}
-    return [outcomes[wish.resource_type, wish.resource_name] for wish in wishes]
+    return [outcomes[wish.key] for wish in wishes]
 
 
 def alteration(wish: Wish) -> Alteration:

@@ -98,6 +98,12 @@ class ProducerState:
         """The offset of the last record, -1 when there is none."""
         return self.batches[-1].last_offset if self.batches else -1
 
+    def remember(self, batch: RememberedBatch) -> None:
+        """Note the newest batch, and forget the oldest when there are too many."""
+        self.batches.append(batch)
+        if len(self.batches) > BATCHES_REMEMBERED:
+            del self.batches[0]
+
 
 class ProducerStates:
     """The producers of one log; owned by its Log."""
@@ -205,11 +211,9 @@ class ProducerStates:
         delta = batch.last_offset_delta
         if batch.attributes & TRANSACTIONAL_BIT and known.transaction_first_offset < 0:
             self._begin(known, last_offset - delta)
-        known.batches.append(
+        known.remember(
             RememberedBatch(batch.last_sequence, last_offset, delta, batch.max_timestamp)
         )
-        if len(known.batches) > BATCHES_REMEMBERED:
-            del known.batches[0]
         known.last_timestamp = batch.max_timestamp
 
     def aborted_by(self, marker: Marker, offset: int) -> AbortedTransaction | None:
@@ -336,8 +340,7 @@ class ProducerStates:
             state = self._in_epoch(producer_id, epoch)
             state.coordinator_epoch, state.last_timestamp = coordinator, timestamp
             if last_offset >= 0:
-                batch = RememberedBatch(sequence, last_offset, delta, timestamp)
-                state.batches = [*state.batches, batch][-BATCHES_REMEMBERED:]
+                state.remember(RememberedBatch(sequence, last_offset, delta, timestamp))
             if txn >= 0:
                 begun.append((txn, state))
         for first_offset, state in sorted(begun, key=lambda one: one[0]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,7 @@ settings.register_profile("quick", parent=settings.get_profile("default"), max_e
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2000)
 settings.load_profile("default")
 
+B = TypeVar("B", OdradekProcess, KafkaProcess)
 StartBroker = Callable[..., OdradekProcess]
 
 
@@ -45,19 +47,7 @@ def quiet_logs() -> Iterator[None]:
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Start Odradek with settings: start_broker({"num.partitions": "3"})."""
-    started: list[OdradekProcess] = []
-
-    def start(settings: dict[str, str] | None = None) -> OdradekProcess:
-        broker = OdradekProcess(tmp_path / f"broker-{len(started)}", settings or {})
-        started.append(broker)
-        broker.start()
-        return broker
-
-    yield start
-    for broker in started:
-        broker.stop()
-    for broker in started:
-        _check_log(broker)
+    yield from starting(OdradekProcess, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +69,26 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
     running.stop()
 
 
-def _check_log(broker: OdradekProcess) -> None:
+def starting(kind: type[B], directory: Path, *signs: str) -> Iterator[Callable[..., B]]:
+    """Yield what starts brokers of a kind; then stop them, and look at what they have logged."""
+    started: list[B] = []
+
+    def start(settings: dict[str, str] | None = None) -> B:
+        broker = kind(directory / f"broker-{len(started)}", settings or {})
+        started.append(broker)
+        broker.start()
+        return broker
+
+    yield start
+    for broker in started:
+        broker.stop()
+    for broker in started:
+        if isinstance(broker, OdradekProcess):
+            _check_log(broker, *signs)
+
+
+def _check_log(broker: OdradekProcess, *signs: str) -> None:
     """Fail when a broker met a bug of its own: nothing that clients do may cause a trace."""
     text = broker.log_text()
-    for sign in ("Traceback", "Task was destroyed", "never retrieved"):
+    for sign in ("Traceback", "Task was destroyed", "never retrieved", *signs):
         assert sign not in text, text

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
+from tests.conftest import starting
 
 Broker = OdradekProcess | KafkaProcess
 StartBroker = Callable[..., Broker]
@@ -20,19 +21,7 @@ StartBroker = Callable[..., Broker]
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Start a broker of its own: what one client leaves must not help the next."""
-    kind = KafkaProcess if os.environ.get("INTEROP_BROKER") == "kafka" else OdradekProcess
-    started: list[Broker] = []
-
-    def start(settings: dict[str, str] | None = None) -> Broker:
-        broker = kind(tmp_path / f"broker-{len(started)}", settings or {})
-        started.append(broker)
-        broker.start()
-        return broker
-
-    yield start
-    for broker in started:
-        broker.stop()
-    for broker in started:
-        if isinstance(broker, OdradekProcess):
-            for sign in ("ERROR", "Traceback", "never retrieved"):
-                assert sign not in broker.log_text(), broker.log_text()
+    if os.environ.get("INTEROP_BROKER") == "kafka":
+        yield from starting(KafkaProcess, tmp_path)
+    else:
+        yield from starting(OdradekProcess, tmp_path, "ERROR")

@@ -78,7 +78,12 @@ class Fetched:
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     """Partitions with transactions of all kinds, one of them open, by topic."""
     kafka = KafkaProcess(
-        tmp_path_factory.mktemp("kafka"), {"transaction.max.timeout.ms": "3600000"}
+        tmp_path_factory.mktemp("kafka"),
+        {
+            "transaction.max.timeout.ms": "3600000",
+            # On a busy machine Kafka's requests to itself can be lost for request.timeout.ms.
+            "transaction.partition.verification.enable": "false",
+        },
     )
     kafka.start()
     try:
@@ -152,7 +157,7 @@ def _send(producer: Producer, topic: str, source: random.Random) -> None:
     size = source.choice([10, 1_000, 100_000])
     for at in range(source.randrange(1, 4)):
         producer.produce(topic, key=b"%d" % at, value=source.randbytes(size), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def _end(producer: Producer, commits: bool) -> None:

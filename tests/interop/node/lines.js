@@ -55,8 +55,18 @@ function sentence(error) {
   return [String(error), ...parts.map((part) => String(part.error ?? part))].join("; ");
 }
 
+/** Return records as messages that the client takes. */
+export function messagesToSend(records) {
+  return records.map(({ key, value, headers, timestamp_ms }) => ({
+    key,
+    value,
+    headers: headersToSend(headers),
+    timestamp: String(timestamp_ms),
+  }));
+}
+
 /** Return a message's headers as the client takes them: repeated names share an array. */
-export function headersToSend(pairs) {
+function headersToSend(pairs) {
   const headers = {};
   for (const [name, value] of pairs) (headers[name] ??= []).push(value);
   return headers;

@@ -2,7 +2,7 @@
 
 import confluent from "@confluentinc/kafka-javascript";
 
-import { Taker, headersToSend, main, tell } from "./lines.js";
+import { Taker, messagesToSend, main, tell } from "./lines.js";
 
 const { ConsumerGroupStates, ErrorCodes, Kafka, logLevel } = confluent.KafkaJS;
 
@@ -18,12 +18,7 @@ async function produce(bootstrap, topic, codec, records) {
   await producer.connect();
   await producer.send({
     topic,
-    messages: records.map(({ key, value, headers, timestamp_ms }) => ({
-      key,
-      value,
-      headers: headersToSend(headers),
-      timestamp: String(timestamp_ms),
-    })),
+    messages: messagesToSend(records),
   });
   await producer.disconnect();
 }

@@ -5,7 +5,7 @@ import LZ4Codec from "kafkajs-lz4";
 import SnappyCodec from "kafkajs-snappy";
 import { ZstdCodec } from "zstd-codec";
 
-import { Taker, headersToSend, main, tell } from "./lines.js";
+import { Taker, messagesToSend, main, tell } from "./lines.js";
 
 const { CompressionCodecs, CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = kafkajs;
 
@@ -42,12 +42,7 @@ async function produce(bootstrap, topic, codec, records) {
   await producer.send({
     topic,
     compression: CODECS[codec],
-    messages: records.map(({ key, value, headers, timestamp_ms }) => ({
-      key,
-      value,
-      headers: headersToSend(headers),
-      timestamp: String(timestamp_ms),
-    })),
+    messages: messagesToSend(records),
   });
   await producer.disconnect();
 }
