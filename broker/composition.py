@@ -21,20 +21,17 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from broker import topic_names
 from broker.addresses import bind, own_name
 from broker.backpressure import Backpressure
 from broker.changes import Changes
 from broker.clock import Clock
 from broker.configs import Configs
+from broker.coordinators import Coordinators
 from broker.disks import Disks
 from broker.dispatch import Dispatcher
 from broker.features import ELR, Features
 from broker.group_commit import GroupCommit
-from broker.groups.config import GroupConfig
-from broker.groups.coordinator import GroupCoordinator
 from broker.ids import random_id
-from broker.internal_log import InternalLog
 from broker.metadata import SqliteMetadata
 from broker.metrics import Metrics
 from broker.moves import Moves
@@ -53,10 +50,9 @@ from broker.waiting import Purgatory
 from broker.warm_up import start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
-from config.effective import resolve_broker
+from config.effective import resolve_broker, resolve_shares
 from config.option import Layer
 from config.values import INT64_MAX
-from protocol.compression import Codec
 from protocol.wire import encode_uuid
 from storage.directory import LogDirectory, refuse_kafkas
 from storage.errors import DiskFailure, StorageError
@@ -170,7 +166,8 @@ class Broker:
         self.partitions = self._open_directories(paths)
         # Nothing is written before the directories are known to be ours.
         if self.store.is_new:
-            found = find_topics(self.directories, config, self.clock.now_ms())
+            shares = resolve_shares([self._static])
+            found = find_topics(self.directories, config, shares, self.clock.now_ms())
             await self.store.create_topics(found)
             metadata = await self.store.load()
         await self.store.settle()
@@ -211,7 +208,10 @@ class Broker:
         self.moves.on_failed = self.disks.note
         self._stopping.push_async_callback(self.moves.close)
         await self.moves.resume(self.topics)
-        self._make_groups()
+        self._coordinators = Coordinators(self)
+        self.groups, self.transactions = self._coordinators.groups, self._coordinators.transactions
+        self.share_groups, self.shares = self._coordinators.share_groups, self._coordinators.shares
+        self.markers, self.offsets_log = self._coordinators.markers, self._coordinators.offsets_log
 
     def _open_directory(self, path: Path) -> LogDirectory:
         return LogDirectory(self.fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
@@ -238,31 +238,6 @@ class Broker:
         partitions.offline_directories |= refused
         return partitions
 
-    def _make_groups(self) -> None:
-        self.offsets_log = InternalLog(
-            self.topics,
-            topic_names.CONSUMER_OFFSETS,
-            self.group_commit,
-            partition_count=lambda: self.config.offsets_topic_num_partitions,
-            waits_for_disk=lambda: self.config.log_flush_acks_all,
-            codec=lambda: Codec(self.config.offsets_topic_compression_codec),
-            now_ms=self.clock.now_ms,
-            on_refused=self.disks.note,
-        )
-        self.groups = GroupCoordinator(
-            self.offsets_log,
-            TopicLookup(self.topics),
-            GroupConfig.of(self.config),
-            clock=self.clock,
-            loop=self.loop,
-        )
-        self.configs.on_changed.append(
-            lambda config: self.groups.reconfigure(GroupConfig.of(config))
-        )
-        self.topics.on_deleted.append(
-            lambda topic: self.groups.topic_deleted(topic.name, topic.topic_id)
-        )
-
     def _accept(self) -> None:
         self.backpressure = Backpressure(self.config.queued_max_request_bytes)
         self.configs.on_changed.append(lambda _: self.server.reconfigure())
@@ -274,12 +249,12 @@ class Broker:
     async def _let_clients_go(self) -> None:
         """Answer what is parked and what waits for the disk, then close all connections."""
         await self.server.stop_accepting()
-        self.groups.close()
+        await self._coordinators.close()
         self.purgatory.wake_all()
         await self.server.close(_DRAIN_S)
 
     def _start_background(self) -> None:
-        loading = start_task("load groups", self.groups.load())
+        loading = start_task("load coordinators", self._coordinators.load())
         self._stopping.callback(loading.cancel)
         prefer_the_event_loop()
         self.cleaner = CleanerPool(
@@ -390,25 +365,3 @@ class LogTable:
     def directory_of(self, log: Log) -> LogDirectory:
         """Return the log directory that a log lives in."""
         return self._partitions.home_of(log)
-
-
-class TopicLookup:
-    """The topics as the coordinator of groups asks for them."""
-
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
-
-    def name_of(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic, None when there is none of this id."""
-        topic = self._topics.by_id(topic_id)
-        return topic.name if topic else None
-
-    def id_of(self, name: str) -> bytes | None:
-        """Return the id of a topic, None when there is none of this name."""
-        topic = self._topics.get(name)
-        return topic.topic_id if topic else None
-
-    def partition_count(self, name: str) -> int:
-        """Return how many partitions a topic has, 0 when there is none of this name."""
-        topic = self._topics.get(name)
-        return len(topic.partitions) if topic else 0

@@ -15,9 +15,17 @@ from broker.errors import Refusal
 from broker.metadata import MetadataStore, Resource, ResourceType
 from broker.resource_configs import ResourceConfigs
 from config.broker import BrokerConfig
-from config.effective import check_dynamic, resolve_broker, resolve_topic
+from config.consumer import ConsumerConfig
+from config.effective import (
+    check_dynamic,
+    resolve_broker,
+    resolve_consumers,
+    resolve_shares,
+    resolve_topic,
+)
 from config.errors import ConfigError
 from config.option import Entry, Layer, Resolved, Source
+from config.share import ShareConfig
 from config.topic import TopicConfig
 from protocol.errors import ErrorCode
 
@@ -63,6 +71,8 @@ class Configs:
         self._layers = self._layers_of(self._dynamic)
         self._resolved = resolve_broker(self._layers)
         self._of_plain_topic = resolve_topic({}, self._layers)
+        self._consumers = resolve_consumers(self._layers)
+        self._shares = resolve_shares(self._layers)
         # Called with the layers to come, before they are stored; raise ConfigError to refuse.
         self.checks: list[Callable[[Layers], None]] = []
         # Whether the feature that fixes min.insync.replicas is in force.
@@ -76,6 +86,16 @@ class Configs:
     def broker(self) -> BrokerConfig:
         """The broker's settings in force; replaced whole when they change."""
         return self._resolved.config
+
+    @property
+    def consumers(self) -> ConsumerConfig:
+        """The settings of consumer groups in force; replaced whole when they change."""
+        return self._consumers
+
+    @property
+    def shares(self) -> ShareConfig:
+        """The settings of share groups in force; replaced whole when they change."""
+        return self._shares
 
     @property
     def node_id(self) -> int:
@@ -132,6 +152,8 @@ class Configs:
         await self._store.replace_configs({Resource(ResourceType.BROKER, name): values})
         self._dynamic, self._layers, self._resolved = dynamic, layers, resolved
         self._of_plain_topic = resolve_topic({}, layers)
+        self._consumers = resolve_consumers(layers)
+        self._shares = resolve_shares(layers)
         # Names only: a value may be a secret.
         logger.info("changed broker settings broker=%r names=%s", name, ",".join(sorted(values)))
         for changed in self.on_changed:

@@ -97,8 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         self._next = None
         self._reserve(0)
         self._forget_unread()
-        if self.client.on_lost is not None:
-            self.client.on_lost()
+        for on_lost in self.client.on_lost.values():
+            on_lost()
         self._on_lost(self)
 
     def eof_received(self) -> bool:
@@ -177,6 +177,16 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.append(slot)
         return slot
 
+    def hold_others(self, slot: Slot, until: asyncio.Future[None]) -> None:
+        """Serve no request after this one until a future is done, though they may overlap."""
+        slot.is_alone = True
+
+        def go_on(_: asyncio.Future[None]) -> None:
+            slot.is_alone = False
+            self._serve()
+
+        until.add_done_callback(go_on)
+
     def fill(self, slot: Slot, chunks: list[Chunk] | None) -> None:
         """Give a reserved place its response (None: there is none) and write what can go out."""
         slot.chunks = [] if chunks is None else chunks
@@ -222,10 +232,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _must_wait(self, frame: memoryview) -> bool:
         """Tell whether a request has to wait for its turn."""
-        if self._pending and not (
-            self._pending[-1].overlaps and self._dispatcher.may_overlap(frame)
-        ):
-            return True
+        if self._pending:
+            last = self._pending[-1]
+            if not last.overlaps or last.is_alone or not self._dispatcher.may_overlap(frame):
+                return True
         is_new = self._is_counted and not self._reserved_bytes
         return is_new and self._pressure.is_full(self._serve_soon)
 
@@ -325,11 +335,13 @@ class Connection(asyncio.BufferedProtocol):
 class Slot:
     """A response's place in the order of its connection."""
 
-    __slots__ = ("_awaited", "chunks", "overlaps", "request_bytes")
+    __slots__ = ("_awaited", "chunks", "is_alone", "overlaps", "request_bytes")
 
     def __init__(self, awaited: asyncio.Future[Any] | None, *, overlaps: bool) -> None:
         self._awaited = awaited
         self.overlaps = overlaps
+        # Whether others are held back although they may overlap.
+        self.is_alone = False
         self.chunks: list[Chunk] | None = None
         # Of its request, where they are counted and in use.
         self.request_bytes = 0

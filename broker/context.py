@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from broker.composition import Broker
     from broker.server import Listener
 
 
+T = TypeVar("T")
+
+
 class CloseConnection(Exception):
     """The client cannot be told in a response; its connection is closed, for the reason given."""
+
+
+class Staged(Generic[T]):
+    """An answer that takes a while to begin with: requests after it wait until it has begun."""
+
+    __slots__ = ("_answer", "begun")
+
+    def __init__(self, answer: Awaitable[T], begun: Future[None]) -> None:
+        self._answer, self.begun = answer, begun
+
+    def __await__(self) -> Generator[object, None, T]:
+        """Wait for the answer."""
+        return self._answer.__await__()
 
 
 @dataclass(slots=True)
@@ -22,8 +39,8 @@ class ConnectedClient:
     port: int = 0
     software_name: str = "unknown"
     software_version: str = "unknown"
-    # Called when the connection is lost.
-    on_lost: Callable[[], None] | None = None
+    # Called when the connection is lost, by who wants to hear of it.
+    on_lost: dict[str, Callable[[], None]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import apis
 from broker.apis import Handler
-from broker.context import CloseConnection, RequestContext
+from broker.context import CloseConnection, RequestContext, Staged
 from protocol.compiler import decode_prefix
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.footprint import memory_max
@@ -146,6 +146,8 @@ class Dispatcher:
     ) -> None:
         awaited = asyncio.ensure_future(answer)
         slot = connection.reply_later(awaited, overlaps=header.api_key == PRODUCE_KEY)
+        if isinstance(answer, Staged):
+            connection.hold_others(slot, answer.begun)
 
         def done(future: asyncio.Future[Any]) -> None:
             if future.cancelled() or connection.is_lost:

@@ -2,9 +2,9 @@
 
 A level is announced as supported only when the code that it stands for is here, since clients
 act on what is finalized: a Java producer that sees transaction.version 2 adds partitions to its
-transactions by producing to them (KIP-890). So transactions and the newer groups are supported
-at level 0 only, which is what a Kafka answers that does not know them, and kraft.version 1
-would promise voters that come and go. The others change nothing that a client does:
+transactions by producing to them (KIP-890). So streams groups are supported at level 0 only,
+which is what a Kafka answers that does not know them, and kraft.version 1 would promise voters
+that come and go. The others change nothing that a client does:
 metadata.version names the records of Kafka's metadata log, and with one replica a partition's
 list of eligible leaders (KIP-966) is always empty. librdkafka reads none of them.
 
@@ -14,17 +14,21 @@ asks of another always holds, since metadata.version has one level only that it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from broker.changes import Changes
+from broker.coordination.java import hash_order
 from broker.errors import Refusal
-from broker.groups.java import hash_order
 from broker.metadata import MetadataStore
 from protocol.errors import ErrorCode
 
 ELR = "eligible.leader.replicas.version"
+SHARE_VERSION = "share.version"
+# At 1 there are consumer groups (KIP-848).
+GROUP_VERSION = "group.version"
+TRANSACTION = "transaction.version"
 _METADATA_VERSION = "metadata.version"
 
 
@@ -57,12 +61,12 @@ class FeatureUpdate:
 
 FEATURES = (
     Feature(ELR, 0, 1, 1),
-    Feature("group.version", 0, 0, 0),
+    Feature(GROUP_VERSION, 0, 1, 1),
     Feature("kraft.version", 0, 0, 0),
     Feature(_METADATA_VERSION, 7, 30, 30),  # 3.3-IV3 to 4.3-IV0
-    Feature("share.version", 0, 0, 0),
+    Feature(SHARE_VERSION, 0, 1, 1),
     Feature("streams.version", 0, 0, 0),
-    Feature("transaction.version", 0, 0, 0),
+    Feature(TRANSACTION, 0, 2, 2),
 )
 _FEATURE = {one.name: one for one in FEATURES}
 
@@ -79,6 +83,8 @@ class Features:
             for one in FEATURES
         }
         self._store, self._changes, self._node_id = store, changes, node_id
+        # Called once other levels are in force.
+        self.on_changed: list[Callable[[], None]] = []
 
     @property
     def finalized(self) -> Mapping[str, int]:
@@ -108,6 +114,8 @@ class Features:
         if not validate_only and any(self._levels[name] != levels[name] for name in levels):
             await self._store.finalize_features(levels)
             self._levels |= levels
+            for changed in self.on_changed:
+                changed()
 
     def _problem(self, update: FeatureUpdate) -> str:
         """Return why an update is refused, "" when it is not."""

@@ -9,18 +9,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
-from broker.decided import KeyValue, decided
+from broker.coordination.effects import Producer
+from broker.coordination.seams import KeyValue, StoredBatch
 from broker.errors import EXPLAINED
 from broker.group_commit import GroupCommit
 from broker.topic import Topic
 from broker.topics import Topics
-from protocol.batches import Record, encode_batch
+from protocol.batches import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    Record,
+    encode_batch,
+)
 from protocol.compression import Codec
+from protocol.errors import ProtocolError
+from protocol.key_values import key_values
 from storage.errors import StorageError
 from storage.log import Log
+from storage.transactions import Marker, read_marker
 
 logger = logging.getLogger(__name__)
+
+_NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class InternalLog:
@@ -46,7 +59,8 @@ class InternalLog:
         self._codec = codec
         self._now_ms, self._on_refused = now_ms, on_refused
         self._creation: asyncio.Task[None] | None = None
-        self._held: list[tuple[int, Sequence[KeyValue], asyncio.Future[None]]] = []
+        # What is appended while the topic is made.
+        self._held: list[tuple[Callable[[Topic], asyncio.Future[None]], asyncio.Future[None]]] = []
 
     @property
     def partition_count(self) -> int:
@@ -58,43 +72,92 @@ class InternalLog:
         """Return the topic, created if need be; raises what broker.errors explains."""
         return await self._topics.internal(self._name)
 
-    def append(self, partition: int, records: Sequence[KeyValue]) -> asyncio.Future[None]:
+    def append(
+        self, partition: int, records: Sequence[KeyValue], producer: Producer | None = None
+    ) -> asyncio.Future[None]:
         """Append records as one batch; the future is done once they are durable enough.
 
-        It fails with an error that broker.errors explains.
+        It fails with an error that broker.errors explains. Those of a producer are part of its
+        transaction.
         """
+        return self._when_created(partial(self._append, partition, records, producer))
+
+    def append_marker(self, partition: int, marker: Marker) -> asyncio.Future[None]:
+        """Append what ends a producer's transaction; the future is as that of `append`."""
+        return self._when_created(
+            lambda topic: self._write(topic, partition, lambda log: log.append_marker(marker))
+        )
+
+    def has_transaction(self, partition: int, producer: Producer) -> bool:
+        """Tell whether a producer has a transaction open here, in its epoch."""
         topic = self._topics.get(self._name)
-        if topic is not None and not self._held:
-            return self._append(topic, partition, records)
-        held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._held.append((partition, records, held))
-        if self._creation is None:
-            self._creation = asyncio.get_running_loop().create_task(self._create())
-        return held
+        log = topic.log(partition) if topic else None
+        known = log.producers.get(producer.producer_id) if log else None
+        return (
+            known is not None
+            and known.epoch == producer.epoch
+            and known.transaction_first_offset >= 0
+        )
 
-    def replay(self, partition: int) -> Iterator[KeyValue]:
-        """Read every record of a partition, oldest first, waiting for the disk.
+    def replay(self, partition: int) -> Iterator[StoredBatch | Marker]:
+        """Read a partition from its beginning, waiting for the disk.
 
-        Records of a transaction come when it is committed, others not.
+        A batch that cannot be read is left out, with an error in the broker's log.
         """
         topic = self._topics.get(self._name)
         try:
             log = topic.log(partition) if topic else None
         except StorageError as error:
             logger.error("could not read %s-%d: %s", self._name, partition, error)
-            return iter(())
-        if log is None:
-            return iter(())
-        return decided(log.batches(log.log_start_offset), log.name)
+            return
+        if log is not None:
+            yield from stored(log)
+
+    def _when_created(
+        self, append: Callable[[Topic], asyncio.Future[None]]
+    ) -> asyncio.Future[None]:
+        topic = self._topics.get(self._name)
+        if topic is not None and not self._held:
+            return append(topic)
+        held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held.append((append, held))
+        if self._creation is None:
+            self._creation = asyncio.get_running_loop().create_task(self._create())
+        return held
+
+    def leader_epoch(self, partition: int) -> int:
+        """Return the term in which a partition is written, 0 when it cannot be told."""
+        topic = self._topics.get(self._name)
+        try:
+            log = topic.log(partition) if topic else None
+        except StorageError:
+            return 0
+        return log.leader_epoch if log else 0
 
     def _append(
-        self, topic: Topic, partition: int, records: Sequence[KeyValue]
+        self,
+        partition: int,
+        records: Sequence[KeyValue],
+        producer: Producer | None,
+        topic: Topic,
     ) -> asyncio.Future[None]:
         now_ms = self._now_ms()
+        made = [Record(at, now_ms, key, value) for at, (key, value) in enumerate(records)]
+        writer = producer or _NOBODY
         batch = encode_batch(
-            [Record(at, now_ms, key, value) for at, (key, value) in enumerate(records)],
+            made,
             codec=self._codec(),
+            producer_id=writer.producer_id,
+            producer_epoch=writer.epoch,
+            transactional=producer is not None,
         )
+        return self._write(
+            topic, partition, lambda log: log.append(batch, now_ms=now_ms, from_client=False)
+        )
+
+    def _write(
+        self, topic: Topic, partition: int, write: Callable[[Log], object]
+    ) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             log = topic.log(partition)
@@ -103,7 +166,7 @@ class InternalLog:
             done.set_exception(error)
             return done
         try:
-            log.append(batch, now_ms=now_ms, from_client=False)
+            write(log)
         except StorageError as error:
             self._on_refused(log, error)
             done.set_exception(error)
@@ -119,14 +182,25 @@ class InternalLog:
             topic = await self.ready()
         except EXPLAINED as error:
             logger.error("could not create topic=%s: %s", self._name, error)
-            for _, _, held in self._held:
+            for _, held in self._held:
                 if not held.done():
                     held.set_exception(error)
         else:
-            for partition, records, held in self._held:
-                _forward(self._append(topic, partition, records), held)
+            for append, held in self._held:
+                _forward(append(topic), held)
         self._held = []
         self._creation = None
+
+
+def stored(log: Log) -> Iterator[StoredBatch | Marker]:
+    """Read a log from its beginning as coordinators do."""
+    for header, data in log.batches(log.log_start_offset):
+        if header.is_control:
+            marker = read_marker(header, data)
+            if marker is not None:
+                yield marker
+        else:
+            yield StoredBatch(_records(header, data, log.name), header.producer_id)
 
 
 def _forward(source: asyncio.Future[None], target: asyncio.Future[None]) -> None:
@@ -140,3 +214,11 @@ def _forward(source: asyncio.Future[None], target: asyncio.Future[None]) -> None
             target.set_exception(error)
 
     source.add_done_callback(done)
+
+
+def _records(header: BatchHeader, data: memoryview, name: str) -> list[KeyValue]:
+    try:
+        return key_values(header, data)
+    except ProtocolError as error:
+        logger.error("left out a batch log=%s base=%d error=%s", name, header.base_offset, error)
+        return []

@@ -56,6 +56,10 @@ class Periodic:
         self._every(
             lambda: _idle_interval_ms(config.broker.connections_max_idle_ms), self._close_idle
         )
+        self._every(
+            lambda: config.shares.share_coordinator_state_topic_prune_interval_ms,
+            self._broker.shares.pruner.prune,
+        )
 
     def stop(self) -> None:
         """End all jobs."""

@@ -20,12 +20,26 @@ class ProducerIds:
 
     async def take(self) -> int:
         """Return an id that nobody had before. Raises MetadataError."""
-        while self._next == self._end:
-            async with self._refill:
-                # Whoever waited here finds the block that the first one fetched.
-                if self._next == self._end:
-                    first = await self._store.allocate_producer_ids(BLOCK_SIZE)
-                    self._next, self._end = first, first + BLOCK_SIZE
+        while True:
+            await self.fill()
+            taken = self.take_now()
+            if taken is not None:  # else others have waited here, too, and were first
+                return taken
+
+    async def fill(self) -> None:
+        """Make sure that there is an id at hand. Raises MetadataError."""
+        if self._next < self._end:
+            return
+        async with self._refill:
+            # Whoever waited here finds the block that the first one fetched.
+            if self._next == self._end:
+                first = await self._store.allocate_producer_ids(BLOCK_SIZE)
+                self._next, self._end = first, first + BLOCK_SIZE
+
+    def take_now(self) -> int | None:
+        """Return an id that nobody had before, None when none is at hand."""
+        if self._next == self._end:
+            return None
         taken = self._next
         self._next += 1
         return taken

@@ -18,19 +18,19 @@ from broker.ids import is_reserved
 from broker.metadata import MetadataStore, TopicRecord
 from broker.topic_plans import PARTITIONS_PER_REQUEST_MAX, internal_topic
 from config.broker import BrokerConfig
+from config.share import ShareConfig
 from storage.directory import LogDirectory
 from storage.log import Log
 
 logger = logging.getLogger(__name__)
 
 _KEPT_FOR_GOOD = {"retention.ms": "-1", "retention.bytes": "-1"}
-_KEPT_HERE = (topic_names.CONSUMER_OFFSETS, topic_names.TRANSACTION_STATE)
 # What a client made up may be as large as it likes, and the next id has to be larger.
 _PRODUCER_ID_MAX = 1 << 62
 
 
 def find_topics(
-    directories: Sequence[LogDirectory], broker: BrokerConfig, now_ms: int
+    directories: Sequence[LogDirectory], broker: BrokerConfig, shares: ShareConfig, now_ms: int
 ) -> list[tuple[TopicRecord, Mapping[str, str]]]:
     """Return the topics that the partitions' directories tell of, with settings to begin with."""
     ids: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
@@ -47,7 +47,7 @@ def find_topics(
             continue
         ((topic_id, _),) = ids[name].most_common(1)  # one that is damaged is outvoted
         record = TopicRecord(name, topic_id, counts[name], 1, now_ms)
-        found.append((record, _settings(name, broker)))
+        found.append((record, _settings(name, broker, shares)))
     if found:
         logger.error(
             "found no metadata: made %d topics anew from the directories of their partitions; "
@@ -65,8 +65,8 @@ async def skip_producer_ids(store: MetadataStore, logs: Iterable[Log]) -> None:
         await store.allocate_producer_ids(taken + 1)
 
 
-def _settings(name: str, broker: BrokerConfig) -> Mapping[str, str]:
-    if name not in _KEPT_HERE:
+def _settings(name: str, broker: BrokerConfig, shares: ShareConfig) -> Mapping[str, str]:
+    if name not in topic_names.INTERNAL:
         return _KEPT_FOR_GOOD
-    configs = internal_topic(name, broker).configs
+    configs = internal_topic(name, broker, shares).configs
     return {key: value for key, value in configs.items() if value is not None}

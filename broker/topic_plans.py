@@ -14,6 +14,7 @@ from broker.errors import Refusal
 from broker.metadata import TopicRecord
 from config.broker import BrokerConfig
 from config.option import Resolved
+from config.share import ShareConfig
 from config.topic import SEGMENT_BYTES_MIN, TopicConfig
 from protocol.errors import ErrorCode
 
@@ -151,10 +152,10 @@ def check_total(
         raise Refusal(code, message)
 
 
-def internal_topic(name: str, broker: BrokerConfig) -> NewTopic:
+def internal_topic(name: str, broker: BrokerConfig, shares: ShareConfig) -> NewTopic:
     """Describe a topic that the broker keeps its own state in, as the broker's settings have it.
 
-    Sources: GroupCoordinatorService and TransactionStateManager of Kafka.
+    Sources: GroupCoordinatorService, TransactionStateManager and ShareCoordinatorService of Kafka.
     """
     if name == topic_names.CONSUMER_OFFSETS:
         return NewTopic(
@@ -165,6 +166,19 @@ def internal_topic(name: str, broker: BrokerConfig) -> NewTopic:
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
                 **_segment_bytes(broker.offsets_topic_segment_bytes),
+            },
+        )
+    if name == topic_names.SHARE_GROUP_STATE:
+        return NewTopic(
+            name,
+            partition_count=shares.share_coordinator_state_topic_num_partitions,
+            replication_factor=1,
+            configs={
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(shares.share_coordinator_state_topic_min_isr),
+                "retention.ms": "-1",
+                **_segment_bytes(shares.share_coordinator_state_topic_segment_bytes),
             },
         )
     assert name == topic_names.TRANSACTION_STATE, f"{name} is not kept here"

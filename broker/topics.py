@@ -77,6 +77,8 @@ class Topics:
         self.generation = 0
         # Called with a topic that is gone, its logs deleted.
         self.on_deleted: list[Callable[[Topic], None]] = []
+        # Called with a topic that has more partitions, and whether all of them are new.
+        self.on_grown: list[Callable[[Topic, bool], None]] = []
         # Called with a topic whose settings have changed, by itself or with the broker's.
         self.on_config_changed: list[Callable[[Topic], None]] = []
         configs.checks.append(self._check_layers)
@@ -199,7 +201,8 @@ class Topics:
         """
         found = self.get(name)
         if found is None:
-            (outcome,) = await self.create([internal_topic(name, self._configs.broker)])
+            wanted = internal_topic(name, self._configs.broker, self._configs.shares)
+            (outcome,) = await self.create([wanted])
             found = self.get(name)  # somebody else may have been first
             if found is None:
                 assert not isinstance(outcome, TopicPlan), "a created topic is published"
@@ -223,7 +226,7 @@ class Topics:
         for plan in plans:
             name, count = plan.record.name, plan.record.partition_count
             try:
-                self._publish(await self._open(plan))
+                self._grow(await self._open(plan), is_new=True)
             except StorageError as error:
                 failed[name] = error
                 await self._undo_creation(plan, error)
@@ -344,7 +347,8 @@ class Topics:
         new = await self._partitions.open([Wanted(record, one, topic.config) for one in added])
         # It may have lost partitions to a failing disk meanwhile.
         topic = self._by_id[topic.topic_id]
-        self._publish(replace(topic, record=record, partitions=(*topic.partitions, *_online(new))))
+        partitions = (*topic.partitions, *_online(new))
+        self._grow(replace(topic, record=record, partitions=partitions), is_new=False)
         self._store.note_made(topic.topic_id, count)
         logger.info("added partitions topic=%s partitions=%d", topic.name, count)
 
@@ -398,6 +402,11 @@ class Topics:
         self.generation += 1
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
         self._names_by_collision_key[topic_names.collision_key(topic.name)] = topic.name
+
+    def _grow(self, topic: Topic, *, is_new: bool) -> None:
+        self._publish(topic)
+        for grown in self.on_grown:
+            grown(topic, is_new)
 
     def _withdraw(self, topic: Topic) -> None:
         self.generation += 1

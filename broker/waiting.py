@@ -85,6 +85,10 @@ class Purgatory:
             if waiter.missing_bytes <= 0:
                 self._schedule(waiter)
 
+    def reconsider(self, waiter: Waiter) -> None:
+        """Count anew for a waiter, since something else than a log has changed."""
+        self._schedule(waiter)
+
     def stable(self, log: Log) -> None:
         """Count anew for the read_committed fetches of a log in which a transaction has ended."""
         for waiter in self._waiters.get(log, ()):

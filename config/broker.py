@@ -478,35 +478,30 @@ class BrokerConfig:
     )
     transactional_id_expiration_ms: int32 = option(
         "transactional.id.expiration.ms",
-        inert="Accepted without effect: there are no transactions yet.",
         default=7 * DAY_MS,
         valid=at_least(1),
         doc="How long a transactional id is remembered after its last transaction.",
     )
     transaction_max_timeout_ms: int32 = option(
         "transaction.max.timeout.ms",
-        inert="Accepted without effect: there are no transactions yet.",
         default=900_000,
         valid=at_least(1),
         doc="The longest transaction timeout that a producer may ask for.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int32 = option(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        inert="Accepted without effect: there are no transactions yet.",
         default=10_000,
         valid=at_least(1),
         doc="How often the broker looks for transactions to abort because they timed out.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int32 = option(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
-        inert="Accepted without effect: there are no transactions yet.",
         default=HOUR_MS,
         valid=at_least(1),
         doc="How often the broker looks for transactional ids to forget.",
     )
     transaction_partition_verification_enable: bool = option(
         "transaction.partition.verification.enable",
-        inert="Accepted without effect: there are no transactions yet.",
         default=True,
         dynamic="cluster-wide",
         doc="Whether a transactional write is checked to belong to an open transaction.",

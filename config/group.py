@@ -28,7 +28,7 @@ def _check_offset_reset(name: str, value: Value) -> None:
     text = str(value)
     if text in ("earliest", "latest"):
         return
-    if text.startswith(_BY_DURATION) and _is_duration(text.removeprefix(_BY_DURATION)):
+    if text.startswith(_BY_DURATION) and _duration_ns(text.removeprefix(_BY_DURATION)) is not None:
         return
     raise invalid(
         name,
@@ -38,11 +38,18 @@ def _check_offset_reset(name: str, value: Value) -> None:
     )
 
 
-def _is_duration(text: str) -> bool:
-    """Tell whether a text is a duration of Java's that is not negative."""
+def reset_duration_ms(reset: str) -> int:
+    """Return how long before now a group begins whose offset reset says by_duration."""
+    duration_ns = _duration_ns(reset.removeprefix(_BY_DURATION))
+    assert duration_ns is not None, "the setting was checked"
+    return duration_ns // 10**6
+
+
+def _duration_ns(text: str) -> int | None:
+    """Read a duration of Java's that is not negative; None for anything else."""
     found = _DURATION.fullmatch(text)
     if not found:
-        return False
+        return None
     sign, *numbers, fraction = found.groups()
     parts = [int(one or 0) * unit for one, unit in zip(numbers, _UNITS_S, strict=True)]
     nanoseconds = int((fraction or "").ljust(9, "0"))
@@ -50,7 +57,8 @@ def _is_duration(text: str) -> bool:
         nanoseconds = -nanoseconds
     total = sum(parts) * 10**9 + nanoseconds
     fits = all(abs(one) <= INT64_MAX for one in (*parts, sum(parts)))
-    return fits and (-total if sign == "-" else total) >= 0
+    total = -total if sign == "-" else total
+    return total if fits and total >= 0 else None
 
 
 def _number(name: str, default: int, low: int, doc: str) -> Option:

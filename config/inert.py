@@ -124,31 +124,23 @@ INERT_GROUPS = (
         num.network.threads INT 3 cluster-wide
         producer.purgatory.purge.interval.requests INT 1000
         transaction.state.log.load.buffer.size INT 5242880
+        """,
+    ),
+    _group(
+        "Two-phase commit",
+        "A version of InitProducerId asks for it that Kafka 4.3 does not announce either.",
+        """
         transaction.two.phase.commit.enable BOOLEAN false
         """,
     ),
     _group(
-        "Consumer groups of KIP-848",
-        "Groups follow the classic protocol only.",
+        "The groups' coordinator",
+        "Groups are decided on by the event loop, and their records are appended at once.",
         """
-        group.consumer.assignment.interval.ms INT 1000 cluster-wide
         group.consumer.assignor.offload.enable BOOLEAN true internal
-        group.consumer.assignors LIST uniform,range
-        group.consumer.heartbeat.interval.ms INT 5000
-        group.consumer.max.assignment.interval.ms INT 15000
-        group.consumer.max.heartbeat.interval.ms INT 15000
-        group.consumer.max.session.timeout.ms INT 60000
-        group.consumer.max.size INT 2147483647
-        group.consumer.migration.policy STRING bidirectional
-        group.consumer.min.assignment.interval.ms INT 0
-        group.consumer.min.heartbeat.interval.ms INT 5000
-        group.consumer.min.session.timeout.ms INT 45000
-        group.consumer.regex.refresh.interval.ms INT 600000 internal
-        group.consumer.session.timeout.ms INT 45000
         group.coordinator.append.linger.ms INT -1
         group.coordinator.background.threads INT 2
         group.coordinator.cached.buffer.max.bytes INT 1048588 cluster-wide
-        group.coordinator.rebalance.protocols LIST classic,consumer,streams
         group.coordinator.threads INT 4
         offsets.load.buffer.size INT 5242880
         """,
@@ -183,49 +175,13 @@ INERT_GROUPS = (
     ),
     _group(
         "Share groups",
-        "There are no share groups.",
+        "There is one assignor, and no dead letter queue.",
         """
         errors.deadletterqueue.auto.create.topics.enable BOOLEAN false
         errors.deadletterqueue.topic.name.prefix STRING dlq.
-        group.share.assignment.interval.ms INT 1000 cluster-wide
         group.share.assignor.offload.enable BOOLEAN true internal
         group.share.assignors LIST simple
-        group.share.delivery.count.limit INT 5
         group.share.dlq.manager.class.name STRING - internal
-        group.share.heartbeat.interval.ms INT 5000
-        group.share.initialize.retry.interval.ms INT 30000 internal
-        group.share.max.assignment.interval.ms INT 15000
-        group.share.max.delivery.count.limit INT 10
-        group.share.max.heartbeat.interval.ms INT 15000
-        group.share.max.partition.max.record.locks INT 4000
-        group.share.max.record.lock.duration.ms INT 60000
-        group.share.max.session.timeout.ms INT 60000
-        group.share.max.share.sessions INT 2000
-        group.share.max.size INT 200
-        group.share.min.assignment.interval.ms INT 0
-        group.share.min.delivery.count.limit INT 2
-        group.share.min.heartbeat.interval.ms INT 5000
-        group.share.min.partition.max.record.locks INT 100
-        group.share.min.record.lock.duration.ms INT 15000
-        group.share.min.session.timeout.ms INT 45000
-        group.share.partition.max.record.locks INT 2000
-        group.share.persister.class.name STRING - internal
-        group.share.record.lock.duration.ms INT 30000
-        group.share.session.timeout.ms INT 45000
-        share.coordinator.append.linger.ms INT -1
-        share.coordinator.cached.buffer.max.bytes INT 1048588 cluster-wide
-        share.coordinator.cold.partition.snapshot.interval.ms INT 300000 internal
-        share.coordinator.load.buffer.size INT 5242880
-        share.coordinator.snapshot.update.records.per.snapshot INT 500
-        share.coordinator.state.topic.compression.codec INT 0
-        share.coordinator.state.topic.min.isr SHORT 2
-        share.coordinator.state.topic.num.partitions INT 50
-        share.coordinator.state.topic.prune.interval.ms INT 300000 internal
-        share.coordinator.state.topic.replication.factor SHORT 3
-        share.coordinator.state.topic.segment.bytes INT 104857600
-        share.coordinator.threads INT 1
-        share.coordinator.write.timeout.ms INT 5000
-        share.fetch.purgatory.purge.interval.requests INT 1000
         """,
     ),
     _group(

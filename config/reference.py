@@ -9,8 +9,10 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from config.broker import BrokerConfig
+from config.consumer import ConsumerConfig
 from config.effective import TOPIC_OPTION
 from config.option import DAY_MS, HOUR_MS, MINUTE_MS, Option, fallbacks_of, options_of
+from config.share import ShareConfig
 from config.topic import TopicConfig
 from config.values import DOUBLE_MAX, INT32_MAX, INT64_MAX
 
@@ -81,7 +83,8 @@ def _topic_table() -> Iterator[str]:
 
 def _broker_table() -> Iterator[str]:
     yield from _head("Name", "Type", "Default", "Valid values", "Dynamic", "What it does")
-    for one in _shown(options_of(BrokerConfig)):
+    made = (BrokerConfig, ConsumerConfig, ShareConfig)
+    for one in _shown(option for cls in made for option in options_of(cls)):
         yield _row(_code(one.name), *_facts(one), one.dynamic, one.doc)
 
 

@@ -108,7 +108,7 @@ class TopicConfig:
         "errors.deadletterqueue.group.enable",
         default=False,
         broker=(),
-        inert="Accepted without effect: there are no share groups.",
+        inert="Accepted without effect: there is no dead letter queue.",
         doc="Whether share groups may write what they could not process to this topic.",
     )
     file_delete_delay_ms: int64 = option(

@@ -136,6 +136,19 @@ def one_of(*allowed: str) -> Validator:
     )
 
 
+def one_of_any_case(*allowed: str) -> Validator:
+    """Let a string be one of a few, in any case."""
+
+    def check(name: str, value: Value) -> None:
+        if str(value).upper() not in {word.upper() for word in allowed}:
+            words = ", ".join(word.upper() for word in allowed)
+            raise invalid(
+                name, value, f"String must be one of (case insensitive): {words}"
+            )
+
+    return Validator(f"(case insensitive) [{', '.join(map(str.upper, allowed))}]", check)
+
+
 def subset_of(*allowed: str, empty: bool = False) -> Validator:
     """Let a list hold some of a few words."""
     described = f"[{', '.join(allowed)}]"

@@ -110,9 +110,9 @@ def _decode_struct(e: Emitter, field: Field, depth: int) -> None:
     if not field.is_nullable(e.version):
         e.put(depth, f"o.{field.name}, p = {inner}({arguments})")
         return
-    # A nullable struct is led by an int8: -1 null, 1 present.
+    # A nullable struct is led by an int8: -1 null, 1 present; a tagged one by 0 or 1.
     e.put(depth, f"n, = {e.packer('b', 'unpack_from')}(b, p); p += 1")
-    e.put(depth, "if n < 0:")
+    e.put(depth, "if n < 0:" if field.spec.tag is None else "if n <= 0:")
     e.put(depth + 1, f"o.{field.name} = None")
     e.put(depth, "else:")
     e.put(depth + 1, f"o.{field.name}, p = {inner}({arguments})")

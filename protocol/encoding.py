@@ -108,7 +108,8 @@ def _encode_struct(e: Emitter, field: Field, depth: int, w: str, nullable: bool)
         e.put(depth, f"{inner}(o.{field.name}, {w})")
         return
     e.put(depth, f"if o.{field.name} is None:")
-    e.put(depth + 1, rf"{w}(b'\xff')")
+    null = r"b'\xff'" if field.spec.tag is None else r"b'\x00'"
+    e.put(depth + 1, f"{w}({null})")
     e.put(depth, "else:")
     e.put(depth + 1, rf"{w}(b'\x01')")
     e.put(depth + 1, f"{inner}(o.{field.name}, {w})")
@@ -161,4 +162,6 @@ def _differs_from_default(e: Emitter, field: Field) -> str:
         label = f"default_{field.name}_{inner.name}"
         written = repr(value) if isinstance(value, int) else e.name(label, value)
         parts.append(f"o.{field.name}.{inner.name} != {written}")
+    if field.is_nullable(e.version):
+        parts.insert(0, f"o.{field.name} is None")
     return " or ".join(parts)

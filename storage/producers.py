@@ -36,6 +36,7 @@ from storage.errors import (
     TransactionCoordinatorFenced,
 )
 from storage.files import Buffer, FileSystem
+from storage.first_batches import FirstBatches
 from storage.segment import SNAPSHOT, file_name
 from storage.transactions import AbortedTransaction, Marker, read_marker
 
@@ -113,6 +114,7 @@ class ProducerStates:
         self._unsynced: list[Path] = []
         # The producer of each open transaction by its first offset, in their order.
         self._open: dict[int, int] = {}
+        self.first_batches = FirstBatches()
         # The first offset of the oldest open transaction: read with each fetch.
         self.first_open_offset: int | None = None
 
@@ -126,6 +128,11 @@ class ProducerStates:
         """Return what is known of a producer."""
         return self._producers.get(producer_id)
 
+    def has_open(self, producer_id: int, epoch: int) -> bool:
+        """Tell whether a producer's transaction has batches here, of this epoch."""
+        known = self._producers.get(producer_id)
+        return known is not None and known.transaction_first_offset >= 0 and known.epoch == epoch
+
     def check(self, batch: BatchHeader, *, from_client: bool) -> RememberedBatch | None:
         """Check that a batch may be appended; return the batch that a client repeats, if any.
 
@@ -136,10 +143,14 @@ class ProducerStates:
         if known is None:
             if batch.producer_epoch < 0:
                 raise InvalidProducerEpoch(f"producer {batch.producer_id} wrote without an epoch")
+            if self.first_batches and from_client:
+                self.first_batches.check(batch, has_batches=False)
             return None
         if batch.producer_epoch < known.epoch:
             raise _fenced(batch, known)
         if from_client and batch.producer_epoch > known.epoch:
+            if self.first_batches:
+                self.first_batches.check(batch, has_batches=bool(known.batches))
             if batch.base_sequence != 0:
                 raise OutOfOrderSequence(
                     f"producer {batch.producer_id} began epoch {batch.producer_epoch} "
@@ -153,6 +164,8 @@ class ProducerStates:
                     and remembered.last_sequence == last_sequence
                 ):
                     return remembered
+            if self.first_batches:
+                self.first_batches.check(batch, has_batches=bool(known.batches))
             expected = (known.last_sequence + 1) % _SEQUENCE_MODULUS
             if batch.base_sequence != expected:
                 raise OutOfOrderSequence(
@@ -190,6 +203,8 @@ class ProducerStates:
 
     def update(self, batch: BatchHeader, last_offset: int) -> None:
         """Note a batch that was appended, or that was read back from the log; no marker."""
+        if self.first_batches and batch.attributes & TRANSACTIONAL_BIT:
+            self.first_batches.came(batch.producer_id)
         known = self._producers.get(batch.producer_id)
         if known is None or batch.producer_epoch != known.epoch:
             known = self._in_epoch(batch.producer_id, batch.producer_epoch)
@@ -214,6 +229,7 @@ class ProducerStates:
     def end_transaction(self, marker: Marker) -> bool:
         """Note a marker that was appended; return whether the first open offset has moved."""
         first_open = self.first_open_offset
+        self.first_batches.ended(marker.producer_id, marker.producer_epoch)
         known = self._in_epoch(marker.producer_id, marker.producer_epoch)
         known.coordinator_epoch = marker.coordinator_epoch
         known.last_timestamp = marker.timestamp
@@ -261,6 +277,7 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._producers[producer_id]
+        self.first_batches.expire(now_ms, expiration_ms)
         return len(expired)
 
     def move(self, directory: Path) -> None:
@@ -270,6 +287,7 @@ class ProducerStates:
     def clear(self) -> None:
         """Forget all producers."""
         self._producers.clear()
+        self.first_batches = FirstBatches()
         self._open.clear()
         self.first_open_offset = None
 

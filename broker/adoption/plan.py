@@ -15,7 +15,7 @@ from broker.adoption.survey import FoundDirectory, FoundPartition
 from broker.configs import ALL_BROKERS
 from broker.metadata import ResourceType, TopicRecord
 from broker.topic_plans import internal_topic
-from config.effective import check_dynamic, resolve_broker, resolve_topic
+from config.effective import check_dynamic, resolve_broker, resolve_shares, resolve_topic
 from config.errors import ConfigError
 from config.option import Layer, Source
 from config.topic import TopicConfig
@@ -119,9 +119,9 @@ def image_of(
 
 
 def _cautious_settings(name: str) -> dict[str, str]:
-    if name not in (topic_names.CONSUMER_OFFSETS, topic_names.TRANSACTION_STATE):
+    if name not in topic_names.INTERNAL:
         return {"cleanup.policy": ""}
-    configs = internal_topic(name, resolve_broker([]).config).configs
+    configs = internal_topic(name, resolve_broker([]).config, resolve_shares([])).configs
     return {key: value for key, value in configs.items() if value is not None}
 
 

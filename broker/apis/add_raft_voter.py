@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker.context import RequestContext
+from broker.coordination.java import hash_order
 from broker.errors import Refusal
-from broker.groups.java import hash_order
 from broker.raft import check_cluster, check_voter, not_supported
 from protocol.errors import ErrorCode
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.context import RequestContext
+from broker.coordination.java import hash_order
 from broker.errors import Explained, Refusal, code_of, message_of
-from broker.groups.java import hash_order
 from broker.topic_plans import Enlargement
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (

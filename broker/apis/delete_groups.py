@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from broker.composition import Broker
 from broker.context import RequestContext
+from broker.coordination.runtime import Answer
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -15,9 +19,15 @@ async def handle(context: RequestContext, request: DeleteGroupsRequest) -> Delet
     """Answer when the tombstones of all groups that can be removed are stored."""
     # All are begun before the first is waited for: one flush serves them all.
     names = dict.fromkeys(request.groups_names)
-    begun = {group_id: context.broker.groups.delete(group_id) for group_id in names}
+    begun = {group_id: _delete(context.broker, group_id) for group_id in names}
     results = []
     for group_id, answer in begun.items():
         error = answer if isinstance(answer, ErrorCode) else await answer
         results.append(DeletableGroupResult(group_id=group_id, error_code=error))
     return DeleteGroupsResponse(throttle_time_ms=0, results=results)
+
+
+def _delete(broker: Broker, group_id: str) -> Answer[ErrorCode]:
+    if broker.share_groups.has(group_id):
+        return asyncio.ensure_future(broker.share_groups.delete(group_id))
+    return broker.groups.delete(group_id)

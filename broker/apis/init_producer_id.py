@@ -1,59 +1,55 @@
 """InitProducerId (22): an id for a producer, which makes its retries idempotent (KIP-98).
 
 Without a transactional id every request gets a new id with epoch 0, whatever id the producer
-had (TransactionCoordinator.handleInitProducerId).
+had (TransactionCoordinator.handleInitProducerId). With one it gets that of the transactional id,
+with an epoch that fences the producer's past lives.
 """
 
 from __future__ import annotations
 
 import logging
 
+from broker.apis.end_txn import told
 from broker.context import RequestContext
 from broker.errors import code_of
 from broker.metadata import MetadataError
+from broker.transactions.effects import Granted
+from broker.transactions.state import NO_EPOCH, NO_PRODUCER, Producer
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 logger = logging.getLogger(__name__)
 
-_NONE = -1
+# Clients of this version and later know PRODUCER_FENCED.
+_FENCED_SINCE = 4
 
 
 async def handle(
     context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     """Hand out a producer id."""
-    if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
-        return _refusal(ErrorCode.INVALID_REQUEST)
+    granted = await _grant(context, request)
+    return InitProducerIdResponse(
+        throttle_time_ms=0,
+        error_code=told(granted.error, context.api_version, _FENCED_SINCE),
+        producer_id=granted.producer_id,
+        producer_epoch=granted.epoch,
+    )
+
+
+async def _grant(context: RequestContext, request: InitProducerIdRequest) -> Granted:
+    broker = context.broker
+    expected = Producer(request.producer_id, request.producer_epoch)
+    if (expected.producer_id == NO_PRODUCER) != (expected.epoch == NO_EPOCH):
+        return Granted(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _refuse_transactions(context, request.transactional_id)
+        return await broker.transactions.initialize(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            None if expected.producer_id == NO_PRODUCER else expected,
+        )
     try:
-        taken = await context.broker.producer_ids.take()
+        return Granted(ErrorCode.NONE, await broker.producer_ids.take(), 0)
     except MetadataError as error:
         logger.error("could not allocate producer ids: %s", error)
-        return _refusal(code_of(error))
-    return _response(ErrorCode.NONE, taken, 0)
-
-
-def _refuse_transactions(context: RequestContext, transactional_id: str) -> InitProducerIdResponse:
-    if not transactional_id:
-        return _refusal(ErrorCode.INVALID_REQUEST)
-    logger.warning(
-        "refused a transactional producer client_id=%s transactional_id=%s: "
-        "transactions are not supported yet",
-        context.client_id,
-        transactional_id,
-    )
-    # Not COORDINATOR_NOT_AVAILABLE, which clients would retry until they time out without
-    # saying why; this one they report at once.
-    return _refusal(ErrorCode.UNSUPPORTED_VERSION)
-
-
-def _refusal(code: ErrorCode) -> InitProducerIdResponse:
-    return _response(code, _NONE, _NONE)
-
-
-def _response(code: ErrorCode, producer_id: int, epoch: int) -> InitProducerIdResponse:
-    return InitProducerIdResponse(
-        throttle_time_ms=0, error_code=code, producer_id=producer_id, producer_epoch=epoch
-    )
+        return Granted(code_of(error))

@@ -11,12 +11,12 @@ from collections.abc import Awaitable
 
 from broker import topic_names
 from broker.authorized_operations import ALL_OF_CLUSTER, ALL_OF_TOPIC
+from broker.configs import Configs
 from broker.context import RequestContext
 from broker.errors import code_of
 from broker.partitions import OfflinePartition
 from broker.topic import Topic
 from broker.topic_plans import NewTopic, TopicPlan, internal_topic
-from config.broker import BrokerConfig
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -29,7 +29,6 @@ from protocol.messages.metadata import (
 from protocol.wire import ZERO_UUID
 
 _IDS_IN_REQUESTS_SINCE = 12
-_KEPT_HERE = (topic_names.CONSUMER_OFFSETS, topic_names.TRANSACTION_STATE)
 
 
 def handle(
@@ -62,7 +61,7 @@ def handle(
 async def _create_then_answer(
     context: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
 ) -> MetadataResponse:
-    new = [_new_topic(name, context.broker.config) for name in missing]
+    new = [_new_topic(name, context.broker.configs) for name in missing]
     outcomes = await context.broker.topics.create(new)
     refused = {
         name: code_of(outcome)
@@ -75,8 +74,10 @@ async def _create_then_answer(
     )
 
 
-def _new_topic(name: str, broker: BrokerConfig) -> NewTopic:
-    return internal_topic(name, broker) if name in _KEPT_HERE else NewTopic(name)
+def _new_topic(name: str, configs: Configs) -> NewTopic:
+    if name in topic_names.INTERNAL:
+        return internal_topic(name, configs.broker, configs.shares)
+    return NewTopic(name)
 
 
 def _by_id(context: RequestContext, topic_id: bytes) -> MetadataResponseTopic:

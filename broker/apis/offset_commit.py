@@ -10,8 +10,8 @@ from collections.abc import Awaitable
 from dataclasses import replace
 
 from broker.context import RequestContext
+from broker.coordination.seams import Topics
 from broker.groups.commits import refused_topic
-from broker.groups.seams import Topics
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Collection, Iterable
 from dataclasses import replace
 
 from broker.context import RequestContext
-from broker.groups.seams import Topics
+from broker.coordination.seams import Topics
 from broker.repeats import Repeats, answer_each
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
@@ -42,7 +42,7 @@ def handle(
         unstored = context.broker.groups.unstored(group.group_id for group in groups)
         if unstored:
             return _respond_later(context, groups, unstored)
-    return _respond(context, groups)
+    return _respond(context, groups, require_stable=request.require_stable)
 
 
 async def _respond_later(
@@ -51,17 +51,17 @@ async def _respond_later(
     unstored: Collection[Future[None]],
 ) -> OffsetFetchResponse:
     await asyncio.wait(unstored)
-    return _respond(context, groups)
+    return _respond(context, groups, require_stable=True)
 
 
 def _respond(
-    context: RequestContext, groups: list[OffsetFetchRequestGroup]
+    context: RequestContext, groups: list[OffsetFetchRequestGroup], *, require_stable: bool
 ) -> OffsetFetchResponse:
     version = context.api_version
     fetched = answer_each(
         groups,
         name=lambda group: group.group_id if group.topics is None else id(group),
-        answer=lambda group: _fetch(context, group),
+        answer=lambda group: _fetch(context, group, require_stable=require_stable),
         size_bytes=lambda group: len(encode(OffsetFetchResponse(groups=[group]), version)),
     )
     _count_notes(zip(groups, fetched, strict=True))
@@ -70,14 +70,16 @@ def _respond(
     return OffsetFetchResponse(topics=[], error_code=ErrorCode.NONE, groups=fetched)
 
 
-def _fetch(context: RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _fetch(
+    context: RequestContext, group: OffsetFetchRequestGroup, *, require_stable: bool
+) -> OffsetFetchResponseGroup:
     coordinator = context.broker.groups
     if context.api_version < _TOPIC_ID_VERSION:
-        return coordinator.fetch(group)
+        return coordinator.fetch(group, require_stable=require_stable)
     asked = group
     if group.topics is not None:
         asked = replace(group, topics=_named(coordinator.topics, group.topics))
-    answer = coordinator.fetch(asked)
+    answer = coordinator.fetch(asked, require_stable=require_stable)
     if answer.error_code == ErrorCode.NONE:
         _identify(coordinator.topics, group, answer)
     return answer

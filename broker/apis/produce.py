@@ -3,19 +3,27 @@
 acks=1 is answered after the write, or after the flush that flush.messages asks for. acks=all is
 answered once the batch is on the disk, when log.flush.acks.all is set (the default): one node
 has no replica to lean on. acks=0 gets no response; when such a batch is refused, the connection
-is closed, as Kafka does, so that the client looks again. Transactions are not coordinated yet,
-so their batches are refused.
+is closed, as Kafka does, so that the client looks again. A request with batches of a transaction
+goes through transactions/admission.py first.
 """
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Awaitable, Sequence
 
-from broker.context import CloseConnection, RequestContext
+from broker.context import CloseConnection, RequestContext, Staged
 from broker.errors import code_of, message_of
 from broker.partitions import OfflinePartition
 from broker.topic import Topic
-from protocol.batches import CODEC_MASK, TRANSACTIONAL_BIT
+from broker.transactions.admission import (
+    TOPIC_IDS_SINCE,
+    Refused,
+    admit,
+    find_topic,
+    is_transactional,
+)
+from protocol.batches import CODEC_MASK
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
@@ -24,14 +32,12 @@ from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
     TopicProduceResponse,
 )
 from storage.errors import InvalidRecord, NotOneBatch, StorageError
 from storage.log import Log
 from storage.validation import read_one
 
-_TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
 _ACKS = (-1, 0, 1)
 # Errors that Kafka tells without the log start offset (ReplicaManager.appendToLocalLog). It also
@@ -51,18 +57,45 @@ Appended = tuple[Log, PartitionProduceResponse]
 _ADMIN_CLIENT_ID = "__admin_client"
 
 
-def handle(
-    context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+Answer = ProduceResponse | Awaitable[ProduceResponse | None] | None
+
+
+def handle(context: RequestContext, request: ProduceRequest) -> Answer:
     """Append what can be appended, and answer as `acks` asks."""
+    for data in request.topic_data:
+        for partition in data.partition_data:
+            if is_transactional(partition.records):
+                return _handle_transactional(context, request)
+    return _append_all(context, request, {})
+
+
+def _handle_transactional(context: RequestContext, request: ProduceRequest) -> Answer:
+    """Append once it is known which batches are of a transaction of their producer."""
+    admitted = admit(context, request)
+    if isinstance(admitted, dict):
+        return _append_all(context, request, admitted)
+    begun: Future[None] = context.broker.loop.create_future()
+
+    async def go_on() -> ProduceResponse | None:
+        try:
+            answer = _append_all(context, request, await admitted)
+        finally:
+            begun.set_result(None)  # requests after it find what this one has appended
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    return Staged(go_on(), begun)
+
+
+def _append_all(context: RequestContext, request: ProduceRequest, refused: Refused) -> Answer:
+    """Append all but what is refused."""
     broker = context.broker
     now_ms = broker.clock.now_ms()
     touched: list[Appended] = []
     responses = []
     for data in request.topic_data:
-        topic = _find(context, data)
+        topic = find_topic(context, data)
         partitions = [
-            _append(context, request, topic, data, partition, now_ms, touched)
+            _append(context, request, topic, partition, now_ms, touched, refused)
             for partition in data.partition_data
         ]
         if partitions:
@@ -84,24 +117,18 @@ def handle(
     return _after_flush(context, response, to_flush) if to_flush else response
 
 
-def _find(context: RequestContext, data: TopicProduceData) -> Topic | None:
-    if context.api_version >= _TOPIC_IDS_SINCE:
-        return context.broker.topics.by_id(data.topic_id)
-    return context.broker.topics.get(data.name)
-
-
 def _append(
     context: RequestContext,
     request: ProduceRequest,
     topic: Topic | None,
-    data: TopicProduceData,
     partition: PartitionProduceData,
     now_ms: int,
     touched: list[Appended],
+    not_admitted: Refused,
 ) -> PartitionProduceResponse:
     index = partition.index
     if topic is None:
-        by_id = context.api_version >= _TOPIC_IDS_SINCE
+        by_id = context.api_version >= TOPIC_IDS_SINCE
         missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refused(index, missing, None)
     if not 0 <= index < len(topic.partitions):
@@ -109,6 +136,8 @@ def _append(
     refused = _problem(context, request, topic, partition)
     if refused is not None:
         return refused
+    if not_admitted and (problem := not_admitted.get((topic.name, index))) is not None:
+        return _refused(index, *problem)
     log = topic.partitions[index]
     if isinstance(log, OfflinePartition):
         return _refused(index, code_of(log.cause), message_of(log.cause))
@@ -162,9 +191,6 @@ def _problem(
     if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
         message = f"Cannot append to internal topic {topic.name}"
         return _refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-    if attributes & TRANSACTIONAL_BIT:
-        message = "The broker does not coordinate transactions: leave transactional.id unset"
-        return _refused(index, ErrorCode.INVALID_TXN_STATE, message)
     return None
 
 

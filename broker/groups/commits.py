@@ -8,10 +8,16 @@ Kafka's source: OffsetMetadataManager; OffsetExpirationConditionImpl (KIP-211).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import replace
+from typing import Protocol
 
-from broker.groups.effects import Caller, OffsetsStored, Persist
-from broker.groups.java import string_length
+from broker.coordination.effects import Caller, Effect, Persist, Reply
+from broker.coordination.java import string_length
+from broker.groups.config import GroupConfig
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.effects import OffsetsStored
+from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.records import CommittedOffset, OffsetRecord
 from broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Turn
 from config.values import INT64_MAX
@@ -34,6 +40,32 @@ from protocol.messages.offset_fetch import (
 from protocol.wire import ZERO_UUID
 
 _NO_OFFSET = -1
+_NO_OFFSETS = GroupOffsets()
+
+
+Group = ClassicGroup | ConsumerGroup
+
+
+class OffsetsOwner(Protocol):
+    """A group of any kind, as far as its offsets go."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def offsets(self) -> GroupOffsets: ...
+
+
+class CommitTurn(Protocol):
+    """An operation on a group of any kind."""
+
+    @property
+    def group(self) -> OffsetsOwner: ...
+    @property
+    def config(self) -> GroupConfig: ...
+    @property
+    def now_ms(self) -> int: ...
+    @property
+    def effects(self) -> list[Effect]: ...
 
 
 def commit(turn: Turn, request: OffsetCommitRequest, caller: Caller) -> None:
@@ -46,13 +78,18 @@ def commit(turn: Turn, request: OffsetCommitRequest, caller: Caller) -> None:
     member = group.membership.get(request.member_id)
     if member is not None and group.is_in(GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         turn.restart_session(member)
+    store(turn, request, caller)
+
+
+def store(turn: CommitTurn, request: OffsetCommitRequest, caller: Caller) -> None:
+    """Have a request's offsets stored in a group of any kind that it may commit to."""
     records: list[OffsetRecord] = []
     topics = [_commit_topic(turn, request, topic, records) for topic in request.topics]
     response = OffsetCommitResponse(topics=topics)
     if not records:
-        turn.reply(caller, response)
+        turn.effects.append(Reply(caller.token, response))
         return
-    group.offsets.begin(records)
+    turn.group.offsets.begin(records)
     ticket = OffsetsStored(tuple(records), caller.token, request, response)
     turn.effects.append(Persist(ticket.records, ticket))
 
@@ -94,24 +131,28 @@ def refused_topic(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCo
 
 
 def fetch(
-    group: ClassicGroup | None, request: OffsetFetchRequestGroup
+    group: Group | None, request: OffsetFetchRequestGroup, *, require_stable: bool = False
 ) -> OffsetFetchResponseGroup:
-    """Read offsets; a group or an offset that is not there reads as -1."""
+    """Read offsets; a group or an offset that is not there reads as -1.
+
+    With `require_stable` one that a transaction may replace is refused (KIP-447).
+    """
     known = group is not None and group.state is not GroupState.DEAD
+    offsets = group.offsets if group is not None and known else _NO_OFFSETS
+    unstable = offsets.undecided if require_stable else ()
     if request.topics is None:
-        topics = _fetch_all(group) if group is not None and known else []
+        topics = _fetch_all(offsets, unstable)
     else:
-        topics = [_fetch_topic(group if known else None, topic) for topic in request.topics]
+        topics = [_fetch_topic(offsets, topic, unstable) for topic in request.topics]
     return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
 
 
-def expired(turn: Turn) -> tuple[OffsetRecord, ...]:
+def expired(group: Group, config: GroupConfig, now_ms: int) -> tuple[OffsetRecord, ...]:
     """List the tombstones of the offsets that the group has not used for the retention time.
 
     A group keeps what it reads. While it has members that do not speak the consumer protocol,
     or rebalances, it keeps everything.
     """
-    group = turn.group
     base_ms = _retention_base(group)
     if base_ms is None:
         return ()
@@ -121,11 +162,12 @@ def expired(turn: Turn) -> tuple[OffsetRecord, ...]:
         if not group.is_subscribed_to(topic)
         for partition, committed in partitions.items()
         if (topic, partition) not in group.offsets.pending
-        and _is_expired(turn, committed, base_ms(committed))
+        and (topic, partition) not in group.offsets.undecided
+        and _is_expired(config, now_ms, committed, base_ms(committed))
     )
 
 
-def all_offsets(group: ClassicGroup) -> tuple[OffsetRecord, ...]:
+def all_offsets(group: OffsetsOwner) -> tuple[OffsetRecord, ...]:
     """List the tombstones of all offsets of a group, those on their way included."""
     return tuple(
         OffsetRecord(group.group_id, topic, partition, None)
@@ -133,7 +175,7 @@ def all_offsets(group: ClassicGroup) -> tuple[OffsetRecord, ...]:
     )
 
 
-def offsets_of_topic(group: ClassicGroup, name: str, topic_id: bytes) -> tuple[OffsetRecord, ...]:
+def offsets_of_topic(group: OffsetsOwner, name: str, topic_id: bytes) -> tuple[OffsetRecord, ...]:
     """List the tombstones of a group's offsets in a topic that has been deleted.
 
     An offset of a topic of the same name with another id stays.
@@ -142,12 +184,16 @@ def offsets_of_topic(group: ClassicGroup, name: str, topic_id: bytes) -> tuple[O
     return tuple(
         OffsetRecord(group.group_id, topic, partition, None)
         for topic, partition in offsets.partitions()
-        if topic == name and _is_of_topic(offsets.get(topic, partition), topic_id)
+        if topic == name
+        and (
+            _is_of_topic(offsets.get(topic, partition), topic_id)
+            or (topic, partition) in offsets.undecided
+        )
     )
 
 
 def _commit_topic(
-    turn: Turn,
+    turn: CommitTurn,
     request: OffsetCommitRequest,
     topic: OffsetCommitRequestTopic,
     records: list[OffsetRecord],
@@ -173,7 +219,7 @@ def _commit_topic(
 
 
 def _committed(
-    turn: Turn,
+    turn: CommitTurn,
     request: OffsetCommitRequest,
     topic: OffsetCommitRequestTopic,
     partition: OffsetCommitRequestPartition,
@@ -192,23 +238,30 @@ def _committed(
     )
 
 
-def _fetch_all(group: ClassicGroup) -> list[OffsetFetchResponseTopics]:
+def _fetch_all(
+    offsets: GroupOffsets, unstable: Container[TopicPartition]
+) -> list[OffsetFetchResponseTopics]:
     return [
         OffsetFetchResponseTopics(
             name=topic,
-            partitions=[_fetched(index, committed) for index, committed in partitions.items()],
+            partitions=[
+                _unstable(index) if (topic, index) in unstable else _fetched(index, committed)
+                for index, committed in partitions.items()
+            ],
         )
-        for topic, partitions in group.offsets.by_topic.items()
+        for topic, partitions in offsets.by_topic.items()
     ]
 
 
 def _fetch_topic(
-    group: ClassicGroup | None, topic: OffsetFetchRequestTopics
+    offsets: GroupOffsets, topic: OffsetFetchRequestTopics, unstable: Container[TopicPartition]
 ) -> OffsetFetchResponseTopics:
-    stored = {} if group is None else group.offsets.by_topic.get(topic.name, {})
     partitions = []
     for index in topic.partition_indexes:
-        committed = stored.get(index)
+        if (topic.name, index) in unstable:
+            partitions.append(_unstable(index))
+            continue
+        committed = offsets.get(topic.name, index)
         asked_for = _is_of_topic(committed, topic.topic_id) or topic.topic_id == ZERO_UUID
         partitions.append(_fetched(index, committed if asked_for else None))
     return OffsetFetchResponseTopics(
@@ -229,13 +282,19 @@ def _fetched(index: int, committed: CommittedOffset | None) -> OffsetFetchRespon
     )
 
 
+def _unstable(index: int) -> OffsetFetchResponsePartitions:
+    return replace(_fetched(index, None), error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+
 def _is_of_topic(committed: CommittedOffset | None, topic_id: bytes) -> bool:
     """Tell whether an offset may be one of a topic; before Kafka 4.1 none has the id."""
     return committed is None or committed.topic_id in (ZERO_UUID, topic_id)
 
 
-def _retention_base(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
+def _retention_base(group: Group) -> Callable[[CommittedOffset], int] | None:
     """Choose when the retention of an offset begins; None when nothing may expire."""
+    if isinstance(group, ConsumerGroup):
+        return _committed_at
     if group.protocol_type is None:
         return _committed_at
     if group.state is GroupState.EMPTY:
@@ -251,7 +310,9 @@ def _committed_at(committed: CommittedOffset) -> int:
     return committed.commit_timestamp_ms
 
 
-def _is_expired(turn: Turn, committed: CommittedOffset, base_ms: int) -> bool:
+def _is_expired(
+    config: GroupConfig, now_ms: int, committed: CommittedOffset, base_ms: int
+) -> bool:
     if committed.expire_timestamp_ms != -1:
-        return turn.now_ms >= committed.expire_timestamp_ms
-    return turn.now_ms - base_ms >= turn.config.offsets_retention_ms
+        return now_ms >= committed.expire_timestamp_ms
+    return now_ms - base_ms >= config.offsets_retention_ms

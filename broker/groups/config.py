@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from config.consumer import ConsumerConfig
 
 MINUTE_MS = 60_000
 
@@ -28,6 +31,15 @@ class BrokerOptions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """What a consumer group may set for itself, with Kafka's defaults."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
 class GroupConfig:
     """The options of groups, with Kafka's defaults; swapped whole when they change."""
 
@@ -41,11 +53,47 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * MINUTE_MS
     offsets_retention_check_interval_ms: int = 10 * MINUTE_MS
+    serves_consumers: bool = True
+    consumer_max_size: int = 2**31 - 1
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    may_upgrade: bool = True
+    may_downgrade: bool = True
+    regex_refresh_interval_ms: int = 10 * MINUTE_MS
+    consumer_defaults: ConsumerSettings = ConsumerSettings()
+    # Of the groups that have settings of their own.
+    consumer_groups: Mapping[str, ConsumerSettings] = field(default_factory=dict)
+
+    def consumer(self, group_id: str) -> ConsumerSettings:
+        """Return the settings of a consumer group."""
+        return self.consumer_groups.get(group_id, self.consumer_defaults)
 
     @staticmethod
-    def of(options: BrokerOptions) -> GroupConfig:
-        """Take the options of groups from the broker's."""
+    def of(
+        options: BrokerOptions,
+        consumers: ConsumerConfig,
+        groups: Mapping[str, Mapping[str, str]],
+        *,
+        serves_consumers: bool,
+    ) -> GroupConfig:
+        """Take the options of groups from the broker's, and from those of single groups."""
+        policy = consumers.group_consumer_migration_policy.lower()
+        defaults = ConsumerSettings(
+            session_timeout_ms=consumers.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=consumers.group_consumer_heartbeat_interval_ms,
+            assignment_interval_ms=consumers.group_consumer_assignment_interval_ms,
+        )
         return GroupConfig(
+            serves_consumers=serves_consumers
+            and "consumer" in consumers.group_coordinator_rebalance_protocols,
+            consumer_max_size=consumers.group_consumer_max_size,
+            consumer_assignors=consumers.group_consumer_assignors,
+            may_upgrade=policy in {"upgrade", "bidirectional"},
+            may_downgrade=policy in {"downgrade", "bidirectional"},
+            regex_refresh_interval_ms=consumers.group_consumer_regex_refresh_interval_ms,
+            consumer_defaults=defaults,
+            consumer_groups={
+                group_id: _own(consumers, own, defaults) for group_id, own in groups.items()
+            },
             initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
             min_session_timeout_ms=options.group_min_session_timeout_ms,
             max_session_timeout_ms=options.group_max_session_timeout_ms,
@@ -54,3 +102,33 @@ class GroupConfig:
             offsets_retention_ms=options.offsets_retention_minutes * MINUTE_MS,
             offsets_retention_check_interval_ms=options.offsets_retention_check_interval_ms,
         )
+
+
+def _own(
+    consumers: ConsumerConfig, own: Mapping[str, str], defaults: ConsumerSettings
+) -> ConsumerSettings:
+    """Read a group's own settings; the broker's bounds may have come after them."""
+
+    def within(name: str, default: int, least: int, most: int) -> int:
+        return min(max(int(own[name]), least), most) if name in own else default
+
+    return ConsumerSettings(
+        session_timeout_ms=within(
+            "consumer.session.timeout.ms",
+            defaults.session_timeout_ms,
+            consumers.group_consumer_min_session_timeout_ms,
+            consumers.group_consumer_max_session_timeout_ms,
+        ),
+        heartbeat_interval_ms=within(
+            "consumer.heartbeat.interval.ms",
+            defaults.heartbeat_interval_ms,
+            consumers.group_consumer_min_heartbeat_interval_ms,
+            consumers.group_consumer_max_heartbeat_interval_ms,
+        ),
+        assignment_interval_ms=within(
+            "consumer.assignment.interval.ms",
+            defaults.assignment_interval_ms,
+            consumers.group_consumer_min_assignment_interval_ms,
+            consumers.group_consumer_max_assignment_interval_ms,
+        ),
+    )

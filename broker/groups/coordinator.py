@@ -1,44 +1,35 @@
-"""The coordinator of classic groups and committed offsets: carries out what shards decide.
+"""The coordinator of groups and committed offsets: finds a group's shard and has it decide.
 
-One shard a partition of __consumer_offsets decides (shard.py); the coordinator finds the shard
-of a group, appends its records, resolves its answers, and keeps its deadlines in one heap with
-one timer of the event loop. All of it runs on the loop.
-
-    handler -> join() -> shard.join -> [Persist] -> log.append ..durable..> shard.stored
-       ^                                                                        |
-       +---------------------------- future.set_result <- [Reply] <-------------+
+One shard a partition of __consumer_offsets decides (shard.py); coordination/runtime.py carries
+out what it decides.
 """
 
 from __future__ import annotations
 
-import logging
 import uuid
-from asyncio import Future, TimerHandle
-from collections import defaultdict, deque
+from asyncio import Future
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from functools import partial
-from typing import Any, TypeAlias, TypeVar, Union, cast
 
-from broker import errors
-from broker.groups import commits, offsets_log, responses, sessions
+from broker.coordination.runtime import Answer, Codec, Runtime
+from broker.coordination.seams import InternalTopic, Loop, Requester, WallClock
+from broker.errors import Refusal, message_of
+from broker.groups import commits, responses, sessions, transactional
 from broker.groups.config import GroupConfig
-from broker.groups.deadlines import Deadlines
-from broker.groups.effects import (
-    Caller,
-    CancelTimer,
-    Effect,
-    Note,
-    Persist,
-    Reply,
-    StartTimer,
-    Ticket,
-    Timer,
-)
-from broker.groups.java import partition_for
-from broker.groups.records import encode_record
-from broker.groups.seams import Loop, OffsetsLog, Requester, Topics, WallClock
+from broker.groups.consumer import checks, descriptions, heartbeats
+from broker.groups.consumer import commits as consumer_commits
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.modern.topics import TopicView
+from broker.groups.records import decode_record, encode_record
 from broker.groups.shard import Shard
-from protocol.errors import ErrorCode, ProtocolError
+from broker.groups.share.group import listed as share_listed
+from broker.groups.share.groups import Configs as ShareConfigs
+from broker.groups.share.groups import default_config
+from protocol.errors import ErrorCode
+from protocol.messages import consumer_group_describe
+from protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from protocol.messages.describe_groups import DescribedGroup
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -48,16 +39,10 @@ from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRes
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from storage.transactions import Marker
 
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-Appended: TypeAlias = tuple[Future[None], Ticket]
-Answer: TypeAlias = Union[T, Awaitable[T]]  # noqa: UP007 (an alias of a type variable)
-
-_MS_PER_S = 1_000
-# Stands among the timers of groups for the next search for expired offsets.
-_EXPIRY = "expiry"
+Admission = Callable[[int, TxnOffsetCommitRequest, int], Answer[ErrorCode]]
 
 
 def _random_id() -> str:
@@ -65,132 +50,183 @@ def _random_id() -> str:
 
 
 class GroupCoordinator:
-    """Owns the shards, the answers that are due, and the deadlines.
+    """Owns the shards, through the runtime that runs them.
 
     Each operation returns its answer, or an awaitable of it where the answer has to wait for
-    other members or for the log. Until its partition is loaded a group's requests are answered
-    with COORDINATOR_LOAD_IN_PROGRESS, and after `close` with COORDINATOR_NOT_AVAILABLE.
+    other members or for the log.
     """
 
     def __init__(
         self,
-        log: OffsetsLog,
-        topics: Topics,
+        log: InternalTopic,
+        topics: TopicView,
         config: GroupConfig,
         *,
         clock: WallClock,
         loop: Loop,
         fresh_id: Callable[[], str] = _random_id,
+        share_config: ShareConfigs = default_config,
     ) -> None:
         self.topics = topics
         self.config = config
-        self._log = log
+        # Asked before a TxnOffsetCommit is carried out, with the group's partition, the request
+        # and its version: whether the partition is part of the producer's transaction, or is
+        # made so (KIP-890). The coordinator of transactions puts itself here.
+        self.admit_to_transaction: Admission = lambda partition, request, version: ErrorCode.NONE
         self._clock = clock
-        self._loop = loop
         self._fresh_id = fresh_id
-        self._partition_count = log.partition_count
-        self._shards: dict[int, Shard] = {}
-        self._is_closed = False
-        self._deadlines: Deadlines[Timer | str] = Deadlines()
-        self._handle: TimerHandle | None = None
-        self._armed_at = 0.0
-        # Partitions that could not be loaded.
-        self._failed: set[int] = set()
-        # By partition, what has been appended and not been gone on with, in the log's order.
-        self._appended: defaultdict[int, deque[Appended]] = defaultdict(deque)
+        self._runtime = Runtime(
+            "groups",
+            log,
+            Codec(encode_record, decode_record, Shard.replay_offsets),
+            lambda partition: Shard(partition, self.config, topics, share_config),
+            clock=clock,
+            loop=loop,
+        )
+
+    @property
+    def runtime(self) -> Runtime[Shard]:
+        """What runs the shards, for the coordinator of the share groups in them."""
+        return self._runtime
 
     async def load(self) -> None:
-        """Replay every partition, and begin to serve each as soon as it is replayed.
-
-        A partition whose log cannot be read is not served: NOT_COORDINATOR.
-        """
-        for partition in range(self._partition_count):
-            try:
-                await self._load_partition(partition)
-            except errors.EXPLAINED as error:
-                self._failed.add(partition)
-                logger.error("failed to load groups partition=%d error=%s", partition, error)
-        self._schedule_expiry()
+        """Replay every partition, and begin to serve each as soon as it is replayed."""
+        await self._runtime.load()
+        self._runtime.do_in_turn(
+            "expire offsets",
+            lambda: self.config.offsets_retention_check_interval_ms,
+            Shard.expire,
+        )
 
     def close(self) -> None:
         """End serving: answer all that is parked, and stop the clock."""
-        self._is_closed = True
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-        for shard in self._shards.values():
-            self._perform(shard, shard.unload(self._clock.now_ms()))
+        self._runtime.close()
 
     def reconfigure(self, config: GroupConfig) -> None:
         """Go by other options from the next request on."""
         self.config = config
-        for shard in self._shards.values():
+        for shard in self._runtime.machines:
             shard.config = config
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, requester: Requester
+    ) -> Answer[ConsumerGroupHeartbeatResponse]:
+        """Carry out a ConsumerGroupHeartbeat."""
+        if not self.config.serves_consumers:
+            return heartbeats.refuse(ErrorCode.UNSUPPORTED_VERSION)
+        try:
+            checks.check_heartbeat(
+                request, requester.api_version, self.config.consumer_assignors
+            )
+        except Refusal as error:
+            return heartbeats.refuse(error.code, message_of(error))
+        shard = self._runtime.machine_of(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return heartbeats.refuse(shard)
+        caller = self._runtime.caller(requester, fresh_id=self._fresh_id())
+        effects = shard.consumer_heartbeat(request, caller, self._clock.now_ms())
+        return self._runtime.run(
+            request.group_id, effects, caller, ConsumerGroupHeartbeatResponse
+        )
 
     def join(self, request: JoinGroupRequest, requester: Requester) -> Answer[JoinGroupResponse]:
         """Carry out a JoinGroup."""
-        shard = self._shard_of(request.group_id)
+        shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             version = requester.api_version
             return responses.join_error(shard, request.member_id, api_version=version)
-        caller = self._caller(requester, fresh_id=self._fresh_id())
+        caller = self._runtime.caller(requester, fresh_id=self._fresh_id())
         effects = shard.join(request, caller, self._clock.now_ms())
-        return self._run(shard, effects, caller, JoinGroupResponse)
+        return self._runtime.run(request.group_id, effects, caller, JoinGroupResponse)
 
     def sync(self, request: SyncGroupRequest, requester: Requester) -> Answer[SyncGroupResponse]:
         """Carry out a SyncGroup."""
-        shard = self._shard_of(request.group_id)
+        shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return responses.sync_error(shard)
-        caller = self._caller(requester)
+        caller = self._runtime.caller(requester)
         effects = shard.sync(request, caller, self._clock.now_ms())
-        return self._run(shard, effects, caller, SyncGroupResponse)
+        return self._runtime.run(request.group_id, effects, caller, SyncGroupResponse)
 
     def heartbeat(
         self, request: HeartbeatRequest, requester: Requester
     ) -> Answer[HeartbeatResponse]:
         """Carry out a Heartbeat."""
-        shard = self._shard_of(request.group_id)
+        shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             # While the group is loaded its members are to stay as they are, as in Kafka.
             is_loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else shard)
-        caller = self._caller(requester)
+        caller = self._runtime.caller(requester)
         effects = shard.heartbeat(request, caller, self._clock.now_ms())
-        return self._run(shard, effects, caller, HeartbeatResponse)
+        return self._runtime.run(request.group_id, effects, caller, HeartbeatResponse)
 
     def leave(
         self, request: LeaveGroupRequest, requester: Requester
     ) -> Answer[LeaveGroupResponse]:
         """Carry out a LeaveGroup."""
-        shard = self._shard_of(request.group_id)
+        shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return sessions.leave_error(shard)
-        caller = self._caller(requester)
+        caller = self._runtime.caller(requester)
         effects = shard.leave(request, caller, self._clock.now_ms())
-        return self._run(shard, effects, caller, LeaveGroupResponse)
+        return self._runtime.run(request.group_id, effects, caller, LeaveGroupResponse)
 
     def commit(
         self, request: OffsetCommitRequest, requester: Requester
     ) -> Answer[OffsetCommitResponse]:
         """Store offsets of topics that exist, named by both name and id."""
-        shard = self._shard_of(request.group_id)
+        shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return commits.commit_error(request, shard)
-        caller = self._caller(requester)
+        caller = self._runtime.caller(requester)
         effects = shard.commit(request, caller, self._clock.now_ms())
-        return self._run(shard, effects, caller, OffsetCommitResponse)
+        return self._runtime.run(request.group_id, effects, caller, OffsetCommitResponse)
 
-    def fetch(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        """Read a group's offsets, as far as they are stored."""
-        shard = self._shard_of(request.group_id)
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, requester: Requester
+    ) -> Answer[TxnOffsetCommitResponse]:
+        """Store offsets of topics that exist, to count once the transaction is committed."""
+        if not request.group_id:
+            return transactional.refusal(request, ErrorCode.INVALID_GROUP_ID)
+        partition = self._runtime.partition_of(request.group_id)
+        admitted = self.admit_to_transaction(partition, request, requester.api_version)
+        if isinstance(admitted, ErrorCode):
+            return self._commit_admitted(request, requester, admitted)
+        return self._commit_when_admitted(request, requester, admitted)
+
+    def end_transaction(self, partition: int, marker: Marker) -> Answer[ErrorCode]:
+        """Append the marker that ends a transaction to a partition of __consumer_offsets.
+
+        Answered when the log has it; then the offsets of the transaction count, or are dropped.
+        """
+        shard = self._runtime.machine_at(partition)
+        if isinstance(shard, ErrorCode):
+            return shard
+        caller = self._runtime.caller()
+        effects = shard.end_transaction(marker, caller.token)
+        return self._runtime.run_at(partition, effects, caller, ErrorCode)
+
+    def fetch(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        """Read a group's offsets, as far as they are stored and transactions have ended."""
+        shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=shard)
-        return commits.fetch(shard.groups.get(request.group_id), request)
+        if shard.shares.get(request.group_id) is not None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
+        group = shard.group(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            error = consumer_commits.fetch_problem(group, request)
+            if error is not ErrorCode.NONE:
+                return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
+        return commits.fetch(group, request, require_stable=require_stable)
 
     def unstored(self, group_ids: Iterable[str]) -> Collection[Future[None]]:
         """Return what to wait for until the offsets of groups that have come are stored."""
-        shards = ((self._shard_of(group_id), group_id) for group_id in group_ids)
+        shards = ((self._runtime.machine_of(group_id), group_id) for group_id in group_ids)
         partitions = {
             shard.partition
             for shard, group_id in shards
@@ -198,183 +234,116 @@ class GroupCoordinator:
             and group_id in shard.groups
             and shard.groups[group_id].offsets.pending
         }
-        return {appended for one in partitions for appended, _ in self._appended[one]}
+        return {begun for one in partitions for begun in self._runtime.appending(one)}
 
     def delete(self, group_id: str) -> Answer[ErrorCode]:
         """Remove an empty group and its offsets."""
-        shard = self._shard_of(group_id)
+        shard = self._runtime.machine_of(group_id)
         if isinstance(shard, ErrorCode):
             return shard
-        caller = Caller(self._loop.create_future(), api_version=0)
-        return self._run(shard, shard.delete(group_id, caller.token), caller, ErrorCode)
+        caller = self._runtime.caller()
+        return self._runtime.run(group_id, shard.delete(group_id, caller.token), caller, ErrorCode)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Answer[OffsetDeleteResponse]:
         """Remove offsets of partitions that exist, in topics that the group does not read."""
-        shard = self._shard_of(request.group_id)
+        shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return OffsetDeleteResponse(error_code=shard)
-        caller = Caller(self._loop.create_future(), api_version=0)
+        caller = self._runtime.caller()
         effects = shard.delete_offsets(request, caller.token)
-        return self._run(shard, effects, caller, OffsetDeleteResponse)
+        return self._runtime.run(request.group_id, effects, caller, OffsetDeleteResponse)
 
     def describe(self, group_id: str, *, api_version: int) -> DescribedGroup:
         """Describe a group."""
-        shard = self._shard_of(group_id)
+        shard = self._runtime.machine_of(group_id)
         if isinstance(shard, ErrorCode):
             return responses.described_error(group_id, shard)
-        group = shard.groups.get(group_id)
-        if group is None:
+        group = shard.group(group_id)
+        is_share = shard.shares.get(group_id) is not None
+        if group is None and not is_share:
             return responses.described_as_unknown(group_id, api_version=api_version)
+        if group is None or isinstance(group, ConsumerGroup):
+            return responses.described_as_unknown(
+                group_id, "is not a classic group", api_version=api_version
+            )
         return responses.described(group)
+
+    def describe_consumers(self, group_id: str) -> consumer_group_describe.DescribedGroup:
+        """Describe a consumer group."""
+        if not self.config.serves_consumers:
+            return descriptions.refused(group_id, ErrorCode.UNSUPPORTED_VERSION)
+        if not group_id:
+            return descriptions.refused(group_id, ErrorCode.INVALID_GROUP_ID)
+        shard = self._runtime.machine_of(group_id)
+        if isinstance(shard, ErrorCode):
+            return descriptions.refused(group_id, shard)
+        group = shard.group(group_id)
+        if isinstance(group, ConsumerGroup):
+            return descriptions.described(group, self.topics, self.config.consumer_assignors[0])
+        message = f"Group {group_id} is not a consumer group."
+        if group is None and shard.shares.get(group_id) is None:
+            message = f"Group {group_id} not found."
+        return descriptions.refused(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
 
     def list_groups(
         self, states: Iterable[str], types: Iterable[str]
     ) -> tuple[ErrorCode, list[ListedGroup]]:
         """List the groups whose state and type are among some; none given lets all through."""
-        if self._is_closed:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
-        if len(self._shards) + len(self._failed) < self._partition_count:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
+        problem = self._runtime.problem
+        if problem is not ErrorCode.NONE:
+            return problem, []
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
-        if wanted_types and responses.GROUP_TYPE not in wanted_types:
-            return ErrorCode.NONE, []
+        groups: list[ListedGroup] = []
+        for shard in self._runtime.machines:
+            groups += map(responses.listed, shard.groups.values())
+            groups += map(descriptions.listed, shard.consumers.groups.values())
+            groups += map(share_listed, shard.shares.groups.values())
         return ErrorCode.NONE, [
-            responses.listed(group)
-            for shard in self._shards.values()
-            for group in shard.groups.values()
-            if not wanted_states or group.state.value.lower() in wanted_states
+            group
+            for group in groups
+            if (not wanted_states or group.group_state.lower() in wanted_states)
+            and (not wanted_types or group.group_type in wanted_types)
         ]
+
+    def topic_changed(self, name: str, *, is_new: bool) -> None:
+        """Have consumer groups look again at a topic that has come, gone or grown."""
+        for shard in self._runtime.machines:
+            shard.consumers.topic_changed(name, is_new=is_new)
+            shard.shares.topic_changed(name)
 
     def topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Remove the offsets that groups have committed for a topic."""
-        for shard in self._shards.values():
-            self._perform(shard, shard.topic_deleted(name, topic_id))
-
-    async def _load_partition(self, partition: int) -> None:
-        shard = Shard(partition, self.config)
-        await offsets_log.replay(self._log, shard)
-        if self._is_closed:
-            return
-        self._shards[partition] = shard
-        self._perform(shard, shard.loaded(self._clock.now_ms()))
-
-    def _shard_of(self, group_id: str) -> Shard | ErrorCode:
-        if self._is_closed:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        partition = partition_for(group_id, self._partition_count)
-        shard = self._shards.get(partition)
-        if shard is not None:
-            return shard
-        if partition in self._failed:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-    def _caller(self, requester: Requester, *, fresh_id: str = "") -> Caller:
-        return Caller(
-            token=self._loop.create_future(),
-            api_version=requester.api_version,
-            client_id=requester.client_id,
-            client_host=requester.client_host,
-            fresh_id=fresh_id,
-        )
-
-    def _run(
-        self, shard: Shard, effects: Iterable[Effect], caller: Caller, kind: type[T]
-    ) -> Answer[T]:
-        """Carry effects out; return the caller's answer, of a kind, or a future of it."""
-        self._perform(shard, effects)
-        future = cast("Future[T]", caller.token)
-        return future.result() if future.done() else future
-
-    def _perform(self, shard: Shard, effects: Iterable[Effect]) -> None:
-        """Carry effects out in order, with those that follow from them after them."""
-        queue = deque(effects)
-        while queue:
-            effect = queue.popleft()
-            match effect:
-                case Reply():
-                    _resolve(effect)
-                case StartTimer():
-                    # At least a millisecond, so that firing timers always comes to an end.
-                    delay_s = max(effect.delay_ms, 1) / _MS_PER_S
-                    self._deadlines.set(effect.timer, self._loop.time() + delay_s)
-                case CancelTimer():
-                    self._deadlines.cancel(effect.timer)
-                case Persist():
-                    queue.extend(self._persist(shard, effect))
-                case Note():
-                    _log(effect)
-        self._arm()
-
-    def _persist(self, shard: Shard, effect: Persist) -> list[Effect]:
-        """Append records; return what follows when the log has them (or fails) at once."""
-        partition, ticket = shard.partition, effect.ticket
-        try:
-            appended = self._log.append(partition, [encode_record(r) for r in effect.records])
-        except ProtocolError as error:
-            # A name too long for the record's format: newer requests can carry such names.
-            logger.warning("refused records partition=%d error=%s", partition, error)
-            return shard.stored(ticket, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.now_ms())
-        queue = self._appended[partition]
-        if appended.done() and not queue:
-            return shard.stored(ticket, offsets_log.outcome(appended), self._clock.now_ms())
-        queue.append((appended, ticket))
-        appended.add_done_callback(partial(self._go_on, shard))
-        return []
-
-    def _go_on(self, shard: Shard, _: Future[None]) -> None:
-        """Go on after appends that have ended; a later one waits for those before it."""
-        queue = self._appended[shard.partition]
-        while queue and queue[0][0].done():
-            appended, ticket = queue.popleft()
-            outcome = offsets_log.outcome(appended)
-            self._perform(shard, shard.stored(ticket, outcome, self._clock.now_ms()))
-
-    def _schedule_expiry(self) -> None:
-        delay_s = self.config.offsets_retention_check_interval_ms / _MS_PER_S
-        self._deadlines.set(_EXPIRY, self._loop.time() + delay_s)
-        self._arm()
-
-    def _arm(self) -> None:
-        """Have the loop call back at the first deadline."""
-        at = self._deadlines.next()
-        if at is None or self._is_closed:
-            return
-        if self._handle is not None:
-            if self._armed_at <= at:
-                return
-            self._handle.cancel()
-        self._armed_at = at
-        self._handle = self._loop.call_later(max(at - self._loop.time(), 0.0), self._fire)
-
-    def _fire(self) -> None:
-        self._handle = None
-        now = self._loop.time()
-        try:
-            while (fired := self._deadlines.pop(now)) is not None:
-                self._fire_one(fired)
-        finally:
-            self._arm()
-
-    def _fire_one(self, fired: Timer | str) -> None:
         now_ms = self._clock.now_ms()
-        if isinstance(fired, str):
-            for shard in self._shards.values():
-                self._perform(shard, shard.expire(now_ms))
-            self._schedule_expiry()
-            return
-        shard = self._shards[partition_for(fired.group_id, self._partition_count)]
-        self._perform(shard, shard.timer_fired(fired, now_ms))
+        self._runtime.for_all(lambda shard: shard.topic_deleted(name, topic_id))
+        self._runtime.for_all(lambda shard: shard.shares.topic_deleted(topic_id, now_ms))
 
+    async def _commit_when_admitted(
+        self,
+        request: TxnOffsetCommitRequest,
+        requester: Requester,
+        admitted: Awaitable[ErrorCode],
+    ) -> TxnOffsetCommitResponse:
+        partition, version = self._runtime.partition_of(request.group_id), requester.api_version
+        answer: Answer[ErrorCode] = admitted
+        while not isinstance(answer, ErrorCode):
+            error = await answer
+            if error is not ErrorCode.NONE:
+                return transactional.refusal(request, error)
+            # Asked again, for the transaction may have ended since: no other step of the loop
+            # may come between the answer and the append.
+            answer = self.admit_to_transaction(partition, request, version)
+        stored = self._commit_admitted(request, requester, answer)
+        return stored if isinstance(stored, TxnOffsetCommitResponse) else await stored
 
-def _log(note: Note) -> None:
-    # Clients choose some of the names in it: one event stays one line.
-    text = note.text if note.text.isprintable() else repr(note.text)[1:-1]
-    logger.log(logging.WARNING if note.is_warning else logging.INFO, "%s", text)
-
-
-def _resolve(reply: Reply) -> None:
-    future = cast("Future[Any]", reply.token)
-    if not future.done():  # A connection that has closed cancels what it waited for.
-        future.set_result(reply.response)
+    def _commit_admitted(
+        self, request: TxnOffsetCommitRequest, requester: Requester, admitted: ErrorCode
+    ) -> Answer[TxnOffsetCommitResponse]:
+        if admitted is not ErrorCode.NONE:
+            return transactional.refusal(request, admitted)
+        shard = self._runtime.machine_of(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return transactional.refusal(request, shard)
+        caller = self._runtime.caller(requester)
+        effects = shard.commit_in_transaction(request, caller, self._clock.now_ms())
+        return self._runtime.run(request.group_id, effects, caller, TxnOffsetCommitResponse)

@@ -8,8 +8,10 @@ Kafka's source: OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffset
 
 from __future__ import annotations
 
+from broker.groups.commits import Group
+from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.records import OffsetRecord
-from broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
+from broker.groups.state import CONSUMER_PROTOCOL_TYPE, GroupState
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -20,19 +22,21 @@ from protocol.messages.offset_delete import (
 )
 
 
-def problem(request: OffsetDeleteRequest, group: ClassicGroup | None) -> ErrorCode:
+def problem(request: OffsetDeleteRequest, group: Group | None) -> ErrorCode:
     """Say why a group gives up none of its offsets; NONE when it may."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if group is None or group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
+    if isinstance(group, ConsumerGroup):
+        return ErrorCode.NONE
     if group.state is GroupState.EMPTY or group.protocol_type == CONSUMER_PROTOCOL_TYPE:
         return ErrorCode.NONE
     return ErrorCode.NON_EMPTY_GROUP
 
 
 def plan(
-    group: ClassicGroup, request: OffsetDeleteRequest
+    group: Group, request: OffsetDeleteRequest
 ) -> tuple[tuple[OffsetRecord, ...], OffsetDeleteResponse]:
     """List the tombstones to write, and the answer once they are: without any, at once.
 

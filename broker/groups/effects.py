@@ -1,54 +1,18 @@
-"""What a group's state machine decides, as values for the coordinator to carry out.
-
-A decision never waits. What must be in the log before it is answered is asked for with
-`Persist`: it names the records and a ticket, and when the log has them (or has failed), the
-ticket comes back to the machine, which then decides what follows, the answer included.
-
-    request -> machine -> [Persist(records, ticket)]     the log appends
-    ticket  -> machine -> [Reply(token, response)]       the client is told
-"""
+"""What the machine of groups is told when the log has what it asked to store."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from broker.groups.records import OffsetRecord, Record
-from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatResponse
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupResponse
+from broker.coordination.effects import Caller, Token
+from broker.groups.consumer.effects import ConsumerStored
+from broker.groups.records import OffsetRecord
+from broker.groups.share.turn import ShareStored
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from protocol.messages.offset_delete import OffsetDeleteResponse
-from protocol.messages.sync_group import SyncGroupResponse
-
-Response = (
-    JoinGroupResponse
-    | SyncGroupResponse
-    | HeartbeatResponse
-    | LeaveGroupResponse
-    | OffsetCommitResponse
-    | OffsetDeleteResponse
-    | ErrorCode
-)
-Token = object
-"""Stands for one request that waits for its answer; the machine only hands it back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """A request's token and what the machine must know of who sent it.
-
-    `fresh_id` is unique, drawn by the coordinator: a new member's id is made of it.
-    """
-
-    token: Token
-    api_version: int
-    client_id: str = ""
-    client_host: str = ""
-    fresh_id: str = ""
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 
 class TimerKind(enum.Enum):
@@ -57,14 +21,6 @@ class TimerKind(enum.Enum):
     SESSION = "session"  # a member has sent no heartbeat
     JOIN = "join"  # members have not rejoined
     SYNC = "sync"  # members have not asked for their assignment
-
-
-class Timer(NamedTuple):
-    """A deadline of a group; starting it again moves it."""
-
-    group_id: str
-    kind: TimerKind
-    member_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +65,25 @@ class OffsetsStored:
 
 
 @dataclass(frozen=True, slots=True)
+class UndecidedOffsetsStored:
+    """The offsets of a TxnOffsetCommit, with the answer that was prepared for it."""
+
+    records: tuple[OffsetRecord, ...]
+    token: Token
+    request: TxnOffsetCommitRequest
+    response: TxnOffsetCommitResponse
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
+    """The marker that ends a producer's transaction; answered with an ErrorCode."""
+
+    producer_id: int
+    is_commit: bool
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetsDeleted:
     """Tombstones of the offsets of an OffsetDelete, with the answer that was prepared for it."""
 
@@ -132,6 +107,8 @@ class GroupRemoved:
     generation: int
     records: tuple[OffsetRecord, ...]
     token: Token | None
+    # Whether it is out of memory already, and must be loaded again if the log refuses.
+    is_gone: bool = False
 
 
 Ticket = (
@@ -139,49 +116,11 @@ Ticket = (
     | StaticMemberStored
     | EmptyGroupStored
     | OffsetsStored
+    | UndecidedOffsetsStored
+    | TransactionEnded
     | OffsetsDeleted
     | OffsetsRemoved
     | GroupRemoved
+    | ConsumerStored
+    | ShareStored
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Answer a request."""
-
-    token: Token
-    response: Response
-
-
-@dataclass(frozen=True, slots=True)
-class Persist:
-    """Append records to the group's partition, as one batch, and bring the ticket back."""
-
-    records: tuple[Record, ...]
-    ticket: Ticket
-
-
-@dataclass(frozen=True, slots=True)
-class StartTimer:
-    """Start a timer, or move it, to a time from now."""
-
-    timer: Timer
-    delay_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class CancelTimer:
-    """Stop a timer; one that does not run is left alone."""
-
-    timer: Timer
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something for the broker's log: one line, past tense, key=value."""
-
-    text: str
-    is_warning: bool = False
-
-
-Effect = Reply | Persist | StartTimer | CancelTimer | Note

@@ -9,8 +9,9 @@ Kafka's source: GroupMetadataManager, classicGroupJoin.
 
 from __future__ import annotations
 
+from broker.coordination.effects import Caller
 from broker.groups import rebalance, responses
-from broker.groups.effects import Caller, EmptyGroupStored, StaticMemberStored, TimerKind
+from broker.groups.effects import EmptyGroupStored, StaticMemberStored, TimerKind
 from broker.groups.membership import Member, Protocols
 from broker.groups.state import ClassicGroup, GroupState, Turn
 from protocol.errors import ErrorCode

@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from broker.groups.effects import Caller
+from broker.coordination.effects import Caller
 from protocol.errors import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]

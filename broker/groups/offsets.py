@@ -2,6 +2,11 @@
 
 An offset counts once the log has it: until then it is pending, is not fetched, and is left
 alone by expiry. What the log gets, in its order, is exactly what is applied here.
+
+One that is committed in a transaction (KIP-98) counts once the marker that commits it is in the
+log, too. Of several for a partition that in the log's last record counts, whichever is decided
+first: a transaction cannot bring back what another commit has replaced, nor what a tombstone has
+removed. Kafka's source: OffsetMetadataManager, replay and replayEndTransactionMarker.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from broker.groups.records import CommittedOffset, OffsetRecord
 
@@ -22,21 +28,26 @@ class GroupOffsets:
     by_topic: dict[str, dict[int, CommittedOffset]] = field(default_factory=dict)
     # How many commits of a partition are on their way to the log.
     pending: Counter[TopicPartition] = field(default_factory=Counter)
+    # By partition, the offset of each producer whose transaction is open, in the log's order;
+    # None where a commit that came later counts already.
+    undecided: dict[TopicPartition, dict[int, CommittedOffset | None]] = field(
+        default_factory=dict
+    )
 
     def __bool__(self) -> bool:
-        """Tell whether there is any offset, pending ones included."""
-        return bool(self.by_topic or self.pending)
+        """Tell whether there is any offset, pending and undecided ones included."""
+        return bool(self.by_topic or self.pending or self.undecided)
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         """Return the committed offset of a partition."""
         return self.by_topic.get(topic, {}).get(partition)
 
     def partitions(self) -> Iterator[TopicPartition]:
-        """Return every partition that has an offset or a pending one, each once."""
+        """Return every partition that has an offset, a pending or an undecided one, each once."""
         for topic, partitions in self.by_topic.items():
             for partition in partitions:
                 yield topic, partition
-        for topic, partition in self.pending:
+        for topic, partition in {**self.pending, **self.undecided}:
             if self.get(topic, partition) is None:
                 yield topic, partition
 
@@ -54,11 +65,38 @@ class GroupOffsets:
 
     def apply(self, record: OffsetRecord) -> None:
         """Store or remove the offset of a record that the log has."""
+        key = record.topic, record.partition
         if record.committed is not None:
             self.by_topic.setdefault(record.topic, {})[record.partition] = record.committed
+            for producer_id in self.undecided.get(key, ()):
+                self.undecided[key][producer_id] = None
             return
+        self.undecided.pop(key, None)
         partitions = self.by_topic.get(record.topic)
         if partitions is not None:
             partitions.pop(record.partition, None)
             if not partitions:
                 del self.by_topic[record.topic]
+
+    def apply_undecided(self, record: OffsetRecord, producer_id: int) -> None:
+        """Keep the offset of a record until its transaction ends; a tombstone does not wait."""
+        if record.committed is None:
+            self.apply(record)
+            return
+        by_producer = self.undecided.setdefault((record.topic, record.partition), {})
+        by_producer.pop(producer_id, None)
+        by_producer[producer_id] = record.committed
+
+    def decide(self, producer_id: int, *, is_commit: bool) -> None:
+        """End a producer's transaction: its offsets count now, or never."""
+        for key in [key for key, waiting in self.undecided.items() if producer_id in waiting]:
+            waiting = self.undecided[key]
+            committed = waiting[producer_id]
+            if is_commit and committed is not None:
+                topic, partition = key
+                self.by_topic.setdefault(topic, {})[partition] = committed
+                for earlier in takewhile(lambda other: other != producer_id, list(waiting)):
+                    waiting[earlier] = None
+            del waiting[producer_id]
+            if not waiting:
+                del self.undecided[key]

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from broker.coordination.effects import Caller
 from broker.groups import responses
-from broker.groups.effects import Caller, EmptyGroupStored, TimerKind
+from broker.groups.effects import EmptyGroupStored, TimerKind
 from broker.groups.membership import Member
 from broker.groups.state import GroupState, Turn
 from protocol.errors import ErrorCode

@@ -5,6 +5,8 @@ Keys and values are one of Kafka's messages behind an int16 (protocol/messages/g
     offset   key | 1 | OffsetCommitKey  |    value | 4 | OffsetCommitValue  |   null: removed
     group    key | 2 | GroupMetadataKey |    value | 3 | GroupMetadataValue |   null: removed
 
+    consumer groups (KIP-848): broker/groups/consumer/records.py
+
 The versions are those that Kafka 4.3 writes (GroupCoordinatorRecordHelpers): an offset whose
 commit named a retention time is written as version 1, the only one with an expiry. Older ones
 are read; key kind 0 is how Kafka before 0.9 wrote offsets.
@@ -14,8 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from broker.groups.consumer import records as consumer_records
+from broker.groups.consumer.records import ConsumerRecord
+from broker.groups.share import records as share_records
+from broker.groups.share.records import ShareRecord
 from protocol.compiler import decode, decode_prefix, encode
 from protocol.errors import ProtocolError
 from protocol.messages.group_metadata import (
@@ -36,17 +42,26 @@ _EXPIRING_OFFSET_VALUE_VERSION = 1
 _GROUP_VALUE_VERSION = 3
 
 _INT16 = Struct(">h")
+_INT64 = Struct(">q")
+_COMMITTED_HEAD = Struct(">hqiB")
+_COMMITTED_MIN = _COMMITTED_HEAD.size + 9
+_MORE = 0x80  # another byte of the metadata's size follows
+# The end of an offset's key.
+PARTITION = Struct(">i")
+_NO_TAGS = b"\0"
+_ID_TAG = b"\1\0\x10"
+_TOPIC_ID_TAG_SIZE = len(_ID_TAG) + 16
 _OFFSET_KEY_HEAD = _INT16.pack(_OFFSET_KIND)
 _GROUP_KEY_HEAD = _INT16.pack(_GROUP_KIND)
 
 KeyValue = tuple[bytes, bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """How far a group has read a partition: the next offset that it wants.
 
-    A leader epoch or expiry of -1 and a topic id of zeros stand for "not known".
+    A leader epoch or expiry of -1 and a topic id of zeros stand for "not known". A tuple, since
+    replays make millions of them.
     """
 
     offset: int
@@ -75,7 +90,7 @@ class GroupRecord:
     value: GroupMetadataValue | None
 
 
-Record = OffsetRecord | GroupRecord
+Record = OffsetRecord | GroupRecord | ConsumerRecord | ShareRecord
 
 
 def encode_record(record: Record) -> KeyValue:
@@ -85,6 +100,10 @@ def encode_record(record: Record) -> KeyValue:
     """
     if isinstance(record, OffsetRecord):
         return _encode_offset(record)
+    if isinstance(record, ConsumerRecord):
+        return consumer_records.encode_record(record)
+    if isinstance(record, ShareRecord):
+        return share_records.encode_record(record)
     key = _GROUP_KEY_HEAD + encode(GroupMetadataKey(group=record.group_id), _GROUP_KIND)
     if record.value is None:
         return key, None
@@ -103,7 +122,52 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
     if kind == _GROUP_KIND:
         group = decode(GroupMetadataKey, kind, key, _INT16.size).group
         return GroupRecord(group, _decode_value(GroupMetadataValue, value))
+    if consumer_records.is_kind(kind):
+        return consumer_records.decode_record(kind, key, value)
+    if share_records.is_kind(kind):
+        return share_records.decode_record(kind, key, value)
     return None
+
+
+def read_offset_key(key: bytes) -> OffsetCommitKey | None:
+    """Decode the key of an offset; None for any other."""
+    try:
+        is_offset = key.startswith(_OFFSET_KEY_HEAD)
+        return decode(OffsetCommitKey, _OFFSET_KIND, key, _INT16.size) if is_offset else None
+    except ProtocolError:
+        return None
+
+
+def read_committed(value: bytes) -> CommittedOffset | None:
+    """Decode the value of an offset as Kafka 4.1 and later write it; None for any other.
+
+    The layout, where the size of short metadata is one byte:
+
+        | version 4 i16 | offset i64 | leader epoch i32 | size + 1 | metadata | timestamp i64
+        | tag count: 0, or 1 | tag 0 | size 16 | topic id |
+    """
+    if len(value) < _COMMITTED_MIN:
+        return None
+    version, offset, leader_epoch, size = _COMMITTED_HEAD.unpack_from(value)
+    end = _COMMITTED_HEAD.size + size - 1
+    if version != _OFFSET_VALUE_VERSION or not 0 < size < _MORE or len(value) < end + 9:
+        return None
+    tags = value[end + 8 :]
+    if tags != _NO_TAGS and (len(tags) != _TOPIC_ID_TAG_SIZE or not tags.startswith(_ID_TAG)):
+        return None
+    try:
+        metadata = value[_COMMITTED_HEAD.size : end].decode() if size > 1 else ""
+    except UnicodeDecodeError:
+        return None
+    (timestamp_ms,) = _INT64.unpack_from(value, end)
+    return CommittedOffset(
+        offset,
+        leader_epoch,
+        metadata,
+        timestamp_ms,
+        -1,
+        tags[len(_ID_TAG) :] if len(tags) > 1 else ZERO_UUID,
+    )
 
 
 def _encode_offset(record: OffsetRecord) -> KeyValue:

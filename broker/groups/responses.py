@@ -14,7 +14,7 @@ from protocol.messages.sync_group import SyncGroupResponse
 _NULLABLE_PROTOCOL_VERSION = 7
 # From this version of DescribeGroups on an unknown group is an error (KIP-1043).
 _UNKNOWN_GROUP_VERSION = 6
-# The type of every group here, as ListGroups names it.
+# The type of a group of the classic protocol, as ListGroups names it.
 GROUP_TYPE = "classic"
 
 
@@ -86,12 +86,14 @@ def described(group: ClassicGroup) -> DescribedGroup:
     )
 
 
-def described_as_unknown(group_id: str, *, api_version: int) -> DescribedGroup:
+def described_as_unknown(
+    group_id: str, why: str = "not found", *, api_version: int
+) -> DescribedGroup:
     """Describe a group that is not there as Dead; later versions are told so as an error."""
     if api_version < _UNKNOWN_GROUP_VERSION:
         return described_error(group_id, ErrorCode.NONE, state="Dead")
     described = described_error(group_id, ErrorCode.GROUP_ID_NOT_FOUND, state="Dead")
-    described.error_message = f"Group {group_id} not found."
+    described.error_message = f"Group {group_id} {why}."
     return described
 
 

@@ -6,8 +6,9 @@ expireClassicGroupMemberHeartbeat.
 
 from __future__ import annotations
 
+from broker.coordination.effects import Caller
 from broker.groups import rebalance
-from broker.groups.effects import Caller, TimerKind
+from broker.groups.effects import TimerKind
 from broker.groups.membership import Member
 from broker.groups.state import GroupState, Turn
 from protocol.errors import ErrorCode
@@ -40,7 +41,7 @@ def leave(turn: Turn, leaving: list[MemberIdentity], caller: Caller) -> None:
         turn.reply(caller, leave_error(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
     answers = [_answer(identity, _leave_one(turn, identity)) for identity in leaving]
-    turn.reply(caller, _left(answers, caller))
+    turn.reply(caller, left(answers, caller))
     if any(answer.error_code == ErrorCode.NONE for answer in answers):
         _go_on_without(turn, "members left")
 
@@ -48,12 +49,20 @@ def leave(turn: Turn, leaving: list[MemberIdentity], caller: Caller) -> None:
 def leave_unknown_group(leaving: list[MemberIdentity], caller: Caller) -> LeaveGroupResponse:
     """Answer for a group that is not there: each member is unknown."""
     answers = [_answer(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in leaving]
-    return _left(answers, caller)
+    return left(answers, caller)
 
 
 def leave_error(error: ErrorCode) -> LeaveGroupResponse:
     """Refuse a LeaveGroup as a whole."""
     return LeaveGroupResponse(error_code=error, members=[])
+
+
+def left(answers: list[MemberResponse], caller: Caller) -> LeaveGroupResponse:
+    """Answer a LeaveGroup, of which older versions are about one member."""
+    if caller.api_version < BATCH_VERSION:
+        # One member, and one error.
+        return LeaveGroupResponse(error_code=answers[0].error_code, members=[])
+    return LeaveGroupResponse(error_code=ErrorCode.NONE, members=answers)
 
 
 def session_timer_fired(turn: Turn, member_id: str) -> None:
@@ -104,13 +113,6 @@ def _take_out(turn: Turn, member: Member, identity: MemberIdentity) -> None:
     turn.cancel_timer(TimerKind.SESSION, member.member_id)
     rebalance.remove_member(turn, member)
     turn.note(f"removed member member={member.member_id}: left, {identity.reason or 'no reason'}")
-
-
-def _left(answers: list[MemberResponse], caller: Caller) -> LeaveGroupResponse:
-    if caller.api_version < BATCH_VERSION:
-        # One member, and one error.
-        return LeaveGroupResponse(error_code=answers[0].error_code, members=[])
-    return LeaveGroupResponse(error_code=ErrorCode.NONE, members=answers)
 
 
 def _answer(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:

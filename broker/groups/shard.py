@@ -12,35 +12,67 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from broker.groups import commits, deletion, joining, rebalance, responses, sessions, syncing
-from broker.groups.config import GroupConfig
-from broker.groups.effects import (
-    AssignmentStored,
+from broker.coordination.effects import (
     Caller,
     Effect,
+    EndTransaction,
+    Note,
+    Persist,
+    Reload,
+    Reply,
+    Timer,
+    Token,
+)
+from broker.coordination.seams import InTransaction
+from broker.groups import (
+    commits,
+    deletion,
+    joining,
+    rebalance,
+    responses,
+    sessions,
+    syncing,
+    transactional,
+)
+from broker.groups.config import GroupConfig
+from broker.groups.consumer import commits as consumer_commits
+from broker.groups.consumer import conversion, heartbeats
+from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.groups import ConsumerGroups
+from broker.groups.consumer.records import ConsumerRecord
+from broker.groups.effects import (
+    AssignmentStored,
     EmptyGroupStored,
     GroupRemoved,
-    Note,
     OffsetsDeleted,
     OffsetsRemoved,
     OffsetsStored,
-    Persist,
-    Reply,
     StaticMemberStored,
     Ticket,
-    Timer,
     TimerKind,
-    Token,
+    TransactionEnded,
+    UndecidedOffsetsStored,
 )
-from broker.groups.records import GroupRecord, OffsetRecord, Record
+from broker.groups.modern.topics import NO_TOPICS, TopicView
+from broker.groups.offsets import GroupOffsets
+from broker.groups.records import GroupRecord, KeyValue, OffsetRecord, Record
+from broker.groups.replaying import OffsetReplay
+from broker.groups.share.groups import Configs as ShareConfigs
+from broker.groups.share.groups import ShareGroups, default_config
+from broker.groups.share.records import ShareRecord
+from broker.groups.share.turn import ShareStored, ShareTimer
 from broker.groups.state import ClassicGroup, GroupState, Turn
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.sync_group import SyncGroupRequest
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from storage.transactions import Marker
 
 # From this version of OffsetCommit on an unknown group is told as such (KIP-848).
 _COMMIT_UNKNOWN_GROUP_VERSION = 9
@@ -51,12 +83,47 @@ _TOMBSTONES_MAX = 512
 class Shard:
     """Owns the groups of one partition."""
 
-    __slots__ = ("config", "groups", "partition")
+    __slots__ = (
+        "_in_transactions",
+        "_replay",
+        "config",
+        "consumers",
+        "groups",
+        "partition",
+        "shares",
+    )
 
-    def __init__(self, partition: int, config: GroupConfig) -> None:
+    def __init__(
+        self,
+        partition: int,
+        config: GroupConfig,
+        topics: TopicView = NO_TOPICS,
+        share_config: ShareConfigs = default_config,
+    ) -> None:
         self.partition = partition
         self.config = config
+        # Groups of the classic protocol, of the consumer protocol, and share groups; none is in
+        # two of them. Only share groups have no offsets here.
         self.groups: dict[str, ClassicGroup] = {}
+        self.consumers = ConsumerGroups(topics, self.groups)
+        self.shares = ShareGroups(topics, share_config, lambda name: self.group(name) is not None)
+        # The groups that each producer with an open transaction has committed offsets for.
+        self._in_transactions: dict[int, set[str]] = {}
+        self._replay = OffsetReplay(self._offsets_of)
+
+    def group(self, group_id: str) -> commits.Group | None:
+        """Return a group that may have offsets by its id."""
+        return self.groups.get(group_id) or self.consumers.get(group_id)
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
+    ) -> list[Effect]:
+        """Carry out a ConsumerGroupHeartbeat; answered when what follows from it is stored."""
+        if self.shares.get(request.group_id) is not None:
+            message = f"Group {request.group_id} is not a consumer group."
+            refusal = heartbeats.refuse(ErrorCode.GROUP_ID_NOT_FOUND, message)
+            return [Reply(caller.token, refusal)]
+        return self.consumers.heartbeat(request, caller, self.config, now_ms)
 
     def join(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out a JoinGroup; the answer may come with a later operation."""
@@ -65,9 +132,17 @@ class Shard:
             version = caller.api_version
             refusal = responses.join_error(error, request.member_id, api_version=version)
             return [Reply(caller.token, refusal)]
+        consumers = self.consumers.get(request.group_id)
+        if consumers is not None and consumers.members:
+            return self.consumers.join(consumers, request, caller, self.config, now_ms)
         known = self.groups.get(request.group_id)
         group = known or ClassicGroup(request.group_id, state_since_ms=now_ms)
         turn = Turn(group, self.config, now_ms)
+        if consumers is not None:
+            group.offsets = consumers.offsets
+            del self.consumers.groups[request.group_id]
+            removal = tuple(conversion.tombstones(consumers))
+            turn.effects.append(Persist(removal, self.consumers.ticket()))
         joining.join(turn, request, caller)
         if known is None:
             self.groups[group.group_id] = group  # also when it refuses the member, as in Kafka
@@ -78,6 +153,9 @@ class Shard:
         """Carry out a SyncGroup; the answer may come with a later operation."""
         if not request.group_id:
             return [Reply(caller.token, responses.sync_error(ErrorCode.INVALID_GROUP_ID))]
+        group = self.consumers.get(request.group_id)
+        if group is not None:
+            return self.consumers.sync(group, request, caller, self.config, now_ms)
         turn = self._turn(request.group_id, now_ms)
         if turn is None:
             return [Reply(caller.token, responses.sync_error(ErrorCode.UNKNOWN_MEMBER_ID))]
@@ -86,6 +164,11 @@ class Shard:
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out a Heartbeat."""
+        group = self.consumers.get(request.group_id)
+        if group is not None:
+            return self.consumers.classic_heartbeat(
+                group, request, caller, self.config, now_ms
+            )
         # Offsets may have made a group of the empty id: it has no members.
         turn = self._turn(request.group_id, now_ms) if request.group_id else None
         if turn is None:
@@ -101,6 +184,9 @@ class Shard:
         leaving = request.members
         if caller.api_version < sessions.BATCH_VERSION:
             leaving = [MemberIdentity(member_id=request.member_id)]
+        group = self.consumers.get(request.group_id)
+        if group is not None:
+            return self.consumers.leave(group, leaving, caller, self.config, now_ms)
         turn = self._turn(request.group_id, now_ms)
         if turn is None:
             return [Reply(caller.token, sessions.leave_unknown_group(leaving, caller))]
@@ -109,7 +195,17 @@ class Shard:
 
     def commit(self, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out an OffsetCommit whose topics are known by name; answered when stored."""
-        group = self.groups.get(request.group_id)
+        if self.shares.get(request.group_id) is not None:
+            refusal = commits.commit_error(request, ErrorCode.GROUP_ID_NOT_FOUND)
+            return [Reply(caller.token, refusal)]
+        group = self.group(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            error = consumer_commits.commit_problem(group, request, caller.api_version)
+            if error is not ErrorCode.NONE:
+                return [Reply(caller.token, commits.commit_error(request, error))]
+            consumer_turn = self.consumers.turn(group, self.config, now_ms)
+            commits.store(consumer_turn, request, caller)
+            return consumer_turn.effects
         if group is None:
             if request.generation_id_or_member_epoch >= 0:
                 is_new_client = caller.api_version >= _COMMIT_UNKNOWN_GROUP_VERSION
@@ -124,18 +220,49 @@ class Shard:
         commits.commit(turn, request, caller)
         return turn.effects
 
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, caller: Caller, now_ms: int
+    ) -> list[Effect]:
+        """Carry out a TxnOffsetCommit whose transaction has the group; answered when stored."""
+        if self.shares.get(request.group_id) is not None:
+            unfit = transactional.refusal(request, ErrorCode.GROUP_ID_NOT_FOUND)
+            return [Reply(caller.token, unfit)]
+        group = self.group(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            topic_ids = [self.consumers.topics.id_of(one.name) or b"" for one in request.topics]
+            error = consumer_commits.transaction_problem(group, request, topic_ids)
+            if error is not ErrorCode.NONE:
+                return [Reply(caller.token, transactional.refusal(request, error))]
+            consumer_turn = self.consumers.turn(group, self.config, now_ms)
+            transactional.store(consumer_turn, request, caller)
+            return consumer_turn.effects
+        if group is None:
+            if request.generation_id >= 0:
+                refusal = transactional.refusal(request, ErrorCode.ILLEGAL_GENERATION)
+                return [Reply(caller.token, refusal)]
+            group = ClassicGroup(request.group_id, state_since_ms=now_ms)
+            self.groups[request.group_id] = group
+        turn = Turn(group, self.config, now_ms)
+        transactional.commit(turn, request, caller)
+        return turn.effects
+
+    def end_transaction(self, marker: Marker, token: Token) -> list[Effect]:
+        """Have a marker stored, and what it decides done; answered with an ErrorCode."""
+        ticket = TransactionEnded(marker.producer_id, marker.is_commit, token)
+        return [EndTransaction(marker, ticket)]
+
     def delete(self, group_id: str, token: Token) -> list[Effect]:
         """Remove an empty group and its offsets; answered with an ErrorCode when stored."""
-        group = self.groups.get(group_id)
+        group = self.group(group_id)
         if group is None or group.state is GroupState.DEAD:
             return [Reply(token, ErrorCode.GROUP_ID_NOT_FOUND)]
-        if group.state is not GroupState.EMPTY:
+        if not _is_empty(group):
             return [Reply(token, ErrorCode.NON_EMPTY_GROUP)]
-        return list(_remove_group(group, commits.all_offsets(group), token))
+        return list(self._remove(group, commits.all_offsets(group), token))
 
     def delete_offsets(self, request: OffsetDeleteRequest, token: Token) -> list[Effect]:
         """Remove offsets of a group in topics that it does not read; answered when stored."""
-        group = self.groups.get(request.group_id)
+        group = self.group(request.group_id)
         error = deletion.problem(request, group)
         if group is None or error is not ErrorCode.NONE:
             return [Reply(token, OffsetDeleteResponse(error_code=error))]
@@ -147,26 +274,31 @@ class Shard:
     def topic_deleted(self, name: str, topic_id: bytes) -> list[Effect]:
         """Remove the offsets of a deleted topic from all groups."""
         effects: list[Effect] = []
-        for group in self.groups.values():
+        for group in self._all():
             effects += _remove_offsets(commits.offsets_of_topic(group, name, topic_id))
         return effects
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Remove offsets past their retention, and groups that have neither members nor any."""
         effects: list[Effect] = []
-        for group in self.groups.values():
-            records = commits.expired(Turn(group, self.config, now_ms))
+        for group in self._all():
+            records = commits.expired(group, self.config, now_ms)
             count = sum(len(partitions) for partitions in group.offsets.by_topic.values())
-            keeps_none = len(records) == count and not group.offsets.pending
-            if keeps_none and group.state is GroupState.EMPTY:
-                effects += _remove_group(group, records, None)
+            is_waiting = group.offsets.pending or group.offsets.undecided
+            keeps_none = len(records) == count and not is_waiting
+            if keeps_none and _is_empty(group):
+                effects += self._remove(group, records, None)
             else:
                 effects += _remove_offsets(records)
         return effects
 
     def timer_fired(self, timer: Timer, now_ms: int) -> list[Effect]:
         """Do what a timer was started for."""
-        turn = self._turn(timer.group_id, now_ms)
+        if isinstance(timer.kind, ShareTimer):
+            return self.shares.timer_fired(timer, now_ms)
+        if isinstance(timer.kind, ConsumerTimer):
+            return self.consumers.timer_fired(timer, self.config, now_ms)
+        turn = self._turn(timer.owner, now_ms)
         if turn is None or turn.group.state is GroupState.DEAD:
             return []
         if timer.kind is TimerKind.SESSION:
@@ -180,12 +312,24 @@ class Shard:
     def stored(self, ticket: Ticket, error: ErrorCode, now_ms: int) -> list[Effect]:
         """Go on after the log has a ticket's records (NONE), or could not take them."""
         match ticket:
+            case ConsumerStored():
+                return self.consumers.stored(ticket, error)
+            case ShareStored():
+                return self.shares.stored(ticket, error)
             case OffsetsStored():
                 return self._offsets_stored(ticket, error)
+            case UndecidedOffsetsStored():
+                return self._undecided_offsets_stored(ticket, error)
+            case TransactionEnded(producer_id, is_commit, token):
+                if error is ErrorCode.NONE:
+                    self._decide(producer_id, is_commit=is_commit)
+                return [Reply(token, error)]
             case OffsetsDeleted():
                 return self._offsets_deleted(ticket, error)
             case OffsetsRemoved():
-                return self._offsets_removed(ticket.records, error)
+                if error is ErrorCode.NONE:
+                    self._apply(ticket.records)
+                return _note_failure(ticket.records[0].group_id, error)
             case GroupRemoved():
                 return self._group_removed(ticket, error)
             case EmptyGroupStored():
@@ -200,23 +344,41 @@ class Shard:
             joining.static_member_stored(turn, ticket, error)
         return turn.effects
 
-    def replay(self, record: Record) -> None:
+    def replay_offsets(self, records: Sequence[KeyValue], start: int) -> int:
+        """Take in offsets, from a record on, up to any other record; return where that is."""
+        return start if self._in_transactions else self._replay.take_in(records, start)
+
+    def replay(self, record: Record | InTransaction | Marker) -> None:
         """Take in a record of the log, while it is loaded."""
-        if isinstance(record, GroupRecord):
-            group = self.groups.get(record.group_id) or ClassicGroup(record.group_id)
-            if record.value is None:
-                self._forget(group)
-            else:
-                group.restore(record.value)
-                self.groups[group.group_id] = group
-            return
-        if record.committed is not None and record.group_id not in self.groups:
-            self.groups[record.group_id] = ClassicGroup(record.group_id)
-        self._apply((record,))
+        self._replay.forget()
+        match record:
+            case OffsetRecord():
+                if record.committed is not None:
+                    self._offsets_of(record.group_id)
+                self._apply((record,))
+            case ConsumerRecord():
+                self._replay_consumer(record)
+            case ShareRecord():
+                self.shares.replay(record)
+            case GroupRecord(group_id, value):
+                group = self.groups.get(group_id) or ClassicGroup(group_id)
+                if value is None:
+                    self._forget(group)
+                else:
+                    group.restore(value)
+                    self.groups[group_id] = group
+            case InTransaction(producer_id, OffsetRecord() as offset):
+                self._apply_undecided(offset, producer_id)
+            case Marker():
+                self._decide(record.producer_id, is_commit=record.is_commit)
 
     def loaded(self, now_ms: int) -> list[Effect]:
         """Begin to serve what has been replayed: every member gets its session timeout."""
-        effects: list[Effect] = []
+        self._replay.forget()
+        effects: list[Effect] = [
+            *self.consumers.loaded(self.config, now_ms),
+            *self.shares.loaded(now_ms),
+        ]
         for group in self.groups.values():
             turn = Turn(group, self.config, now_ms, effects)
             for member in group.membership.all():
@@ -249,7 +411,9 @@ class Shard:
             return ErrorCode.INVALID_GROUP_ID
         if not config.min_session_timeout_ms <= timeout_ms <= config.max_session_timeout_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        if request.member_id and request.group_id not in self.groups:
+        if self.shares.get(request.group_id) is not None:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.member_id and self.group(request.group_id) is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
 
@@ -258,10 +422,24 @@ class Shard:
         return None if group is None else Turn(group, self.config, now_ms)
 
     def _offsets_stored(self, ticket: OffsetsStored, error: ErrorCode) -> list[Effect]:
-        self.groups[ticket.request.group_id].offsets.end(ticket.records)
+        group = self.group(ticket.request.group_id)
+        assert group is not None, "offsets on their way keep their group"
+        group.offsets.end(ticket.records)
         if error is not ErrorCode.NONE:
             return [Reply(ticket.token, commits.commit_error(ticket.request, error))]
         self._apply(ticket.records)
+        return [Reply(ticket.token, ticket.response)]
+
+    def _undecided_offsets_stored(
+        self, ticket: UndecidedOffsetsStored, error: ErrorCode
+    ) -> list[Effect]:
+        group = self.group(ticket.request.group_id)
+        assert group is not None, "offsets on their way keep their group"
+        group.offsets.end(ticket.records)
+        if error is not ErrorCode.NONE:
+            return [Reply(ticket.token, transactional.refusal(ticket.request, error))]
+        for record in ticket.records:
+            self._apply_undecided(record, ticket.request.producer_id)
         return [Reply(ticket.token, ticket.response)]
 
     def _offsets_deleted(self, ticket: OffsetsDeleted, error: ErrorCode) -> list[Effect]:
@@ -270,30 +448,82 @@ class Shard:
         self._apply(ticket.records)
         return [Reply(ticket.token, ticket.response)]
 
-    def _offsets_removed(self, records: Sequence[OffsetRecord], error: ErrorCode) -> list[Effect]:
-        if error is ErrorCode.NONE:
-            self._apply(records)
-            return []
-        return _note_failure(records[0].group_id, error)
-
     def _group_removed(self, ticket: GroupRemoved, error: ErrorCode) -> list[Effect]:
         if error is ErrorCode.NONE:
             self._apply(ticket.records)
             group = self.groups.get(ticket.group_id)
             if group is not None and _is_unused_since(group, ticket.generation):
                 self._forget(group)
+        effects: list[Effect] = []
         if ticket.token is None:
-            return _note_failure(ticket.group_id, error)
-        return [Reply(ticket.token, error)]
+            effects += _note_failure(ticket.group_id, error)
+        else:
+            effects.append(Reply(ticket.token, error))
+        if ticket.is_gone and error is not ErrorCode.NONE:
+            effects.append(Reload())
+        return effects
 
     def _apply(self, records: Sequence[OffsetRecord]) -> None:
         for record in records:
-            group = self.groups.get(record.group_id)
+            group = self.group(record.group_id)
             if group is not None:
                 group.offsets.apply(record)
 
-    def _forget(self, group: ClassicGroup) -> None:
+    def _apply_undecided(self, record: OffsetRecord, producer_id: int) -> None:
+        self._offsets_of(record.group_id).apply_undecided(record, producer_id)
+        self._in_transactions.setdefault(producer_id, set()).add(record.group_id)
+
+    def _decide(self, producer_id: int, *, is_commit: bool) -> None:
+        for group_id in self._in_transactions.pop(producer_id, ()):
+            group = self.group(group_id)
+            if group is not None:
+                group.offsets.decide(producer_id, is_commit=is_commit)
+
+    def _offsets_of(self, group_id: str) -> GroupOffsets:
+        """Return the offsets of a group; they make a simple one where there is none."""
+        group = self.group(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id)
+        return group.offsets
+
+    def _replay_consumer(self, record: ConsumerRecord) -> None:
+        group = self.consumers.get(record.group_id)
+        if group is None:
+            if record.value is None:
+                return  # of a group that is gone
+            classic = self.groups.pop(record.group_id, None)
+            offsets = classic.offsets if classic else GroupOffsets()
+            group = ConsumerGroup(record.group_id, offsets=offsets)
+            self.consumers.groups[record.group_id] = group
+        if self.consumers.replay(record, group):
+            self._forget(group)
+
+    def _remove(
+        self, group: commits.Group, records: Sequence[OffsetRecord], token: Token | None
+    ) -> Iterator[Effect]:
+        """Remove an empty group with its offsets, the tombstones of which are told."""
+        if isinstance(group, ClassicGroup):
+            # Those who have an id and are still to join are no members yet, and do not keep it.
+            group.membership.pending_joins.clear()
+            generation = group.generation
+            tombstones: list[Record] = [GroupRecord(group.group_id, None)]
+        else:
+            generation = 0
+            tombstones = conversion.tombstones(group)
+            self._forget(group)
+        whole = len(records) - len(records) % _TOMBSTONES_MAX
+        yield from _remove_offsets(records[:whole])
+        rest = tuple(records[whole:])
+        is_gone = isinstance(group, ConsumerGroup)
+        ticket = GroupRemoved(group.group_id, generation, rest, token, is_gone)
+        yield Persist((*rest, *tombstones), ticket)
+
+    def _all(self) -> list[commits.Group]:
+        return [*self.groups.values(), *self.consumers.groups.values()]
+
+    def _forget(self, group: commits.Group) -> None:
         """Drop a group of which the log has a tombstone; offsets make it a simple one."""
+        self.consumers.groups.pop(group.group_id, None)
         if group.offsets:
             self.groups[group.group_id] = ClassicGroup(group.group_id, offsets=group.offsets)
         else:
@@ -306,19 +536,10 @@ def _remove_offsets(records: Sequence[OffsetRecord]) -> Iterator[Effect]:
         yield Persist(chunk, OffsetsRemoved(chunk))
 
 
-def _remove_group(
-    group: ClassicGroup, records: Sequence[OffsetRecord], token: Token | None
-) -> Iterator[Effect]:
-    """Remove the offsets first: a group is gone only when nothing of it is left.
-
-    Those who have an id and are still to join are no members yet, and do not keep it.
-    """
-    group.membership.pending_joins.clear()
-    whole = len(records) - len(records) % _TOMBSTONES_MAX
-    yield from _remove_offsets(records[:whole])
-    rest = tuple(records[whole:])
-    tombstone = GroupRecord(group.group_id, None)
-    yield Persist((*rest, tombstone), GroupRemoved(group.group_id, group.generation, rest, token))
+def _is_empty(group: commits.Group) -> bool:
+    if isinstance(group, ConsumerGroup):
+        return not group.members
+    return group.state is GroupState.EMPTY
 
 
 def _is_unused_since(group: ClassicGroup, generation: int) -> bool:

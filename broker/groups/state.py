@@ -17,20 +17,18 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker.groups.config import GroupConfig
-from broker.groups.effects import (
+from broker.coordination.effects import (
     Caller,
     CancelTimer,
     Effect,
     Note,
     Persist,
     Reply,
-    Response,
     StartTimer,
-    Ticket,
     Timer,
-    TimerKind,
 )
+from broker.groups.config import GroupConfig
+from broker.groups.effects import Ticket, TimerKind
 from broker.groups.membership import Member, Membership
 from broker.groups.offsets import GroupOffsets
 from broker.groups.records import GroupRecord, Record
@@ -188,7 +186,7 @@ class Turn:
     now_ms: int
     effects: list[Effect] = field(default_factory=list)
 
-    def reply(self, caller: Caller | None, response: Response) -> None:
+    def reply(self, caller: Caller | None, response: object) -> None:
         """Answer a request, if there is one."""
         if caller is not None:
             self.effects.append(Reply(caller.token, response))

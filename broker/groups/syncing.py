@@ -8,8 +8,9 @@ Kafka's source: GroupMetadataManager, classicGroupSync.
 
 from __future__ import annotations
 
+from broker.coordination.effects import Caller
 from broker.groups import rebalance, responses
-from broker.groups.effects import AssignmentStored, Caller, TimerKind
+from broker.groups.effects import AssignmentStored, TimerKind
 from broker.groups.state import GroupState, Turn
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest

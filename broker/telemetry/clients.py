@@ -19,8 +19,8 @@ from functools import partial
 from crc32c import crc32c
 
 from broker.context import RequestContext
+from broker.coordination.java import hash_order
 from broker.errors import Refusal
-from broker.groups.java import hash_order
 from broker.ids import is_reserved
 from broker.metadata import Resource, ResourceType
 from broker.resource_configs import ResourceConfigs
@@ -184,7 +184,7 @@ class Telemetry:
         client = self._clients[instance_id] = Client(context.client_id, attributes, wanted)
         if before is not None:
             client.series = before.series
-        context.client.on_lost = partial(self._lose, instance_id)
+        context.client.on_lost["telemetry"] = partial(self._lose, instance_id)
         return client
 
     def _lose(self, instance_id: bytes) -> None:

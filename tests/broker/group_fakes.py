@@ -10,9 +10,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from broker.coordination.effects import Producer
+from broker.coordination.seams import StoredBatch
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.records import KeyValue
+from protocol.batches import NO_PRODUCER_ID
+from storage.transactions import Marker
 
 TOPIC_ID = bytes(range(16))
 
@@ -66,14 +70,23 @@ class ToldLog:
 
     def __init__(self, partition_count: int = 1) -> None:
         self.partition_count = partition_count
-        self.records: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        self.records: dict[int, list[StoredBatch | Marker]] = {}
         self.is_held = False
-        self.held: list[tuple[Future[None], int, Sequence[KeyValue]]] = []
+        self.held: list[tuple[Future[None], int, StoredBatch | Marker]] = []
         self.replay_error: Exception | None = None
 
-    def append(self, partition: int, records: Sequence[KeyValue]) -> Future[None]:
+    def append(
+        self, partition: int, records: Sequence[KeyValue], producer: Producer | None = None
+    ) -> Future[None]:
+        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
+        return self._append(partition, StoredBatch(records, producer_id))
+
+    def append_marker(self, partition: int, marker: Marker) -> Future[None]:
+        return self._append(partition, marker)
+
+    def _append(self, partition: int, appended: StoredBatch | Marker) -> Future[None]:
         future: Future[None] = asyncio.get_running_loop().create_future()
-        self.held.append((future, partition, records))
+        self.held.append((future, partition, appended))
         if not self.is_held:
             self.end(future)
         return future
@@ -81,14 +94,14 @@ class ToldLog:
     def end(self, future: Future[None] | None = None, error: BaseException | None = None) -> None:
         """End an append, the oldest one unless told which."""
         at = 0 if future is None else [held for held, _, _ in self.held].index(future)
-        ended, partition, records = self.held.pop(at)
+        ended, partition, appended = self.held.pop(at)
         if error is not None:
             ended.set_exception(error)
         else:
-            self.records.setdefault(partition, []).extend(records)
+            self.records.setdefault(partition, []).append(appended)
             ended.set_result(None)
 
-    def replay(self, partition: int) -> Iterable[tuple[bytes, bytes | None]]:
+    def replay(self, partition: int) -> Iterable[StoredBatch | Marker]:
         if self.replay_error is not None:
             raise self.replay_error
         return list(self.records.get(partition, []))
@@ -110,6 +123,15 @@ class ToldTopics:
 
     by_name: dict[str, tuple[bytes, int]] = field(default_factory=lambda: {"t": (TOPIC_ID, 4)})
 
+    def names(self) -> Iterable[str]:
+        return list(self.by_name)
+
+    def version(self) -> int:
+        return len(self.by_name)
+
+    def racks(self, name: str) -> Sequence[Sequence[str]]:
+        return [[]] * self.partition_count(name)
+
     def name_of(self, topic_id: bytes) -> str | None:
         return next((n for n, (id_, _) in self.by_name.items() if id_ == topic_id), None)
 
@@ -120,12 +142,20 @@ class ToldTopics:
         return self.by_name[name][1] if name in self.by_name else 0
 
 
+class NoShareGroups:
+    """A coordinator of share groups that has none."""
+
+    def has(self, group_id: str) -> bool:
+        return False
+
+
 @dataclass(slots=True)
 class ToldBroker:
     """Of a broker, what the handlers of groups use."""
 
     groups: GroupCoordinator
     node_id: int = 5
+    share_groups: NoShareGroups = field(default_factory=NoShareGroups)
 
 
 @dataclass(slots=True)

@@ -14,21 +14,24 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
-from broker.groups.config import GroupConfig
-from broker.groups.deadlines import Deadlines
-from broker.groups.effects import (
+from broker.coordination.deadlines import Deadlines
+from broker.coordination.effects import (
     Caller,
     CancelTimer,
     Effect,
+    EndTransaction,
     Note,
     Persist,
+    Producer,
     Reply,
     StartTimer,
-    Ticket,
     Timer,
 )
+from broker.coordination.seams import InTransaction
+from broker.groups.config import GroupConfig
+from broker.groups.effects import Ticket
 from broker.groups.records import GroupRecord, KeyValue, decode_record, encode_record
 from broker.groups.shard import Shard
 from broker.groups.state import ClassicGroup
@@ -49,12 +52,19 @@ from protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from protocol.wire import ZERO_UUID
+from storage.transactions import Marker
 
 GROUP = "readers"
 START_MS = 1_700_000_000_000
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
+Stored = KeyValue | InTransaction | Marker
 RANGE = (("range", b"range metadata"),)
 CONFIG = GroupConfig()
 
@@ -90,10 +100,11 @@ class World:
     def __init__(self, config: GroupConfig = CONFIG) -> None:
         self.config = config
         self.now_ms = START_MS
-        self.log: list[KeyValue] = []
+        # A record of a transaction is wrapped, and its end is its marker.
+        self.log: list[Stored] = []
         # While held, appends wait in `appending` for `finish_append`.
         self.is_held = False
-        self.appending: deque[tuple[tuple[KeyValue, ...], Ticket]] = deque()
+        self.appending: deque[tuple[tuple[Stored, ...], Ticket]] = deque()
         self.answers: dict[int, Any] = {}
         self.asked: set[int] = set()
         self.notes: list[str] = []
@@ -221,6 +232,49 @@ class World:
         caller = self._caller(version)
         return self._do(caller, self.shard.commit(request, caller, self.now_ms))
 
+    def commit_in_transaction(
+        self,
+        offsets: Mapping[tuple[str, int], int],
+        producer_id: int = 1,
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        group: str = GROUP,
+        instance: str | None = None,
+        metadata: str | None = None,
+    ) -> int:
+        """Send a TxnOffsetCommit."""
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=offset,
+                    committed_metadata=metadata,
+                )
+            )
+        request = TxnOffsetCommitRequest(
+            transactional_id=f"writer-{producer_id}",
+            group_id=group,
+            producer_id=producer_id,
+            producer_epoch=0,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            topics=[
+                TxnOffsetCommitRequestTopic(name=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+        caller = self._caller(5)
+        return self._do(caller, self.shard.commit_in_transaction(request, caller, self.now_ms))
+
+    def end_transaction(self, producer_id: int = 1, *, is_commit: bool = True) -> int:
+        """Write the marker that ends a producer's transaction."""
+        caller = self._caller(2)
+        marker = Marker(producer_id, 0, 0, is_commit=is_commit, timestamp=self.now_ms)
+        return self._do(caller, self.shard.end_transaction(marker, caller.token))
+
     def delete(self, group: str = GROUP) -> int:
         """Delete a group."""
         caller = self._caller(2)
@@ -288,10 +342,19 @@ class World:
     def replayed(self) -> Shard:
         """Read the log into a new shard."""
         shard = Shard(0, self.config)
-        for key, value in self.log:
-            record = decode_record(key, value)
-            assert record is not None
-            shard.replay(record)
+        for stored in self.log:
+            match stored:
+                case Marker():
+                    shard.replay(stored)
+                case InTransaction(producer_id, encoded):
+                    key, value = cast(KeyValue, encoded)
+                    shard.replay(InTransaction(producer_id, decode_record(key, value)))
+                case (key, value):
+                    if shard.replay_offsets([(key, value)], 0):
+                        continue  # as the coordinator does
+                    record = decode_record(key, value)
+                    assert record is not None
+                    shard.replay(record)
         return shard
 
     def carry_out(self, effects: Sequence[Effect]) -> None:
@@ -304,19 +367,24 @@ class World:
                     assert token in self.asked, "an answer to nobody"
                     assert token not in self.answers, "a second answer"
                     self.answers[token] = response
-                case Persist(records, ticket):
-                    encoded = tuple(encode_record(record) for record in records)
-                    if self.is_held or self.appending:
-                        self.appending.append((encoded, ticket))
-                    else:
-                        self.log.extend(encoded)
-                        queue.extend(self.shard.stored(ticket, ErrorCode.NONE, self.now_ms))
+                case Persist(records, ticket, producer):
+                    encoded = tuple(_stored(record, producer) for record in records)
+                    queue.extend(self._append(encoded, ticket))
+                case EndTransaction(marker, ticket):
+                    queue.extend(self._append((marker,), ticket))
                 case StartTimer(timer, delay_ms):
                     self.timers.set(timer, self.now_ms + max(delay_ms, 1))
                 case CancelTimer(timer):
                     self.timers.cancel(timer)
                 case Note(text):
                     self.notes.append(text)
+
+    def _append(self, stored: tuple[Stored, ...], ticket: Any) -> Sequence[Effect]:
+        if self.is_held or self.appending:
+            self.appending.append((stored, ticket))
+            return []
+        self.log.extend(stored)
+        return self.shard.stored(ticket, ErrorCode.NONE, self.now_ms)
 
     # What there is to see.
 
@@ -394,6 +462,11 @@ class World:
         self.carry_out(effects)
         assert isinstance(caller.token, int)
         return caller.token
+
+
+def _stored(record: Any, producer: Producer | None) -> Stored:
+    encoded = encode_record(record)
+    return encoded if producer is None else InTransaction(producer.producer_id, encoded)
 
 
 def identity(member_id: str = "", instance: str | None = None) -> MemberIdentity:

@@ -294,7 +294,6 @@ SCRIPT: list[Any] = [
     cut("nowhere", (0, 0)),
     producer(None, 7, -1),
     producer(None, -1, 7),
-    producer("", -1, -1),
     deletion(("by.hand", ZERO_UUID), ("nowhere", ZERO_UUID)),
     deletion(("a.b", STRANGER), (None, STRANGER), (None, ZERO_UUID)),
     deletion(("a.b", ZERO_UUID), ("a.b", ZERO_UUID)),

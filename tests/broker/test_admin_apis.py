@@ -181,20 +181,6 @@ async def test_half_a_producer_is_refused(tmp_path: Path, producer: tuple[int, i
         assert await init(broker, producer=producer) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
-@versions(INIT_PRODUCER_ID)
-@pytest.mark.parametrize(
-    ("transactional_id", "code"),
-    [("payments", ErrorCode.UNSUPPORTED_VERSION), ("", ErrorCode.INVALID_REQUEST)],
-)
-async def test_transactions_are_refused_with_an_error_that_is_not_retried(
-    tmp_path: Path, version: int, transactional_id: str, code: ErrorCode
-) -> None:
-    async with admin(tmp_path) as broker:
-        answer = await init(broker, transactional_id=transactional_id, version=version)
-        assert answer == (code, -1, -1)
-        assert not code.retriable
-
-
 async def test_a_broker_that_cannot_write_hands_out_no_producer_ids(tmp_path: Path) -> None:
     class Full:
         def __init__(self, store: Any) -> None:

@@ -20,7 +20,6 @@ from protocol.batches import (
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
-    TRANSACTIONAL_BIT,
     Record,
 )
 from protocol.compression import Codec
@@ -118,8 +117,6 @@ KNOWN: dict[str, Callable[[Case], bool]] = {
     ),
     # Kafka takes a producer id without an epoch, and then takes its every sequence.
     "no epoch": lambda case: case.we_refuse(ErrorCode.INVALID_PRODUCER_EPOCH, "without an epoch"),
-    # There are no transactions here, so no transactional id is missing.
-    "transactional": lambda case: case.attributes & TRANSACTIONAL_BIT != 0,
 }
 
 

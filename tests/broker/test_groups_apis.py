@@ -38,6 +38,11 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from protocol.schema import info_of
 from tests.broker.group_fakes import TOPIC_ID, Bench, settle
 from tests.broker.group_world import code
@@ -258,6 +263,68 @@ def test_offset_commit_to_a_slow_log_and_an_unknown_topic_is_one_answer() -> Non
     run(body)
 
 
+def transactional_request(version: int, topics: dict[str, list[int]]) -> TxnOffsetCommitRequest:
+    return TxnOffsetCommitRequest(
+        transactional_id="writer",
+        group_id="g",
+        producer_id=1,
+        producer_epoch=0,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=7,
+                        committed_leader_epoch=3 if version >= 2 else -1,
+                        committed_metadata=None,
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in topics.items()
+        ],
+    )
+
+
+@versions(TxnOffsetCommitRequest)
+def test_txn_offset_commit_to_a_slow_log_and_an_unknown_topic_is_one_answer(version: int) -> None:
+    async def body(bench: Bench) -> None:
+        bench.log.is_held = True
+        asyncio.get_running_loop().call_later(0.01, bench.log.end)
+        asked = {"t": [0, 9], "absent": [0], "nothing": []}
+        answer = await ask(bench, transactional_request(version, asked), version)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert {t.name: [p.error_code for p in t.partitions] for t in answer.topics} == {
+            "t": [unknown, ErrorCode.NONE], "absent": [unknown], "nothing": [],
+        }  # fmt: skip
+
+    run(body)
+
+
+@versions(TxnOffsetCommitRequest)
+def test_txn_offset_commit_while_the_groups_are_loaded(version: int) -> None:
+    async def body() -> None:
+        answer = await ask(Bench(), transactional_request(version, {"t": [0]}), version)
+        (topic,) = answer.topics
+        assert topic.partitions[0].error_code == (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if version < 2
+            else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        )
+
+    asyncio.run(body())
+
+
+def test_txn_offset_commit_of_nothing_that_exists_makes_no_group() -> None:
+    async def body(bench: Bench) -> None:
+        answer = await ask(bench, transactional_request(5, {"absent": [0], "t": []}), 5)
+        assert [topic.name for topic in answer.topics] == ["absent"]
+        assert bench.groups.list_groups((), ()) == (ErrorCode.NONE, [])
+
+    run(body)
+
+
 def fetch_request(version: int, wanted: list[int] | None) -> OffsetFetchRequest:
     by_id = version >= 10
     if version < 8:
@@ -388,7 +455,7 @@ def test_find_coordinator(version: int) -> None:
     async def body(bench: Bench) -> None:
         outcomes = {
             0: (ErrorCode.NONE, 5, "broker.example", 9092),
-            1: (ErrorCode.UNSUPPORTED_VERSION, -1, "", -1),
+            1: (ErrorCode.NONE, 5, "broker.example", 9092),
             2: (ErrorCode.INVALID_REQUEST, -1, "", -1),
             9: (ErrorCode.INVALID_REQUEST, -1, "", -1),
         }

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from broker.coordination.seams import StoredBatch
 from broker.errors import Refusal
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
@@ -25,7 +26,13 @@ from protocol.messages.offset_commit import (
 )
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from storage.errors import BatchTooLarge, CorruptFile, DiskFailure
+from storage.transactions import Marker
 from tests.broker.group_fakes import Bench, settle
 from tests.broker.group_world import code
 
@@ -67,7 +74,7 @@ def commit_request(offset: int = 7, group: str = "g", partition: int = 0) -> Off
 
 def committed(groups: GroupCoordinator, group: str = "g") -> dict[int, int]:
     request = OffsetFetchRequestGroup(group_id=group, topics=None)
-    answer = groups.fetch(request)
+    answer = groups.fetch(request, require_stable=False)
     assert not isinstance(answer, Awaitable)
     return {p.partition_index: p.committed_offset for t in answer.topics for p in t.partitions}
 
@@ -178,7 +185,7 @@ async def test_a_stable_read_waits_for_what_is_being_stored(bench: Bench) -> Non
     assert committed(bench.groups) == {0: 2}
     bench.log.end()
     await task
-    (topic,) = bench.groups.fetch(request).topics
+    (topic,) = bench.groups.fetch(request, require_stable=False).topics
     offsets = {p.partition_index: p.committed_offset for p in topic.partitions}
     assert offsets == {0: 2, 1: 3}
 
@@ -286,7 +293,7 @@ def test_before_it_is_loaded_a_group_is_not_spoken_for() -> None:
         assert leave.error_code == loading
         assert error_of(groups.commit(commit_request(), context)) is loading
         request = OffsetFetchRequestGroup(group_id="g", topics=None)
-        fetch = groups.fetch(request)
+        fetch = groups.fetch(request, require_stable=False)
         assert fetch.error_code == loading
         assert groups.delete("g") is loading
         assert groups.describe("g", api_version=6).error_code == loading
@@ -319,7 +326,8 @@ def test_records_that_are_not_ours_or_damaged_are_passed_over(
         bench = Bench()
         await bench.groups.load()
         bench.groups.commit(commit_request(), bench.context())
-        bench.log.records[0] += [(b"\0\x03\0\1g", b"\0\0"), (b"\0\1", b""), (b"", None)]
+        strange = [(b"\0\x11\0\1g", b"\0\0"), (b"\0\1", b""), (b"", None)]
+        bench.log.records[0].append(StoredBatch(strange))
         bench.groups = bench.new_coordinator()
         with caplog.at_level(logging.INFO):
             await bench.groups.load()
@@ -362,3 +370,116 @@ def test_names_from_clients_cannot_forge_lines_of_the_log(
     with caplog.at_level(logging.INFO):
         run()
     assert caplog.records and not any("\n" in record.getMessage() for record in caplog.records)
+
+
+def transactional_request(group: str = "g") -> TxnOffsetCommitRequest:
+    one = TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=7, committed_metadata=None
+    )
+    return TxnOffsetCommitRequest(
+        transactional_id="writer",
+        group_id=group,
+        producer_id=1,
+        producer_epoch=0,
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[one])],
+    )
+
+
+def marker(*, is_commit: bool = True) -> Marker:
+    return Marker(1, 0, 0, is_commit=is_commit, timestamp=0)
+
+
+@scenario
+async def test_offsets_of_a_transaction_count_at_its_end_and_after_a_restart(
+    bench: Bench,
+) -> None:
+    context = bench.context(5)
+    answer = bench.groups.commit_in_transaction(transactional_request(), context)
+    assert error_of(answer) is ErrorCode.NONE
+    assert committed(bench.groups) == {}
+    bench.groups = bench.new_coordinator()
+    await bench.groups.load()
+    assert bench.groups.end_transaction(0, marker()) is ErrorCode.NONE
+    assert committed(bench.groups) == {0: 7}
+    bench.groups = bench.new_coordinator()
+    await bench.groups.load()
+    assert committed(bench.groups) == {0: 7}
+
+
+@scenario
+async def test_a_marker_is_written_behind_what_it_ends(bench: Bench) -> None:
+    bench.log.is_held = True
+    context = bench.context(5)
+    commit: Any = bench.groups.commit_in_transaction(transactional_request(), context)
+    ended: Any = bench.groups.end_transaction(0, marker())
+    bench.log.end(bench.log.held[1][0])
+    await settle()
+    assert not ended.done()
+    bench.log.end()
+    await settle()
+    assert error_of(commit) is ErrorCode.NONE and ended.result() is ErrorCode.NONE
+    assert committed(bench.groups) == {0: 7}
+
+
+@scenario
+async def test_a_group_that_is_no_part_of_the_transaction_takes_no_offsets(bench: Bench) -> None:
+    bench.groups.admit_to_transaction = lambda *_: ErrorCode.INVALID_TXN_STATE
+    answer = bench.groups.commit_in_transaction(transactional_request(), bench.context(5))
+    assert error_of(answer) is ErrorCode.INVALID_TXN_STATE
+    assert bench.log.records == {}
+
+
+@scenario
+async def test_whether_a_group_is_part_of_the_transaction_is_asked_when_it_is_written(
+    bench: Bench,
+) -> None:
+    asked: list[tuple[int, str, int]] = []
+    added: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    answers: list[Any] = [added, ErrorCode.CONCURRENT_TRANSACTIONS, added, ErrorCode.NONE]
+
+    def admit(partition: int, request: TxnOffsetCommitRequest, version: int) -> Any:
+        asked.append((partition, request.transactional_id, version))
+        return answers.pop(0)
+
+    bench.groups.admit_to_transaction = admit
+    outcomes = []
+    for _ in range(2):
+        answer: Any = bench.groups.commit_in_transaction(
+            transactional_request(), bench.context(5)
+        )
+        waiting = asyncio.ensure_future(answer)
+        await settle()
+        assert waiting.done() == added.done()
+        if not added.done():
+            added.set_result(ErrorCode.NONE)
+        outcomes.append(error_of(await waiting))
+    assert outcomes == [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE]
+    assert asked == [(0, "writer", 5)] * 4
+
+
+async def test_while_groups_are_loaded_no_transaction_ends() -> None:
+    bench = Bench()
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert bench.groups.end_transaction(0, marker()) is loading
+    answer = bench.groups.commit_in_transaction(transactional_request(), bench.context(5))
+    assert error_of(answer) is loading
+    nameless = transactional_request(group="")
+    answer = bench.groups.commit_in_transaction(nameless, bench.context(5))
+    assert error_of(answer) is ErrorCode.INVALID_GROUP_ID
+
+
+@scenario
+async def test_what_removes_offsets_is_replayed_in_its_place_among_them(bench: Bench) -> None:
+    context = bench.context()
+    for group, partition, offset in (("g", 0, 1), ("h", 0, 2), ("g", 1, 3)):
+        bench.groups.commit(commit_request(offset, group, partition), context)
+    assert bench.groups.delete("g") is ErrorCode.NONE
+    bench.groups.commit(commit_request(4, "g", 1), context)
+    batches = [one for one in bench.log.records[0] if isinstance(one, StoredBatch)]
+    # All in one batch, and each in its own.
+    together = StoredBatch([record for batch in batches for record in batch.records])
+    for stored in ([together], batches):
+        bench.log.records[0] = list(stored)
+        bench.groups = bench.new_coordinator()
+        await bench.groups.load()
+        assert (committed(bench.groups), committed(bench.groups, "h")) == ({1: 4}, {0: 2})

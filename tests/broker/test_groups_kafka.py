@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.groups.java import partition_for
+from broker.coordination.java import partition_for
 from broker.groups.records import (
     CommittedOffset,
     GroupRecord,
@@ -18,6 +18,7 @@ from broker.groups.records import (
     OffsetRecord,
     encode_record,
 )
+from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_world import World
 from tests.protocol.kafka_jars import LIBS, require_jars
 
@@ -92,3 +93,20 @@ def test_groups_live_in_the_partition_where_kafka_puts_them() -> None:
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
+
+
+def test_kafka_reads_our_records_of_consumer_groups_and_would_write_the_same_bytes() -> None:
+    world = ConsumerWorld()
+    told = {"rebalance_timeout_ms": 9_000, "subscribed_topic_names": ["t", "absent"]}
+    world.heartbeat("a", 0, rack_id="r", server_assignor="range", topic_partitions=[], **told)
+    world.heartbeat(
+        "b", 0, instance_id="i", subscribed_topic_regex="t.*", topic_partitions=[], **told
+    )
+    world.pass_time(20)
+    world.heartbeat("a", 2)
+    world.heartbeat("b", -2, instance_id="i")
+    world.heartbeat("a", -1)
+    answers = ask([as_line(record) for record in world.log])
+    assert {same for same, _, _ in answers} == {"true"}
+    names = {json.loads(key).get("regularExpression") for _, key, _ in answers}
+    assert "t.*" in names

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from broker.coordination.effects import Timer
 from broker.groups.config import GroupConfig
 from broker.groups.effects import (
     GroupRemoved,
@@ -17,14 +18,17 @@ from broker.groups.effects import (
     OffsetsRemoved,
     OffsetsStored,
     Ticket,
-    Timer,
     TimerKind,
+    TransactionEnded,
+    UndecidedOffsetsStored,
 )
 from broker.groups.records import OffsetRecord
 from broker.groups.state import ClassicGroup, GroupState
 from protocol.errors import ErrorCode
 from tests.broker.group_world import GROUP, World, code, subscription
 from tests.profiles import examples
+
+Partition = tuple[str, int]
 
 CLIENTS = ("a", "b", "c", "static-d", "static-e")
 PROTOCOLS = (
@@ -61,8 +65,14 @@ class Groups(RuleBasedStateMachine):
         }
         self.joins: dict[int, Client] = {}
         self.syncs: dict[int, int] = {}  # The generation that each SyncGroup named.
-        self.commits: dict[int, dict[tuple[str, int], int]] = {}
-        self.offsets: dict[tuple[str, int], int] = {}  # As acknowledged, in that order.
+        self.commits: dict[int, dict[Partition, int]] = {}
+        # As acknowledged, in that order: by partition the place in that order and the offset.
+        self.offsets: dict[Partition, tuple[int, int]] = {}
+        # What is committed in open transactions: place, producer, partition, offset.
+        self.undecided: list[tuple[int, int, Partition, int]] = []
+        self.transactional: dict[int, tuple[int, dict[Partition, int]]] = {}
+        self.ends: dict[int, tuple[int, bool]] = {}
+        self.place = 0
         self.group: ClassicGroup | None = None
         self.generation = 0
         self.seen: set[int] = set()
@@ -154,10 +164,32 @@ class Groups(RuleBasedStateMachine):
         self._commit({(topic, 0): offset, (topic, 1): offset}, "", -1)
 
     def _commit(
-        self, offsets: dict[tuple[str, int], int], member_id: str, generation: int
+        self, offsets: dict[Partition, int], member_id: str, generation: int
     ) -> None:
         world = self.world
         self.commits[world.commit(offsets, member_id=member_id, generation=generation)] = offsets
+
+    @rule(
+        producer_id=st.sampled_from((1, 2, 3)),
+        topic=st.sampled_from("tu"),
+        partition=st.integers(0, 1),
+        offset=st.integers(0, 99),
+        name=st.sampled_from((*CLIENTS, "nobody")),
+    )
+    def commit_in_transaction(
+        self, producer_id: int, topic: str, partition: int, offset: int, name: str
+    ) -> None:
+        client = self.clients.get(name, Client(None))
+        offsets = {(topic, partition): offset}
+        number = self.world.commit_in_transaction(
+            offsets, producer_id, member_id=client.member_id, generation=client.generation
+        )
+        self.transactional[number] = producer_id, offsets
+
+    @rule(producer_id=st.sampled_from((1, 2, 3)), is_commit=st.booleans())
+    def end_transaction(self, producer_id: int, is_commit: bool) -> None:
+        number = self.world.end_transaction(producer_id, is_commit=is_commit)
+        self.ends[number] = producer_id, is_commit
 
     # The administrator, time, the log, the machine.
 
@@ -216,9 +248,10 @@ class Groups(RuleBasedStateMachine):
         reached = list(self.world.appending)[:kept]
         self.world.crash(kept)
         for _, ticket in reached:
-            if isinstance(ticket, OffsetsStored):  # Stored, though nobody has been told.
+            # Stored, though nobody has been told.
+            if isinstance(ticket, OffsetsStored | UndecidedOffsetsStored | TransactionEnded):
                 assert isinstance(ticket.token, int)
-                self.offsets.update(self.commits[ticket.token])
+                self._learn_stored(ticket.token)
             self._learn_removals(ticket)
 
     # What the clients learn.
@@ -227,7 +260,29 @@ class Groups(RuleBasedStateMachine):
         if isinstance(ticket, OffsetsDeleted | OffsetsRemoved | GroupRemoved):
             for record in ticket.records:
                 assert isinstance(record, OffsetRecord) and record.committed is None
-                self.offsets.pop((record.topic, record.partition), None)
+                removed = record.topic, record.partition
+                self.offsets.pop(removed, None)
+                self.undecided = [one for one in self.undecided if one[2] != removed]
+
+    def _learn_stored(self, number: int) -> None:
+        """Take in what the log has: of a partition the last commit counts, once it is decided."""
+        if number in self.ends:
+            ended, is_commit = self.ends[number]
+            for place, _, partition, offset in [o for o in self.undecided if o[1] == ended]:
+                if is_commit and place > self.offsets.get(partition, (-1, 0))[0]:
+                    self.offsets[partition] = place, offset
+            self.undecided = [one for one in self.undecided if one[1] != ended]
+            return
+        self.place += 1
+        if number in self.commits:
+            for partition, offset in self.commits[number].items():
+                self.offsets[partition] = self.place, offset
+            return
+        producer_id, offsets = self.transactional[number]
+        for partition, offset in offsets.items():
+            is_same = [one for one in self.undecided if one[1:3] == (producer_id, partition)]
+            self.undecided = [one for one in self.undecided if one not in is_same]
+            self.undecided.append((self.place, producer_id, partition, offset))
 
     def _learn_answers(self) -> None:
         for number in sorted(self.world.answers.keys() - self.seen):
@@ -238,10 +293,11 @@ class Groups(RuleBasedStateMachine):
             elif number in self.syncs and answer.error_code == ErrorCode.NONE:
                 mark = b"%d:" % self.syncs[number]
                 assert answer.assignment == b"" or answer.assignment.startswith(mark)
-            elif number in self.commits:
-                errors = set(self.world.commit_errors(number))
-                if errors == {ErrorCode.NONE}:
-                    self.offsets.update(self.commits[number])
+            elif number in self.commits or number in self.transactional:
+                if set(self.world.commit_errors(number)) == {ErrorCode.NONE}:
+                    self._learn_stored(number)
+            elif number in self.ends and answer is ErrorCode.NONE:
+                self._learn_stored(number)
 
     @staticmethod
     def _learn_join(client: Client, answer: Any) -> None:
@@ -313,7 +369,10 @@ class Groups(RuleBasedStateMachine):
             return
         live = self.world.shard.groups.get(GROUP)
         stored = self.world.replayed().groups.get(GROUP)
-        assert offsets_of(live) == offsets_of(stored) == self.offsets
+        known = {partition: offset for partition, (_, offset) in self.offsets.items()}
+        assert offsets_of(live) == offsets_of(stored) == known
+        undecided = {(producer_id, partition) for _, producer_id, partition, _ in self.undecided}
+        assert undecided_of(live) == undecided_of(stored) == undecided
         if live is not None and live.state is GroupState.STABLE:
             assert stored is not None
             assert generation_of(live) == generation_of(stored)
@@ -328,7 +387,7 @@ class Groups(RuleBasedStateMachine):
         self.the_log_says_what_is_so()
 
 
-def offsets_of(group: ClassicGroup | None) -> dict[tuple[str, int], int]:
+def offsets_of(group: ClassicGroup | None) -> dict[Partition, int]:
     if group is None:
         return {}
     assert not group.offsets.pending
@@ -337,6 +396,11 @@ def offsets_of(group: ClassicGroup | None) -> dict[tuple[str, int], int]:
         for topic, partitions in group.offsets.by_topic.items()
         for partition, committed in partitions.items()
     }
+
+
+def undecided_of(group: ClassicGroup | None) -> set[tuple[int, Partition]]:
+    waiting = {} if group is None else group.offsets.undecided
+    return {(producer_id, key) for key, producers in waiting.items() for producer_id in producers}
 
 
 def generation_of(group: ClassicGroup) -> object:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.java import partition_for, string_hash, string_length
+from broker.coordination.java import partition_for, string_hash, string_length
 from broker.groups.records import (
     CommittedOffset,
     GroupRecord,
@@ -16,6 +16,8 @@ from broker.groups.records import (
     Record,
     decode_record,
     encode_record,
+    read_committed,
+    read_offset_key,
 )
 from protocol.errors import ProtocolError
 from protocol.messages.group_metadata import GroupMetadataValue, MemberMetadata
@@ -73,7 +75,7 @@ def test_any_bytes_are_a_record_or_a_protocol_error(key: bytes, value: bytes | N
         decode_record(key, value)
 
 
-@given(st.integers(3, 2**15 - 1), st.binary(max_size=20))
+@given(st.integers(17, 2**15 - 1), st.binary(max_size=20))
 def test_records_of_other_group_protocols_are_left_alone(kind: int, rest: bytes) -> None:
     assert decode_record(kind.to_bytes(2, "big") + rest, b"") is None
 
@@ -102,3 +104,37 @@ def test_a_group_has_a_partition(group_id: str, count: int) -> None:
 
 def test_strings_are_as_long_as_in_java() -> None:
     assert [string_length(text) for text in (None, "", "abc", "é", "🦉")] == [0, 0, 3, 1, 2]
+
+
+@given(st.builds(OffsetRecord, names, names, int32s, committed_offsets()))
+def test_an_offset_is_read_in_one_step_as_in_many(record: OffsetRecord) -> None:
+    key, value = encode_record(record)
+    assert value is not None and record.committed is not None
+    name = read_offset_key(key)
+    assert name is not None and (name.group, name.topic) == (record.group_id, record.topic)
+    expected = record.committed if record.committed.expire_timestamp_ms == -1 else None
+    assert read_committed(value) == expected
+
+
+@given(
+    st.builds(OffsetRecord, st.just("g"), st.just("t"), st.just(0), committed_offsets()),
+    st.integers(0, 60),
+    st.integers(0, 255),
+)
+def test_what_is_read_in_one_step_is_what_the_record_says(
+    record: OffsetRecord, position: int, byte: int
+) -> None:
+    key, encoded = encode_record(record)
+    assert encoded is not None
+    value = bytearray(encoded)
+    if position < len(value):
+        value[position] = byte
+    found = read_committed(bytes(value))
+    if found is not None:
+        decoded = decode_record(key, bytes(value))
+        assert isinstance(decoded, OffsetRecord) and decoded.committed == found
+
+
+@pytest.mark.parametrize("key", [b"", b"\0", b"\0\1\0\5g", b"\0\2\0\1g", b"\0\3\0\1g\0\0\0\0"])
+def test_a_key_that_is_no_offsets_is_not_read_as_one(key: bytes) -> None:
+    assert read_offset_key(key) is None

@@ -6,20 +6,24 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from broker import topic_names
+from broker.coordination.effects import Producer
+from broker.coordination.seams import KeyValue, StoredBatch
 from broker.errors import Refusal
 from broker.group_commit import GroupCommit
-from broker.internal_log import InternalLog, KeyValue
+from broker.internal_log import InternalLog
 from broker.topic import Topic
 from broker.topics import Topics
 from protocol.batches import Record
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.legacy import read_entry
-from storage.errors import BatchTooLarge
+from storage.errors import BatchTooLarge, InvalidProducerEpoch
+from storage.transactions import Marker
 from tests.broker.admin import NOW_MS, Admin, admin
 from tests.protocol.legacy_messages import encode_entry, encode_wrapper
 
@@ -53,7 +57,11 @@ def numbered(numbers: Sequence[int]) -> list[KeyValue]:
 
 
 def keys(log: InternalLog, partition: int) -> list[int]:
-    return [int(key) for key, _ in log.replay(partition)]
+    return [int(key) for key, _ in records(log, partition)]
+
+
+def records(log: InternalLog, partition: int) -> list[KeyValue]:
+    return [one for batch in log.replay(partition) for one in cast(StoredBatch, batch).records]
 
 
 async def test_there_is_nothing_to_replay_before_the_topic_is_there(tmp_path: Path) -> None:
@@ -85,7 +93,22 @@ async def test_a_tombstone_and_a_restart_are_replayed(tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, log):
         await log.append(0, [(b"1", b"value"), (b"1", None)])
     async with opened(tmp_path) as (_, log):
-        assert list(log.replay(0)) == [(b"1", b"value"), (b"1", None)]
+        assert records(log, 0) == [(b"1", b"value"), (b"1", None)]
+
+
+async def test_a_transaction_is_replayed_as_one_and_fences_older_epochs(tmp_path: Path) -> None:
+    marker = Marker(7, 3, 1, is_commit=True, timestamp=NOW_MS)
+    async with opened(tmp_path) as (_, log):
+        await log.append(0, numbered([1]), Producer(7, 3))
+        assert log.has_transaction(0, Producer(7, 3))
+        assert not log.has_transaction(0, Producer(7, 4))
+        assert not log.has_transaction(1, Producer(7, 3))
+        with pytest.raises(InvalidProducerEpoch):
+            await log.append(0, numbered([2]), Producer(7, 2))
+        await log.append_marker(0, marker)
+        assert not log.has_transaction(0, Producer(7, 3))
+    async with opened(tmp_path) as (_, log):
+        assert list(log.replay(0)) == [StoredBatch(numbered([1]), 7), marker]
 
 
 async def test_records_of_older_message_formats_are_replayed(tmp_path: Path) -> None:
@@ -99,7 +122,7 @@ async def test_records_of_older_message_formats_are_replayed(tmp_path: Path) -> 
             encode_wrapper(1, Codec.GZIP, [Record(at, 5, b"%d" % at, b"value") for at in (2, 3)]),
         ):
             active.append((entry,), len(entry), read_entry(entry).last_offset, 5, 4096)
-        assert list(log.replay(0)) == numbered(range(4))
+        assert records(log, 0) == numbered(range(4))
 
 
 async def test_a_topic_keeps_its_partitions_when_the_setting_changes(tmp_path: Path) -> None:

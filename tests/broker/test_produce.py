@@ -177,11 +177,6 @@ REFUSED: Mapping[str, tuple[bytes | None, ErrorCode, str]] = {
     "old format": (ONE[:16] + b"\1" + ONE[17:], ErrorCode.INVALID_RECORD, "magic"),
     "too large": (batch(bytes(2000)), ErrorCode.MESSAGE_TOO_LARGE, "max.message.bytes=1000"),
     "control": (batch(b"a", control=True), ErrorCode.INVALID_RECORD, "control"),
-    "transactional": (
-        batch(b"a", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
-        ErrorCode.INVALID_TXN_STATE,
-        "transactional.id",
-    ),
 }
 
 

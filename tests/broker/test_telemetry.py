@@ -62,8 +62,8 @@ class World:
 
     def lose(self) -> None:
         """Lose the connection."""
-        if self.client.on_lost is not None:
-            self.client.on_lost()
+        for lost in self.client.on_lost.values():
+            lost()
 
     async def subscribe(self, **settings: str) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}

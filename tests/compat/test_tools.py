@@ -36,7 +36,13 @@ SCRIPTS = Path(__file__).with_name("tool_scripts")
 # A minute of `make test`; the others run in `make interop`.
 SHORT = ("groups",)
 LONG = sorted({path.stem for path in SCRIPTS.glob("*.txt")} - {*SHORT})
-SETTINGS = {"node.id": "1", "offsets.topic.num.partitions": "5"}
+SETTINGS = {
+    "node.id": "1",
+    "offsets.topic.num.partitions": "5",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "5",
+    "share.coordinator.state.topic.replication.factor": "1",
+}
 # Kafka's broker hears of what its controller has done a little later.
 SETTLE_S = 10.0
 READING = re.compile(r"--(describe|list)\b|^(offsets|versions)\b|\bdescribe\b")
@@ -48,6 +54,7 @@ NATURAL = (
     (r"\b\d{13}\b", "TIME"),
     (r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\]", "[TIME]"),
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID"),
+    (r"(?<= )[\w-]{22}(?= +/127)", "UUID"),
     (r"(?i)(Topic ?Id|Cluster ?Id): *\S+", r"\1 ID"),
     (r"127\.0\.0\.1(:| +)\d+", "ADDRESS"),
     (r"\d+ ms ago", "AGO"),
@@ -59,7 +66,7 @@ LATER = r"errors\.deadletterqueue\.group\.enable|max\.decompressed\.\S+|remote\.
 OWN = r"""
     (advertised\.|metrics\.|inter\.broker\.)?listener(s|\.\S+)? | (broker|node)\.id
     | process\.roles | controller\.(listener\.names|quorum\.voters) | log\.dirs?
-    | (offsets|transaction)\.\S+\.(factor|isr) | log\.cleaner\.verify | log\.flush\.acks\.all
+    | (offsets|share|transaction)\.\S+\.(factor|isr) | log\.cleaner\.verify | log\.flush\.acks\.all
     | odradek\.\S+ | log\.remote\.copy\.lag\.\w+ | errors\.deadletterqueue\.\S+
     | group\.streams\.(assignors|rack\.\S+|topology\.\S+) | metric\.reporters
     | principal\.builder\.class | remote\.log\.metadata\.manager\.class\.name
@@ -73,7 +80,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ("quorum", r"(?m)(Epoch|HighWatermark): .*|^1 A+ \d+|(PLAINTEXT|CONTROLLER)(?=://)"),
     ("features", r"Epoch: \d+"),
     # Levels of features whose code is not here.
-    ("features", r"(?m)^Feature: (group|kraft|share|streams|transaction)\.version.*\n"),
+    ("features", r"(?m)^Feature: (kraft|streams)\.version.*\n"),
     # APIs that are not served yet, and client telemetry, which needs no plugin here.
     ("versions", rf"(?m)^ \w+\((?!(?:{'|'.join(map(str, BY_KEY.keys() - {71, 72}))})\)).*\n"),
     # Options of Kafka after 4.3, and the synonyms with which Odradek tells all of what it goes by.
@@ -81,6 +88,8 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ("configs", rf"(, )?DEFAULT_CONFIG:log\.({SYNONYMS})=\w+"),
     # Where the brokers listen, what they are, and options that only one of them knows.
     ("configs --describe --entity-type brokers", rf"(?mx)^[ ] ({OWN}) = .*\n"),
+    # How long a transaction has been open, and when and in how many batches it was written.
+    ("transactions", r"(?<=TIME )\d+(?= )"),
     # How the producer filled its batches.
     ("log-dirs", r'(?<="size": )[1-9]\d*'),
 )

@@ -24,6 +24,7 @@ CLASSES = {
     "delete-records": f"{_TOOLS}DeleteRecordsCommand",
     "log-dirs": f"{_TOOLS}LogDirsCommand",
     "groups": f"{_TOOLS}consumer.group.ConsumerGroupCommand",
+    "share-groups": f"{_TOOLS}consumer.group.ShareGroupCommand",
     "compatibility": f"{_TOOLS}ClientCompatibilityTest",
     "versions": f"{_TOOLS}BrokerApiVersionsCommand",
     "quorum": f"{_TOOLS}MetadataQuorumCommand",
@@ -33,10 +34,14 @@ CLASSES = {
     "cluster": f"{_TOOLS}ClusterTool",
     "elections": f"{_TOOLS}LeaderElectionCommand",
     "reassign": f"{_TOOLS}reassign.ReassignPartitionsCommand",
+    "transactions": f"{_TOOLS}TransactionsCommand",
 }
 CLIENTS = {
+    "perf": f"{_TOOLS}ProducerPerformance",
+    "copy": f"{_TOOLS}TransactionalMessageCopier",
     "produce": f"{_TOOLS}VerifiableProducer",
     "consume": f"{_TOOLS}VerifiableConsumer",
+    "share-consume": f"{_TOOLS}VerifiableShareConsumer",
 }
 
 

@@ -118,6 +118,10 @@ class Pairs:
             return request
         return self._theirs.get(request, request)
 
+    def as_ours(self, value: Any) -> Any:
+        """Return our id that one of Kafka's stands for; any other value as it is."""
+        return self._ours.get(value, value)
+
     def _compare(self, ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, str, str]]:
         if is_dataclass(ours) and is_dataclass(theirs):
             for one in fields(ours):

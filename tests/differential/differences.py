@@ -37,10 +37,10 @@ class Known:
         )
 
 
-# APIs of Kafka's that are not served, by their keys: transactions, security, the newer groups.
+# APIs of Kafka's that are not served, by their keys: security, the newer groups.
 # When one is served, its key goes.
 UNSERVED = (
-    *(17, 24, 25, 26, 27, 28, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51, 61, 65, 66),
+    *(17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51),
     *(68, 69, 76, 77, 78, 79, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92),
 )
 
@@ -58,7 +58,14 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "Only levels whose code is there are announced.",
         "ApiVersions",
-        r"\.(supported|finalized)_features\[(group|kraft|share|streams|transaction)\.version\].*",
+        r"\.(supported|finalized)_features\[(group|kraft|share|streams)\.version\].*",
+    ),
+    Known(
+        "Kafka has them in the order of a hash table.",
+        "ListTransactions",
+        r"\.unknown_state_filters",
+        theirs=r"\[.*,.*\]",
+        ours=r"\[.*,.*\]",
     ),
     # --- the controller ---
     Known(

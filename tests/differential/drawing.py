@@ -96,6 +96,8 @@ class Drawing:
             if wholes is not None and not is_odd:
                 return wholes(self)
             counts = (0, 1, 1, 2, 5) if is_odd else (1, 1, 1, 2, 2, 3)
+            if named in NEVER_EMPTY:
+                counts = (1, 2)
             drawn = [self._item(named, field) for _ in range(self.random.choice(counts))]
             if is_odd and cls.__name__ not in NEVER_TWICE:
                 drawn += self.random.sample(drawn, k=len(drawn) and self.random.randint(0, 1))
@@ -153,6 +155,8 @@ def _place(item: Any) -> Any:
     if "partitions" in values or "partition_data" in values or "partition_indexes" in values:
         named = [values.get(name) for name in ("name", "topic", "topic_id")]
         return str(named)
+    if "transactional_id" in values:
+        return values["transactional_id"]
     if "resource_type" in values:
         return values["resource_type"], values["resource_name"]
     if type(item).__name__ in ("AlterableConfig", "CreatableTopicConfig"):
@@ -210,6 +214,11 @@ def _topic_id(d: Drawing) -> bytes:
 
 def _group(d: Drawing) -> str:
     return str(d.often(d.member.group_id, *d.world.groups, f"nobody-{d.world.seed}"))
+
+
+def _transactional_id(d: Drawing) -> str:
+    """Draw an id that has no transaction: `transactions.py` draws what they go through."""
+    return str(d.often(f"nobody-{d.world.seed}", f"one-{d.world.seed}"))
 
 
 def _partition(d: Drawing) -> int:
@@ -350,7 +359,13 @@ REALISTIC: Mapping[str, Draw] = {
     "assignment": lambda d: d.pick(b"assigned", b""),
     "reason": lambda d: d.pick(None, "a reason"),
     # Producers.
-    "transactional_id": lambda d: None,
+    "transactional_id": _transactional_id,
+    "transactional_ids": _transactional_id,
+    "v3_and_below_transactional_id": _transactional_id,
+    "transactional_id_pattern": lambda d: d.pick(None, "one-.*", "o"),
+    "InitProducerIdRequest.transactional_id": lambda d: None,
+    "ProduceRequest.transactional_id": lambda d: None,
+    "state_filters": lambda d: d.pick("Ongoing", "Empty", "x"),
     "transaction_timeout_ms": lambda d: 60_000,
     "producer_id": lambda d: d.often(-1, 7),
     "producer_epoch": lambda d: d.often(-1, 0),
@@ -385,8 +400,19 @@ REALISTIC: Mapping[str, Draw] = {
 # Of a partition named twice Kafka appends the last batch only; an AlterConfigs that names a
 # resource twice it never answers, nor a JoinGroup that names its only protocol twice.
 NEVER_TWICE = frozenset(
-    {"ProduceRequest", "TopicProduceData", "AlterConfigsRequest", "JoinGroupRequest"}
+    {
+        "ProduceRequest",
+        "TopicProduceData",
+        "AlterConfigsRequest",
+        "JoinGroupRequest",
+        "AddPartitionsToTxnRequest",
+        "AddPartitionsToTxnTransaction",
+        "AddPartitionsToTxnTopic",
+    }
 )
+
+# Kafka never answers a request for no transaction.
+NEVER_EMPTY = frozenset({"AddPartitionsToTxnRequest.transactions"})
 
 # Kafka never answers a Produce request that has no records at all (null) for a partition.
 NEVER_NULL = frozenset(
@@ -411,7 +437,10 @@ EDGES: Mapping[str, tuple[Any, ...]] = {
     "timeout_ms": (20_000, 2**31 - 1),
     "session_timeout_ms": (0, -1, INT32_MIN, 2**31 - 1, _LONG),
     "rebalance_timeout_ms": (_LONG, 2**31 - 1),
-    "transactional_id": ("", None),
+    "transactional_id": ("", "ü🦉"),
+    "InitProducerIdRequest.transactional_id": ("", None),
+    "ProduceRequest.transactional_id": ("", None),
+    "transactional_id_pattern": ("", "(", "nobody"),
     "key_type": (-1, 3, 127, -128),
     "isolation_level": (0, 1),  # over others Kafka fails: UNKNOWN_SERVER_ERROR
     "client_instance_id": (bytes(16),),

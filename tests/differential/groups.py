@@ -4,27 +4,33 @@ Each member has a connection of its own, since whoever waits for the others can 
 meanwhile. What a member waits for is known from the protocol: a newcomer for all the others to
 join again, which they do when a heartbeat tells them of the rebalance.
 
-The leader leaves last: Kafka takes the next one from a hash map.
+The leader leaves last, and is never the one that is gone: Kafka takes the next one from a hash
+map.
 """
 
 from __future__ import annotations
 
 import struct
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
-from protocol.frames import encode_request
+from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -33,48 +39,37 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.differential.answers import Difference
-from tests.differential.play import SETTLE_S, Play
-from tests.differential.wire import CLIENT_ID, Peer, read_answer
-from tests.differential.world import World
+from tests.differential.actors import Actor, Found, Stage
+from tests.differential.play import Play
+from tests.differential.world import MEMBERS_MAX, World
 
-MEMBERS_MAX = 5
-_LONG_MS = 1_800_000  # no session ends meanwhile
+_LONG_MS = 1_800_000  # no rebalance ends for want of a member
+_SHORT_MS = 3_000  # some do, and the others have come by then
+_REBALANCE_TIMEOUT_SINCE = 1
 _ID_REQUIRED_SINCE, _STATIC_SINCE, _STATIC_JOIN_SINCE, _BATCH_SINCE = 4, 3, 5, 3
 _JOIN_LAST, _SYNC_LAST, _HEARTBEAT_LAST, _LEAVE_LAST = 9, 5, 4, 5
+_LIST_LAST, _DELETE_LAST = 5, 2
 _COMMIT_FIRST, _COMMIT_LAST, _FETCH_LAST, _IDS_SINCE = 2, 10, 10, 10
 _COMMIT_STATIC_SINCE, _FETCH_GROUPS_SINCE = 7, 8
 _REBALANCE_IN_PROGRESS = 27
 
-Found = tuple[str, Difference]
-
-
-@dataclass
-class Actor:
-    """A member: its connection to each broker, and what it was told."""
-
-    number: int
-    connections: tuple[Peer, Peer]
-    instance: str | None
-    member_id: str = ""
-    generation_id: int = -1
-    protocols: tuple[str, ...] = ("range", "sticky")
-    asked: tuple[Any, int] | None = None  # what waits for an answer, and its version
-
-    def first(self, static_since: int) -> int:
-        """Return the first version in which it can say who it is."""
-        return 0 if self.instance is None else static_since
+_ACTS = (
+    *("join", "join", "leave", "wrong", "wrong", "offsets", "offsets"),
+    *("again", "back", "gone", "administer"),
+)
 
 
 class GroupScript:
     """Draws what members of one group do, and yields where the brokers differ."""
 
     def __init__(self, play: Play, world: World, name: str) -> None:
-        self.play, self.world, self.name = play, world, f"{name}-{world.seed}"
+        self.world, self.name = world, f"{name}-{world.seed}"
         self.random = Random(self.name)
         self.actors: list[Actor] = []  # the leader is the first
-        self.watcher = Actor(0, (Peer(play.ours.port), Peer(play.theirs.port)), None)
+        self.stage = Stage(play)
+        self.watcher = self.stage.actor(0)
         self.begun = 0
+        self.rebalance_ms = _LONG_MS
 
     def run(self, steps: int) -> Iterator[Found]:
         """Do so many things, then have all leave."""
@@ -83,17 +78,24 @@ class GroupScript:
                 yield from self._step()
             yield from self._leave(self.actors[::-1])
             yield from self._describe()
+            for _ in range(2):
+                yield from self._administer(self.watcher)
+            yield from self._delete_group(self.watcher)
+            yield from self._describe()
         finally:
             for actor in (*self.actors, self.watcher):
-                _close(actor)
+                actor.close()
 
     def _step(self) -> Iterator[Found]:
         if not self.actors:
             yield from self._newcomers(1)
             return
-        match self.random.choice(("join", "leave", "wrong", "wrong", "offsets", "again", "back")):
+        match self.random.choice(_ACTS):
             case "join" if len(self.actors) < MEMBERS_MAX:
-                yield from self._newcomers(self.random.choice((1, 2)))
+                room = MEMBERS_MAX - len(self.actors)
+                yield from self._newcomers(min(self.random.choice((1, 2)), room))
+            case "join":
+                yield from self._one_too_many()
             case "leave" if len(self.actors) > 1:
                 count = self.random.randint(1, len(self.actors) - 1)
                 yield from self._leave(self.random.sample(self.actors[1:], count))
@@ -108,6 +110,11 @@ class GroupScript:
                 yield from self._rebalance([], first=self.actors[0])
             case "back":
                 yield from self._come_back()
+            case "gone":
+                yield from self._be_gone()
+            case "administer":
+                yield from self._administer(self.random.choice([self.watcher, *self.actors]))
+                yield from self._delete_group(self.watcher)
         yield from self._heartbeats()
         yield from self._describe()
 
@@ -121,9 +128,25 @@ class GroupScript:
                 yield from self._ask(actor, self._join(actor), version, "member_id")
         yield from self._rebalance(new)
 
-    def _rebalance(self, new: list[Actor], first: Actor | None = None) -> Iterator[Found]:
-        """Have all join: who begins it, the others once they have heard of it; then sync."""
-        old, self.actors = self.actors, self.actors + new
+    def _one_too_many(self) -> Iterator[Found]:
+        actor = self._actor()
+        version = self._version(actor, _STATIC_JOIN_SINCE, _JOIN_LAST)
+        yield from self._ask(actor, self._join(actor), version)
+        actor.close()
+
+    def _rebalance(
+        self,
+        new: list[Actor],
+        first: Actor | None = None,
+        absent: Sequence[Actor] = (),
+        silent: Sequence[Actor] = (),
+    ) -> Iterator[Found]:
+        """Have all join: who begins it, the others once they have heard of it; then sync.
+
+        Those that are absent do not join, and the silent ones do not sync.
+        """
+        old = [actor for actor in self.actors if actor not in absent]
+        self.actors = self.actors + new
         begin = [*new, *([first] if first else [])]
         joining = begin + [actor for actor in old if actor is not first]
         for number, actor in enumerate(joining):
@@ -131,18 +154,22 @@ class GroupScript:
                 self._await_rebalance(actor)
             has_id = actor.member_id or actor.instance
             high = _JOIN_LAST if has_id else _ID_REQUIRED_SINCE - 1
-            version = self.random.randint(actor.first(_STATIC_JOIN_SINCE), high)
-            self._begin(actor, self._join(actor), version)
+            low = actor.first(_STATIC_JOIN_SINCE)
+            if self.rebalance_ms == _SHORT_MS:
+                low = max(low, _REBALANCE_TIMEOUT_SINCE)
+            version = self.random.randint(low, high)
+            self.stage.begin(actor, self._join(actor), version)
+        self.actors = [actor for actor in self.actors if actor not in absent]
         # The leader's answer names them all: by then each has told its own id.
         for actor in [*reversed(self.actors[1:]), self.actors[0]]:
-            yield from self._finish(actor, "member_id", "generation_id")
-        syncing = list(self.actors)
+            yield from self.stage.finish(actor, "member_id", "generation_id")
+        syncing = [actor for actor in self.actors if actor not in silent]
         self.random.shuffle(syncing)
         for actor in syncing:
             version = self._version(actor, _STATIC_SINCE, _SYNC_LAST)
-            self._begin(actor, self._sync(actor), version)
+            self.stage.begin(actor, self._sync(actor), version)
         for actor in syncing:
-            yield from self._finish(actor)
+            yield from self.stage.finish(actor)
 
     def _leave(self, leaving: list[Actor]) -> Iterator[Found]:
         """Leave together, as an admin client has it, or one by one."""
@@ -168,30 +195,84 @@ class GroupScript:
             yield from self._ask(group[0], request, version)
         for actor in leaving:
             self.actors.remove(actor)
-            _close(actor)
+            actor.close()
 
     def _come_back(self) -> Iterator[Found]:
-        """Have a static follower start anew: it takes its own place, and nobody rebalances."""
-        static = [one for one in self.actors[1:] if one.instance]
+        """Have a static member start anew: it takes its own place, and nobody rebalances."""
+        static = [one for one in self.actors if one.instance]
         if not static:
             return
         actor = self.random.choice(static)
-        old = Actor(-1, actor.connections, actor.instance, actor.member_id, actor.generation_id)
+        old = replace(actor, number=-1)
         actor.member_id = ""
         version = self.random.randint(_STATIC_JOIN_SINCE, _JOIN_LAST)
         yield from self._ask(actor, self._join(actor), version, "member_id", "generation_id")
         yield from self._ask(old, self._heartbeat(old), _HEARTBEAT_LAST)
         yield from self._ask(actor, self._sync(actor), _SYNC_LAST)
 
+    def _be_gone(self) -> Iterator[Found]:
+        """Have members send nothing any more: no heartbeat, no join, or no sync."""
+        leader, *followers = self.actors
+        missed = self.random.choice(("heartbeat", "join", "sync"))
+        # A static one that does not join is still waited for, until its session ends.
+        mortal = [one for one in followers if missed == "heartbeat" or not one.instance]
+        if not mortal:
+            return
+        gone = self.random.sample(mortal, self.random.randint(1, min(2, len(mortal))))
+        if missed == "heartbeat":
+            for one in gone:
+                one.session_ms = _SHORT_MS
+            yield from self._rebalance([], first=leader)
+        else:
+            self.rebalance_ms = _SHORT_MS
+            yield from self._rebalance([], first=leader)
+            absent, silent = (gone, []) if missed == "join" else ([], gone)
+            yield from self._rebalance([], first=leader, absent=absent, silent=silent)
+            self.rebalance_ms = _LONG_MS
+        self.actors = [one for one in self.actors if one not in gone]
+        self._await_size(len(self.actors))
+        for one in gone:
+            yield from self._ask(one, self._heartbeat(one), _HEARTBEAT_LAST)
+            one.close()
+        yield from self._heartbeats()
+        yield from self._rebalance([], first=leader)
+
+    def _administer(self, actor: Actor) -> Iterator[Found]:
+        """List groups, and delete an offset."""
+        listing = ListGroupsRequest(
+            states_filter=self.random.choice(([], ["Stable"], ["empty", "Dead"], ["none"])),
+            types_filter=self.random.choice(([], [], ["Classic"], ["consumer"], ["none"])),
+        )
+        yield from self._ask(actor, listing, self.random.randint(0, _LIST_LAST))
+        topics = self.random.sample(self.world.topics, 2)
+        deletion = OffsetDeleteRequest(
+            group_id=self.name,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetDeleteRequestPartition(partition_index=index)
+                        for index in self.random.sample(range(5), 2)
+                    ],
+                )
+                for topic in topics
+            ],
+        )
+        yield from self._ask(actor, deletion, 0)
+
+    def _delete_group(self, actor: Actor) -> Iterator[Found]:
+        deletion = DeleteGroupsRequest(groups_names=[self.name, f"no-{self.name}"])
+        yield from self._ask(actor, deletion, self.random.randint(0, _DELETE_LAST))
+
     def _wrong(self) -> Iterator[Found]:
         """Ask what a member may not."""
         actor = self.random.choice(self.actors)
-        wrong = Actor(
-            -1,
-            actor.connections,
-            self.random.choice((actor.instance, None, "nobody")),
-            self.random.choice((actor.member_id, actor.member_id, "", "nobody")),
-            actor.generation_id + self.random.choice((-1, 1, 7)),
+        wrong = replace(
+            actor,
+            number=-1,
+            instance=self.random.choice((actor.instance, None, "nobody")),
+            member_id=self.random.choice((actor.member_id, actor.member_id, "", "nobody")),
+            generation_id=actor.generation_id + self.random.choice((-1, 1, 7)),
             protocols=("none",),
         )
         for made, first, static_since, last in (
@@ -244,13 +325,13 @@ class GroupScript:
     def _join(self, actor: Actor) -> JoinGroupRequest:
         return JoinGroupRequest(
             group_id=self.name,
-            session_timeout_ms=_LONG_MS,
-            rebalance_timeout_ms=_LONG_MS,
+            session_timeout_ms=actor.session_ms,
+            rebalance_timeout_ms=self.rebalance_ms,
             member_id=actor.member_id,
             group_instance_id=actor.instance,
             protocol_type="consumer",
             protocols=[
-                JoinGroupRequestProtocol(name=name, metadata=_subscription(name, actor.number))
+                JoinGroupRequestProtocol(name=name, metadata=self._subscription(name, actor))
                 for name in actor.protocols
             ],
         )
@@ -302,65 +383,39 @@ class GroupScript:
             ],
         )
 
+    def _subscription(self, protocol: str, actor: Actor) -> bytes:
+        """Encode what a consumer reads; over what is no subscription Kafka never ends a join."""
+        topics = self.world.topics[: actor.number % 2]
+        data = f"{protocol} {actor.number}".encode()
+        reads = b"".join(struct.pack(">h", len(one)) + one.encode() for one in topics)
+        return struct.pack(">hi", 0, len(topics)) + reads + struct.pack(">i", len(data)) + data
+
     # --- asking -------------------------------------------------------------------------------
 
     def _actor(self) -> Actor:
         self.begun += 1
         instance = f"static-{self.begun}" if self.random.random() < 0.4 else None
         protocols = self.random.choice((("range",), ("range", "sticky")))
-        connections = Peer(self.play.ours.port), Peer(self.play.theirs.port)
-        return Actor(self.begun, connections, instance, protocols=protocols)
+        return self.stage.actor(self.begun, instance, protocols=protocols)
 
     def _version(self, actor: Actor, static_since: int, last: int) -> int:
         return self.random.randint(actor.first(static_since), last)
 
     def _ask(self, actor: Actor, request: Any, version: int, *learned: str) -> Iterator[Found]:
-        self._begin(actor, request, version)
-        yield from self._finish(actor, *learned)
-
-    def _begin(self, actor: Actor, request: Any, version: int) -> None:
-        actor.asked = request, version
-        for peer, made in self._both(actor, request):
-            peer.send(encode_request(made, version, 1, CLIENT_ID))
-
-    def _finish(self, actor: Actor, *learned: str) -> Iterator[Found]:
-        """Compare the answers, and take up what an actor learns of ours."""
-        assert actor.asked is not None
-        request, version = actor.asked
-        ours, theirs = (peer.receive() for peer in actor.connections)
-        api = type(request).__name__.removesuffix("Request")
-        for one in self.play.pairs.differences(api, version, ours, theirs):
-            yield f"{self.name} {request}", one
-        assert ours.answer is not None, f"{api}: {ours}"
-        answer = read_answer(api, version, ours.answer)
-        for name in learned:
-            setattr(actor, name, getattr(answer, name))
+        yield from self.stage.ask(actor, request, version, *learned)
 
     def _await_rebalance(self, actor: Actor) -> None:
         """Wait until both brokers have heard of all newcomers, and tell others of it."""
-        describing, beating = DescribeGroupsRequest(groups=[self.name]), self._heartbeat(actor)
-        deadline = time.monotonic() + SETTLE_S
-        for (peer, described), (own, beat) in zip(
-            self._both(self.watcher, describing), self._both(actor, beating), strict=True
-        ):
-            while (
-                len(peer.ask(described, 0).groups[0].members) < len(self.actors)
-                or own.ask(beat, _HEARTBEAT_LAST).error_code != _REBALANCE_IN_PROGRESS
-            ):
-                assert time.monotonic() < deadline, "nobody hears of the rebalance"
-                time.sleep(0.005)
+        self._await_size(len(self.actors))
+        self.stage.wait_until(
+            actor,
+            self._heartbeat(actor),
+            _HEARTBEAT_LAST,
+            lambda answer: answer.error_code == _REBALANCE_IN_PROGRESS,
+        )
 
-    def _both(self, actor: Actor, request: Any) -> Iterator[tuple[Peer, Any]]:
-        made = request, self.play.pairs.for_kafka(request)
-        return zip(actor.connections, made, strict=True)
-
-
-def _subscription(protocol: str, number: int) -> bytes:
-    """Encode a consumer's subscription to nothing; over what is none Kafka never ends a join."""
-    data = f"{protocol} {number}".encode()
-    return struct.pack(">hii", 0, 0, len(data)) + data
-
-
-def _close(actor: Actor) -> None:
-    for peer in actor.connections:
-        peer.close()
+    def _await_size(self, size: int) -> None:
+        describing = DescribeGroupsRequest(groups=[self.name])
+        self.stage.wait_until(
+            self.watcher, describing, 0, lambda answer: len(answer.groups[0].members) == size
+        )

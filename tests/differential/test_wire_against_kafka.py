@@ -13,10 +13,11 @@ from random import Random
 
 import pytest
 
-from tests.differential import wrong_frames
+from tests.differential import group_records, wrong_frames
 from tests.differential.answers import Difference
 from tests.differential.differences import KNOWN, Known, known
 from tests.differential.directed import directed
+from tests.differential.group_offsets import OffsetsScript
 from tests.differential.groups import GroupScript
 from tests.differential.play import Play, playing
 from tests.differential.world import World
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 SHORT_ROUNDS, LONG_ROUNDS = 2, 8
 SHORT_STEPS, LONG_STEPS = 12, 60  # of a group with several members
 _TOLD_MAX = 40
+MEMBERS, OFFSETS = "members", "offsets"  # the groups of the two scripts
 
 Found = Iterable[tuple[str, Difference]]
 
@@ -37,6 +39,7 @@ def test_every_api_at_every_version(tmp_path: Path) -> None:
         world = play.world(0)
         _check(_played(play, world, SHORT_ROUNDS), set())
         _check(_grouped(play, world, SHORT_STEPS), set())
+        _check(_stored(tmp_path, play, [world]), set())
         _check(directed(play, world), set())
         _check(_wrong(play, world), set())
 
@@ -46,12 +49,15 @@ def test_every_api_at_every_version(tmp_path: Path) -> None:
 def test_thousands_of_requests(tmp_path: Path) -> None:
     seen: set[Known] = set()
     with playing(tmp_path) as play:
+        worlds = []
         for seed in range(FIRST_SEED, FIRST_SEED + WORLDS):
             world = play.world(seed)
+            worlds.append(world)
             _check(_played(play, world, LONG_ROUNDS), seen)
             _check(_grouped(play, world, LONG_STEPS), seen)
             _check(directed(play, world), seen)
             _check(_wrong(play, world), seen)
+        _check(_stored(tmp_path, play, worlds), seen)
     gone = [one for one in KNOWN if one not in seen]
     assert not gone, f"differences that are no more: take them off the list: {gone}"
 
@@ -62,7 +68,15 @@ def _played(play: Play, world: World, rounds: int) -> Found:
 
 
 def _grouped(play: Play, world: World, steps: int) -> Found:
-    yield from GroupScript(play, world, "members").run(steps)
+    yield from GroupScript(play, world, MEMBERS).run(steps)
+    yield from OffsetsScript(play, world, OFFSETS).run(steps)
+
+
+def _stored(folder: Path, play: Play, worlds: Iterable[World]) -> Found:
+    """Compare what the scripts have left in __consumer_offsets."""
+    groups = [f"{name}-{world.seed}" for world in worlds for name in (MEMBERS, OFFSETS)]
+    data = folder / "odradek" / "data", folder / "kafka" / "data"
+    yield from group_records.differences(data, groups, play.pairs)
 
 
 def _wrong(play: Play, world: World) -> Found:

@@ -16,15 +16,19 @@ from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from tests.broker.raw_batches import RawBatch, RawRecord
 
 NODE_ID = 1
+MEMBERS_MAX = 5  # of a group
 # Nothing is to happen by itself while requests are compared.
 SETTINGS: Mapping[str, str] = {
     "node.id": str(NODE_ID),
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
     "log.retention.ms": "-1",
     "log.retention.check.interval.ms": "3600000",
     "log.cleaner.backoff.ms": "3600000",
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.max.size": str(MEMBERS_MAX),
     # On a busy machine Kafka's controller takes the broker for dead, and all epochs change.
     "broker.session.timeout.ms": "600000",
 }

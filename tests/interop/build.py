@@ -57,6 +57,11 @@ def _kafka() -> bool:
     return _run("mvn", ["mvn", *goal], SOURCES / "kafka")
 
 
+def _streams() -> bool:
+    goals = ["compile", "dependency:copy-dependencies"]
+    return _run("mvn", ["mvn", "-q", "-B", f"-Dbuilds={BUILDS}", *goals], SOURCES / "streams")
+
+
 def _kafkajs() -> bool:
     return _node("kafkajs", {})
 
@@ -116,6 +121,7 @@ _BUILDS = {
     "rdkafka": _rust,
     "java": _java,
     "kafka": _kafka,
+    "streams": _streams,
 }
 
 if __name__ == "__main__":

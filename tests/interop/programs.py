@@ -18,6 +18,15 @@ null; times are milliseconds.
                                          line: unsupported says that the library has no call
         ["create-partitions", "topic", 4]
         {"answer": null} or {"error": "sentence"} or {"unsupported": true}
+
+Some write in transactions, by two verbs more:
+
+    transact BOOTSTRAP ID TIMEOUT_MS     answers requests as admin does
+        ["begin"], ["send", "topic", 0, "key", "value"], ["commit"], ["abort"]
+
+    copy BOOTSTRAP GROUP FROM TO ID      copies a topic, some records and their offsets in each
+                                         transaction, until its input ends
+        {"copied": 20}
 """
 
 from __future__ import annotations
@@ -26,6 +35,7 @@ import contextlib
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -258,6 +268,20 @@ class Program:
             yield Admin(process)
 
     @contextlib.contextmanager
+    def transactional(
+        self, bootstrap: str, transactional_id: str, timeout_ms: int = 30_000
+    ) -> Iterator[Admin]:
+        """Run a transactional producer."""
+        with self._running("transact", bootstrap, transactional_id, str(timeout_ms)) as process:
+            yield Admin(process)
+
+    def copier(
+        self, bootstrap: str, group: str, source: str, target: str, transactional_id: str
+    ) -> contextlib.AbstractContextManager[Process]:
+        """Run what copies a topic exactly once."""
+        return self._running("copy", bootstrap, group, source, target, transactional_id)
+
+    @contextlib.contextmanager
     def _running(self, *arguments: str) -> Iterator[Process]:
         assert (BUILDS / self.built).exists(), f"{self.name} is not built: run `make interop`"
         command = [part.replace("{builds}", str(BUILDS)) for part in self.command]
@@ -322,4 +346,16 @@ PROGRAMS = (
     _java("2.8"),
     _java("3.9"),
     _java("4.3"),
+)
+
+
+def _python(name: str, module: str) -> Program:
+    command = (sys.executable, "-m", f"tests.interop.python.{module}")
+    return Program(name, (), "..", command)
+
+
+TRANSACTORS = (
+    _python("confluent-kafka", "with_librdkafka"),
+    _python("aiokafka", "with_aiokafka"),
+    *(program for program in PROGRAMS if program.name.startswith(("franz", "java"))),
 )

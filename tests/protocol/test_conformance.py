@@ -84,7 +84,8 @@ def _shapes_of_fields(
     shapes = []
     for made in fields:
         assert "flexibleVersions" not in made, "no declaration can say that"
-        if version not in Versions.parse(made["versions"]):
+        # What is tagged in every version that has it is said once in some specs.
+        if version not in Versions.parse(made.get("versions") or made["taggedVersions"]):
             continue
         kind = made["type"].removeprefix("[]")
         inner = made.get("fields") or common.get(kind, [])

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"time"
 )
 
 // ErrUnsupported is what a client answers that has no call for what it is asked.
@@ -40,6 +41,14 @@ type Client interface {
 	Consume(ctx context.Context, bootstrap, topic, group string, count int, out *Output) error
 	// Admin connects, and returns what carries requests out.
 	Admin(bootstrap string) (Admin, error)
+}
+
+// Transactor is a library that writes in transactions.
+type Transactor interface {
+	// Transact connects a transactional producer, and returns what carries requests out.
+	Transact(bootstrap, id string, timeout time.Duration) (Admin, error)
+	// Copy copies a topic in transactions, and tells of each, until ctx ends.
+	Copy(ctx context.Context, bootstrap, group, from, to, id string, copied func(int) error) error
 }
 
 // Request is a verb and its arguments.
@@ -112,7 +121,37 @@ func run(client Client, arguments []string) error {
 		output := &Output{json.NewEncoder(os.Stdout)}
 		return client.Consume(untilInputEnds(), bootstrap, rest[0], rest[1], count, output)
 	case verb == "admin" && len(rest) == 0:
-		return serve(client, bootstrap)
+		admin, err := client.Admin(bootstrap)
+		if err != nil {
+			return err
+		}
+		return serve(admin)
+	}
+	if transactor, ok := client.(Transactor); ok {
+		return transact(transactor, arguments)
+	}
+	return fmt.Errorf("not understood: %v", arguments)
+}
+
+func transact(transactor Transactor, arguments []string) error {
+	verb, bootstrap, rest := arguments[0], arguments[1], arguments[2:]
+	switch {
+	case verb == "transact" && len(rest) == 2:
+		timeoutMs, err := strconv.Atoi(rest[1])
+		if err != nil {
+			return err
+		}
+		timeout := time.Duration(timeoutMs) * time.Millisecond
+		act, err := transactor.Transact(bootstrap, rest[0], timeout)
+		if err != nil {
+			return err
+		}
+		return serve(act)
+	case verb == "copy" && len(rest) == 4:
+		encoder := json.NewEncoder(os.Stdout)
+		copied := func(count int) error { return encoder.Encode(map[string]int{"copied": count}) }
+		ctx := untilInputEnds()
+		return transactor.Copy(ctx, bootstrap, rest[0], rest[1], rest[2], rest[3], copied)
 	}
 	return fmt.Errorf("not understood: %v", arguments)
 }
@@ -140,11 +179,7 @@ func untilInputEnds() context.Context {
 	return ctx
 }
 
-func serve(client Client, bootstrap string) error {
-	admin, err := client.Admin(bootstrap)
-	if err != nil {
-		return err
-	}
+func serve(admin Admin) error {
 	decoder, encoder := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
 		var request Request

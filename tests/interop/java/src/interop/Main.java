@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ExecutionException;
 import java.util.stream.Stream;
+import org.apache.kafka.common.KafkaException;
 
 /** Apache Kafka's Java client as a program; tests/interop/programs.py says what the lines mean. */
 public final class Main {
@@ -30,6 +31,10 @@ public final class Main {
             case "consume" -> Consuming.run(
                     bootstrap, arguments[2], arguments[3], Integer.parseInt(arguments[4]));
             case "admin" -> administer(bootstrap);
+            case "transact" -> transact(
+                    bootstrap, arguments[2], Integer.parseInt(arguments[3]));
+            case "copy" -> Transacting.copy(
+                    bootstrap, arguments[2], arguments[3], arguments[4], arguments[5]);
             default -> throw new IllegalArgumentException(verb);
         }
     }
@@ -64,20 +69,37 @@ public final class Main {
 
     private static void administer(String bootstrap) throws Exception {
         try (Administering admin = new Administering(bootstrap)) {
-            for (String line : (Iterable<String>) input()::iterator) {
-                tell(reply(admin, JSON.readTree(line)));
-            }
+            serve(admin::answer);
         }
     }
 
-    private static Map<String, Object> reply(Administering admin, JsonNode request)
-            throws InterruptedException {
+    private static void transact(String bootstrap, String id, int timeoutMs) throws Exception {
+        try (Transacting transacting = new Transacting(bootstrap, id, timeoutMs)) {
+            serve(transacting::answer);
+        }
+    }
+
+    private static void serve(Answering answering) throws Exception {
+        for (String line : (Iterable<String>) input()::iterator) {
+            tell(reply(answering, JSON.readTree(line)));
+        }
+    }
+
+    private static Map<String, Object> reply(Answering answering, JsonNode request)
+            throws Exception {
         try {
             // Not Map.of: an answer may be null.
-            return Collections.singletonMap("answer", admin.answer(request));
+            return Collections.singletonMap("answer", answering.answer(request));
         } catch (ExecutionException e) {
             return Map.of("error", String.valueOf(e.getCause()));
+        } catch (KafkaException e) {
+            return Map.of("error", String.valueOf(e));
         }
+    }
+
+    /** Carries a request out. */
+    private interface Answering {
+        Object answer(JsonNode request) throws Exception;
     }
 
     /** Returns an object of names and values, null where one is to be unset. */

@@ -1,0 +1,111 @@
+"""AddPartitionsToTxn (24): make partitions part of transactions, or look whether they are.
+
+Up to version 3 it is a client's request about its own transaction, from 4 on a broker's about any
+number. All partitions of a transaction are added, or none: when one is not to be had, the others
+have not been attempted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+
+from broker import topic_names
+from broker.apis.end_txn import told
+from broker.context import RequestContext
+from broker.transactions.state import EPOCH_RAISED_SINCE, Producer, TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+# Clients of this version and later know PRODUCER_FENCED.
+_FENCED_SINCE = 2
+_BROKERS_SINCE = 4
+
+Errors = Mapping[TopicPartition, ErrorCode]
+
+
+async def handle(
+    context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """Add partitions to each transaction."""
+    if context.api_version >= _BROKERS_SINCE:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id=one.transactional_id,
+                    topic_results=_results(one, await _errors(context, one)),
+                )
+                for one in request.transactions
+            ]
+        )
+    only = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_results(only, await _errors(context, only))
+    )
+
+
+async def _errors(context: RequestContext, asked: AddPartitionsToTxnTransaction) -> Errors:
+    partitions = [
+        TopicPartition(topic.name, partition)
+        for topic in asked.topics
+        for partition in topic.partitions
+    ]
+    unknown = {
+        one: error
+        for one in partitions
+        if (error := _problem(context, one)) is not ErrorCode.NONE
+    }
+    if unknown:
+        return {one: unknown.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED) for one in partitions}
+    producer = Producer(asked.producer_id, asked.producer_epoch)
+    coordinator = context.broker.transactions
+    if asked.verify_only:
+        return {
+            one: coordinator.verify(asked.transactional_id, producer, one) for one in partitions
+        }
+    added = coordinator.add_partitions(
+        asked.transactional_id,
+        producer,
+        frozenset(partitions),
+        version=EPOCH_RAISED_SINCE if context.api_version >= _BROKERS_SINCE else 0,
+    )
+    error = await added if isinstance(added, Awaitable) else added
+    return dict.fromkeys(partitions, told(error, context.api_version, _FENCED_SINCE))
+
+
+def _problem(context: RequestContext, one: TopicPartition) -> ErrorCode:
+    if context.api_version < _BROKERS_SINCE and one.topic in topic_names.INTERNAL:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # not even an administrator, as in Kafka
+    topic = context.broker.topics.get(one.topic)
+    if topic is None or not 0 <= one.partition < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def _results(
+    asked: AddPartitionsToTxnTransaction, errors: Errors
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=partition,
+                    partition_error_code=errors[TopicPartition(topic.name, partition)],
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in asked.topics
+    ]

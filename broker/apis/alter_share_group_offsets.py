@@ -1,0 +1,53 @@
+"""AlterShareGroupOffsets (91): move where a share group without members starts.
+
+Kafka's sources: KafkaApis.handleAlterShareGroupOffsetsRequest,
+GroupCoordinatorService.alterShareGroupOffsets.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from protocol.errors import ErrorCode
+from protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from protocol.wire import ZERO_UUID
+
+_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def handle(
+    context: RequestContext, request: AlterShareGroupOffsetsRequest
+) -> AlterShareGroupOffsetsResponse:
+    """Answer when the new starts are stored."""
+    broker = context.broker
+    error = ErrorCode.NONE
+    if not broker.shares.are_enabled:
+        error = ErrorCode.UNSUPPORTED_VERSION
+    elif not request.group_id:
+        error = ErrorCode.INVALID_GROUP_ID
+    if error is not ErrorCode.NONE:
+        return AlterShareGroupOffsetsResponse(error_code=error, error_message=error.sentence)
+    altered, failures = await broker.share_groups.alter_offsets(request)
+    if altered.error is not ErrorCode.NONE:
+        return AlterShareGroupOffsetsResponse(
+            error_code=altered.error, error_message=altered.message or altered.error.sentence
+        )
+    responses = []
+    for topic in request.topics:
+        known = broker.topics.get(topic.topic_name)
+        topic_id = known.topic_id if known else ZERO_UUID
+        told = AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id)
+        for one in topic.partitions:
+            answer = AlterShareGroupOffsetsResponsePartition(partition_index=one.partition_index)
+            failure = failures.get((topic_id, one.partition_index))
+            if one.partition_index not in altered.starts.get(topic_id, ()):
+                answer.error_code, answer.error_message = _UNKNOWN, _UNKNOWN.sentence
+            elif failure is not None:
+                answer.error_code, answer.error_message = failure.error, failure.message
+            told.partitions.append(answer)
+        responses.append(told)
+    return AlterShareGroupOffsetsResponse(responses=responses)

@@ -1,0 +1,51 @@
+"""DeleteShareGroupOffsets (92): forget topics of a share group without members.
+
+Kafka's source: GroupCoordinatorService.deleteShareGroupOffsets.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from protocol.errors import ErrorCode
+from protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+
+
+async def handle(
+    context: RequestContext, request: DeleteShareGroupOffsetsRequest
+) -> DeleteShareGroupOffsetsResponse:
+    """Answer when it is stored that the state of the topics is gone."""
+    broker = context.broker
+    error = ErrorCode.NONE
+    if not broker.shares.are_enabled:
+        error = ErrorCode.UNSUPPORTED_VERSION
+    elif not request.group_id:
+        error = ErrorCode.INVALID_GROUP_ID
+    if error is not ErrorCode.NONE:
+        return DeleteShareGroupOffsetsResponse(error_code=error, error_message=error.sentence)
+    names = [topic.topic_name for topic in request.topics]
+    deleting, failures = await broker.share_groups.delete_offsets(request.group_id, names)
+    if deleting.error is not ErrorCode.NONE:
+        return DeleteShareGroupOffsetsResponse(
+            error_code=deleting.error, error_message=deleting.message or deleting.error.sentence
+        )
+    told = []
+    for topic_id in deleting.topics:
+        topic = broker.topics.by_id(topic_id)
+        answer = DeleteShareGroupOffsetsResponseTopic(
+            topic_name=topic.name if topic else "", topic_id=topic_id
+        )
+        failure = failures.get(topic_id)
+        if failure is not None:
+            answer.error_code, answer.error_message = failure.error, failure.message
+        told.append(answer)
+    for name, (code, message) in deleting.refused.items():
+        told.append(
+            DeleteShareGroupOffsetsResponseTopic(
+                topic_name=name, error_code=code, error_message=message
+            )
+        )
+    return DeleteShareGroupOffsetsResponse(responses=told)

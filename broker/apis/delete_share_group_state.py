@@ -1,0 +1,37 @@
+"""DeleteShareGroupState (86): forget the state of share-partitions.
+
+Kafka's source: ShareCoordinatorService.deleteState.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.shares.state_requests import ask_each, is_empty
+from protocol.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+    DeleteStateResult,
+    PartitionResult,
+)
+
+
+async def handle(
+    context: RequestContext, request: DeleteShareGroupStateRequest
+) -> DeleteShareGroupStateResponse:
+    """Answer when it is stored that they are gone."""
+    if is_empty(request):
+        return DeleteShareGroupStateResponse()
+    states = context.broker.shares.states
+    results = await ask_each(
+        request,
+        lambda key, _: states.delete(key),
+        lambda partition, answer: PartitionResult(
+            partition=partition, error_code=answer.error, error_message=answer.message
+        ),
+    )
+    return DeleteShareGroupStateResponse(
+        results=[
+            DeleteStateResult(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in results.items()
+        ]
+    )

@@ -1,0 +1,123 @@
+"""DescribeShareGroupOffsets (90): where share groups stand, and how far behind they are.
+
+Kafka's source: GroupCoordinatorService.describeShareGroupOffsets, computeShareGroupLag...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from broker.context import RequestContext
+from broker.errors import code_of
+from broker.shares.batches import UNCHANGED_OFFSET
+from broker.shares.state_shard import StateAnswer
+from protocol.errors import ErrorCode
+from protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from protocol.wire import ZERO_UUID
+from storage.errors import StorageError
+
+_UNKNOWN_COUNT = _UNKNOWN_LAG = -1
+
+
+async def handle(
+    context: RequestContext, request: DescribeShareGroupOffsetsRequest
+) -> DescribeShareGroupOffsetsResponse:
+    """Describe each group."""
+    return DescribeShareGroupOffsetsResponse(
+        groups=[await _describe(context, group) for group in request.groups]
+    )
+
+
+async def _describe(
+    context: RequestContext, group: DescribeShareGroupOffsetsRequestGroup
+) -> DescribeShareGroupOffsetsResponseGroup:
+    broker, group_id = context.broker, group.group_id
+    if not broker.shares.are_enabled:
+        error = ErrorCode.UNSUPPORTED_VERSION
+        return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=error)
+    unknown: list[DescribeShareGroupOffsetsResponseTopic] = []
+    wanted: Mapping[bytes, Sequence[int]] | ErrorCode
+    if group.topics is None:
+        wanted = broker.share_groups.partitions_of(group_id)
+        if isinstance(wanted, ErrorCode):
+            return DescribeShareGroupOffsetsResponseGroup(
+                group_id=group_id, error_code=wanted, error_message=wanted.sentence
+            )
+    else:
+        named: dict[bytes, Sequence[int]] = {}
+        for topic in group.topics:
+            known = broker.topics.get(topic.topic_name)
+            if known is None:
+                unknown.append(_unknown(topic.topic_name, topic.partitions))
+            else:
+                named[known.topic_id] = topic.partitions
+        wanted = named
+    answers = await broker.share_groups.summarize(group_id, wanted)
+    topics: dict[bytes, DescribeShareGroupOffsetsResponseTopic] = {}
+    for key, answer in answers.items():
+        found = broker.topics.by_id(key.topic_id)
+        if found is None:
+            continue
+        told = topics.setdefault(
+            key.topic_id,
+            DescribeShareGroupOffsetsResponseTopic(topic_name=found.name, topic_id=key.topic_id),
+        )
+        told.partitions.append(_told(context, key.topic_id, key.partition, answer))
+    return DescribeShareGroupOffsetsResponseGroup(
+        group_id=group_id, topics=[*topics.values(), *unknown]
+    )
+
+
+def _unknown(name: str, partitions: Sequence[int]) -> DescribeShareGroupOffsetsResponseTopic:
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic_name=name,
+        topic_id=ZERO_UUID,
+        partitions=[
+            DescribeShareGroupOffsetsResponsePartition(
+                partition_index=number, start_offset=UNCHANGED_OFFSET
+            )
+            for number in partitions
+        ],
+    )
+
+
+def _told(
+    context: RequestContext, topic_id: bytes, partition: int, answer: StateAnswer
+) -> DescribeShareGroupOffsetsResponsePartition:
+    """Tell where a group stands in a partition; an error of the state is told as not known."""
+    state = answer.state
+    if answer.error is not ErrorCode.NONE:
+        return DescribeShareGroupOffsetsResponsePartition(
+            partition_index=partition, start_offset=UNCHANGED_OFFSET
+        )
+    told = DescribeShareGroupOffsetsResponsePartition(
+        partition_index=partition,
+        start_offset=state.start_offset,
+        leader_epoch=state.leader_epoch,
+        lag=_UNKNOWN_LAG,
+    )
+    is_known = state.start_offset != UNCHANGED_OFFSET
+    if not is_known or state.delivery_complete_count == _UNKNOWN_COUNT:
+        return told
+    topic = context.broker.topics.by_id(topic_id)
+    try:
+        log = topic.log(partition) if topic else None
+    except StorageError as error:
+        return _failed(partition, code_of(error))
+    if log is None:
+        return _failed(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    told.lag = log.high_watermark - state.start_offset - state.delivery_complete_count
+    return told
+
+
+def _failed(partition: int, error: ErrorCode) -> DescribeShareGroupOffsetsResponsePartition:
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=partition, error_code=error, error_message=error.sentence
+    )

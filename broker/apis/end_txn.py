@@ -1,0 +1,35 @@
+"""EndTxn (26): commit or abort a transaction; answered when the decision cannot be lost."""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.transactions.state import EPOCH_RAISED_SINCE, Producer
+from protocol.errors import ErrorCode
+from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+# Clients of this version and later know PRODUCER_FENCED, and that the epoch is raised.
+_FENCED_SINCE = 2
+_RAISED_SINCE = 5
+
+
+async def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    """Prepare the end of a producer's transaction."""
+    version = context.api_version
+    granted = await context.broker.transactions.end(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        is_commit=request.committed,
+        version=EPOCH_RAISED_SINCE if version >= _RAISED_SINCE else 0,
+    )
+    return EndTxnResponse(
+        error_code=told(granted.error, version, _FENCED_SINCE),
+        producer_id=granted.producer_id,
+        producer_epoch=granted.epoch,
+    )
+
+
+def told(error: ErrorCode, api_version: int, fenced_since: int) -> ErrorCode:
+    """Return an error as clients of a version know it (KIP-588)."""
+    if error is ErrorCode.PRODUCER_FENCED and api_version < fenced_since:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error

@@ -1,0 +1,37 @@
+"""InitializeShareGroupState (83): begin the state of share-partitions.
+
+Kafka's source: ShareCoordinatorService.initializeState.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.shares.state_requests import ask_each
+from protocol.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+    InitializeStateResult,
+    PartitionResult,
+)
+
+
+async def handle(
+    context: RequestContext, request: InitializeShareGroupStateRequest
+) -> InitializeShareGroupStateResponse:
+    """Answer when the states are stored."""
+    if not request.group_id or not request.topics:
+        return InitializeShareGroupStateResponse()
+    states = context.broker.shares.states
+    results = await ask_each(
+        request,
+        lambda key, one: states.initialize(key, one.state_epoch, one.start_offset),
+        lambda partition, answer: PartitionResult(
+            partition=partition, error_code=answer.error, error_message=answer.message
+        ),
+    )
+    return InitializeShareGroupStateResponse(
+        results=[
+            InitializeStateResult(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in results.items()
+        ]
+    )

@@ -1,0 +1,60 @@
+"""ReadShareGroupState (84): read the state of share-partitions, to go on from it.
+
+Kafka's source: ShareCoordinatorService.readState.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.shares.state_requests import ask_each, is_empty
+from broker.shares.state_shard import StateAnswer
+from protocol.errors import ErrorCode
+from protocol.messages.read_share_group_state import (
+    PartitionResult,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateResponse,
+    ReadStateResult,
+    StateBatch,
+)
+
+
+async def handle(
+    context: RequestContext, request: ReadShareGroupStateRequest
+) -> ReadShareGroupStateResponse:
+    """Answer at once, or when a new leader's epoch is stored."""
+    if is_empty(request):
+        return ReadShareGroupStateResponse()
+    states = context.broker.shares.states
+    results = await ask_each(
+        request,
+        lambda key, one: states.read(key, one.leader_epoch),
+        _told,
+    )
+    return ReadShareGroupStateResponse(
+        results=[
+            ReadStateResult(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in results.items()
+        ]
+    )
+
+
+def _told(partition: int, answer: StateAnswer) -> PartitionResult:
+    if answer.error is not ErrorCode.NONE:
+        return PartitionResult(
+            partition=partition, error_code=answer.error, error_message=answer.message
+        )
+    state = answer.state
+    return PartitionResult(
+        partition=partition,
+        state_epoch=state.state_epoch,
+        start_offset=state.start_offset,
+        state_batches=[
+            StateBatch(
+                first_offset=batch.first_offset,
+                last_offset=batch.last_offset,
+                delivery_state=batch.state,
+                delivery_count=batch.delivery_count,
+            )
+            for batch in state.batches
+        ],
+    )

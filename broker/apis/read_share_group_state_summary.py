@@ -1,0 +1,52 @@
+"""ReadShareGroupStateSummary (87): read where share-partitions stand.
+
+Kafka's source: ShareCoordinatorService.readStateSummary.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.shares.state_requests import ask_each, is_empty
+from broker.shares.state_shard import StateAnswer
+from protocol.errors import ErrorCode
+from protocol.messages.read_share_group_state_summary import (
+    PartitionResult,
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+    ReadStateSummaryResult,
+)
+
+
+async def handle(
+    context: RequestContext, request: ReadShareGroupStateSummaryRequest
+) -> ReadShareGroupStateSummaryResponse:
+    """Answer at once, or when what it rests on is stored."""
+    if is_empty(request):
+        return ReadShareGroupStateSummaryResponse()
+    states = context.broker.shares.states
+    results = await ask_each(
+        request,
+        lambda key, _: states.summarize(key),
+        _told,
+    )
+    return ReadShareGroupStateSummaryResponse(
+        results=[
+            ReadStateSummaryResult(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in results.items()
+        ]
+    )
+
+
+def _told(partition: int, answer: StateAnswer) -> PartitionResult:
+    if answer.error is not ErrorCode.NONE:
+        return PartitionResult(
+            partition=partition, error_code=answer.error, error_message=answer.message
+        )
+    state = answer.state
+    return PartitionResult(
+        partition=partition,
+        state_epoch=state.state_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=state.start_offset,
+        delivery_complete_count=state.delivery_complete_count,
+    )

@@ -1,0 +1,78 @@
+"""ShareAcknowledge (79): what became of records, told outside of a fetch.
+
+Behaviour: the request has its turn in the member's share session; with epoch -1 it is the last
+one, and what the member still has is available to others once it is answered.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.shares.replies import acknowledge_all, leader_of, problem, told
+from broker.shares.sessions import FINAL_EPOCH, FIRST_EPOCH, MemberKey, TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.share_acknowledge import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+
+
+async def handle(
+    context: RequestContext, request: ShareAcknowledgeRequest
+) -> ShareAcknowledgeResponse:
+    """Answer when all that can be is stored."""
+    error = problem(context, request.group_id, request.member_id)
+    if error is not ErrorCode.NONE:
+        return ShareAcknowledgeResponse(error_code=error)
+    group_id, member_id = request.group_id or "", request.member_id or ""
+    member = MemberKey(group_id, member_id)
+    error = _take_turn(context, member, request.share_session_epoch)
+    if error is not ErrorCode.NONE:
+        return ShareAcknowledgeResponse(error_code=error)
+    given = {
+        TopicPartition(topic.topic_id, one.partition_index): one.acknowledgement_batches
+        for topic in request.topics
+        for one in topic.partitions
+    }
+    acknowledging = acknowledge_all(
+        context, group_id, member_id, given, is_renewal=request.is_renew_ack
+    )
+    results = await acknowledging.results()
+    shares = context.broker.shares
+    settings = shares.settings.of(group_id)
+    response = ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=settings.partition.lock_duration_ms
+    )
+    topics: dict[bytes, list[PartitionData]] = {}
+    for partition, failure in results.items():
+        code, message = told(failure)
+        data = PartitionData(
+            partition_index=partition.partition, error_code=code, error_message=message
+        )
+        leader = leader_of(context, partition, code)
+        if leader is not None:
+            data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+            host, port = context.advertised()
+            response.node_endpoints = [NodeEndpoint(node_id=leader[0], host=host, port=port)]
+        topics.setdefault(partition.topic_id, []).append(data)
+    response.responses = [
+        ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
+        for topic_id, partitions in topics.items()
+    ]
+    if request.share_session_epoch == FINAL_EPOCH:
+        shares.end_session(member)
+    return response
+
+
+def _take_turn(context: RequestContext, member: MemberKey, epoch: int) -> ErrorCode:
+    sessions = context.broker.shares.sessions
+    if epoch == FIRST_EPOCH:
+        return ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    if epoch == FINAL_EPOCH:
+        known = sessions.get(member) is not None
+        return ErrorCode.NONE if known else ErrorCode.SHARE_SESSION_NOT_FOUND
+    session = sessions.resume(member, epoch)
+    return session if isinstance(session, ErrorCode) else ErrorCode.NONE

@@ -1,0 +1,294 @@
+"""ShareFetch (78): acquire records for a member of a share group, and acknowledge others.
+
+Behaviour: acknowledgements are taken first. Then it is answered at once when enough can be
+acquired, else parked until that is so or max_wait_ms has passed (broker/shares/fetching.py). In a
+session (broker/shares/sessions.py) what has no news is left out of the answer. A request that
+renews locks fetches nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+
+from broker.context import RequestContext
+from broker.errors import code_of
+from broker.shares.fetching import Fetched, ShareFetch, Wanted
+from broker.shares.key import SharePartitionKey
+from broker.shares.partition import Failure
+from broker.shares.replies import Results, acknowledge_all, leader_of, problem, told
+from broker.shares.serving import Served
+from broker.shares.sessions import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    MemberKey,
+    ShareSession,
+    TopicPartition,
+    next_epoch,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.share_fetch import (
+    AcknowledgementBatch,
+    AcquiredRecords,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from storage.errors import StorageError
+
+_MS_PER_S = 1_000
+_RECORD_LIMIT = 1
+Answers = dict[TopicPartition, PartitionData]
+
+
+async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
+    """Acknowledge, then acquire what is there, or wait for more."""
+    error = problem(context, request.group_id, request.member_id)
+    if error is ErrorCode.NONE and request.is_renew_ack and _wants_records(request):
+        error = ErrorCode.INVALID_REQUEST
+    if error is not ErrorCode.NONE:
+        return ShareFetchResponse(error_code=error)
+    member = MemberKey(request.group_id or "", request.member_id or "")
+    named = _named(request)
+    has_given = any(named.values())
+    session = _session(context, request, member, named, has_given=has_given)
+    if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+        await asyncio.sleep(request.max_wait_ms / _MS_PER_S)
+    if isinstance(session, ErrorCode):
+        return ShareFetchResponse(error_code=session)
+    is_final = request.share_session_epoch == FINAL_EPOCH
+    acknowledging = acknowledge_all(
+        context, *member, named if has_given else {}, is_renewal=request.is_renew_ack
+    )
+    answers = Answers()
+    if not is_final and not request.is_renew_ack:
+        answers = await _fetch(context, request, member, session)
+    results = await acknowledging.results()
+    response = _response(context, request, session, answers)
+    _add_results(response, results)
+    if is_final:
+        context.broker.shares.end_session(member)
+    return response
+
+
+def _wants_records(request: ShareFetchRequest) -> bool:
+    return bool(
+        request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms
+    )
+
+
+def _named(request: ShareFetchRequest) -> dict[TopicPartition, list[AcknowledgementBatch]]:
+    return {
+        TopicPartition(topic.topic_id, one.partition_index): one.acknowledgement_batches
+        for topic in request.topics
+        for one in topic.partitions
+    }
+
+
+def _session(
+    context: RequestContext,
+    request: ShareFetchRequest,
+    member: MemberKey,
+    named: Iterable[TopicPartition],
+    *,
+    has_given: bool,
+) -> ShareSession | ErrorCode:
+    """Begin the member's session, go on with it, or end it."""
+    sessions, epoch = context.broker.shares.sessions, request.share_session_epoch
+    if epoch == FINAL_EPOCH:
+        return sessions.get(member) or ErrorCode.SHARE_SESSION_NOT_FOUND
+    session: ShareSession | ErrorCode
+    if epoch == FIRST_EPOCH:
+        if has_given:
+            return ErrorCode.INVALID_REQUEST
+        client = context.client
+        session = (
+            sessions.begin(member, named, client) or ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        )
+        client.on_lost["share session"] = lambda: sessions.connection_lost(
+            client, *member
+        )
+    else:
+        forgotten = [
+            TopicPartition(topic.topic_id, number)
+            for topic in request.forgotten_topics_data
+            for number in topic.partitions
+        ]
+        session = sessions.resume(member, epoch, named, forgotten)
+    if isinstance(session, ShareSession):
+        by_id = context.broker.topics.by_id
+        session.unknown |= {one.topic_id for one in named if by_id(one.topic_id) is None}
+    return session
+
+
+async def _fetch(
+    context: RequestContext, request: ShareFetchRequest, member: MemberKey, session: ShareSession
+) -> Answers:
+    """Acquire from all partitions of the session, each in its turn the first."""
+    partitions = list(session.partitions)
+    answers = Answers()
+    found: list[tuple[TopicPartition, Served | Awaitable[Served | Failure]]] = []
+    for partition in partitions:
+        served = _find(context, member, session, partition)
+        if isinstance(served, Failure):
+            answers[partition] = _refused(context, partition, served)
+        else:
+            found.append((partition, served))
+    parts = await _loaded(context, request, _rotated(found, request.share_session_epoch), answers)
+    broker = context.broker
+    config, settings = broker.config, broker.shares.settings.of(member.group_id)
+    # What clients have not read yet is bounded: then a fetch is answered with one batch.
+    room = max(config.odradek_unsent_bytes_max - broker.backpressure.unsent_bytes, 1)
+    size_max = min(request.max_bytes, config.fetch_max_bytes, room)
+    wanted = Wanted(
+        member.member_id,
+        is_record_limit=request.share_acquire_mode == _RECORD_LIMIT,
+        is_committed=settings.is_committed,
+        wait_ms=request.max_wait_ms,
+        size_min=min(request.min_bytes, size_max),
+        size_max=size_max,
+        records_max=request.max_records,
+        batch_size=request.batch_size,
+    )
+    fetch = ShareFetch(wanted, parts, broker.purgatory)
+    fetched = fetch.run()
+    for partition, one in (fetched if isinstance(fetched, dict) else await fetched).items():
+        answers[partition] = _answer(context, partition, one)
+        broker.metrics.fetched_bytes += len(one.records)
+    return answers
+
+
+def _find(
+    context: RequestContext, member: MemberKey, session: ShareSession, partition: TopicPartition
+) -> Served | Awaitable[Served | Failure] | Failure:
+    broker = context.broker
+    topic = broker.topics.by_id(partition.topic_id)
+    if topic is None and partition.topic_id in session.unknown:
+        return Failure(ErrorCode.UNKNOWN_TOPIC_ID, "")
+    try:
+        log = topic.log(partition.partition) if topic is not None else None
+    except StorageError as error:
+        return Failure(code_of(error), str(error))
+    if log is None:
+        return Failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    return broker.shares.partitions.load(SharePartitionKey(member.group_id, *partition), log)
+
+
+def _rotated(
+    found: list[tuple[TopicPartition, Served | Awaitable[Served | Failure]]], epoch: int
+) -> list[tuple[TopicPartition, Served | Awaitable[Served | Failure]]]:
+    at = epoch % len(found) if found and epoch > 0 else 0
+    return found[at:] + found[:at]
+
+
+async def _loaded(
+    context: RequestContext,
+    request: ShareFetchRequest,
+    found: list[tuple[TopicPartition, Served | Awaitable[Served | Failure]]],
+    answers: Answers,
+) -> list[tuple[TopicPartition, Served]]:
+    """Wait for share-partitions that are being loaded, but no longer than the request would."""
+    loading = {
+        partition: asyncio.ensure_future(one)
+        for partition, one in found
+        if not isinstance(one, Served)
+    }
+    if loading:
+        await asyncio.wait(loading.values(), timeout=request.max_wait_ms / _MS_PER_S)
+    parts: list[tuple[TopicPartition, Served]] = []
+    for partition, one in found:
+        if isinstance(one, Served):
+            parts.append((partition, one))
+            continue
+        task = loading[partition]
+        if not task.done():
+            task.cancel()  # the loading itself goes on
+            continue
+        served = task.result()
+        if isinstance(served, Served):
+            parts.append((partition, served))
+        else:
+            answers[partition] = _refused(context, partition, served)
+    return parts
+
+
+def _answer(context: RequestContext, partition: TopicPartition, one: Fetched) -> PartitionData:
+    if one.failure is not None:
+        return _refused(context, partition, one.failure)
+    return PartitionData(
+        partition_index=partition.partition,
+        records=one.records,
+        acquired_records=[
+            AcquiredRecords(
+                first_offset=acquired.first_offset,
+                last_offset=acquired.last_offset,
+                delivery_count=acquired.delivery_count,
+            )
+            for acquired in one.acquired
+        ],
+    )
+
+
+def _refused(
+    context: RequestContext, partition: TopicPartition, failure: Failure
+) -> PartitionData:
+    """Answer with an error; as in Kafka without its sentence."""
+    data = PartitionData(partition_index=partition.partition, error_code=failure.error)
+    leader = leader_of(context, partition, failure.error)
+    if leader is not None:
+        data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+    return data
+
+
+def _response(
+    context: RequestContext, request: ShareFetchRequest, session: ShareSession, answers: Answers
+) -> ShareFetchResponse:
+    """Put the answer together: within a session without what the member knows already."""
+    epoch = request.share_session_epoch
+    settings = context.broker.shares.settings.of(request.group_id or "")
+    response = ShareFetchResponse(
+        acquisition_lock_timeout_ms=settings.partition.lock_duration_ms
+    )
+    if epoch not in (FIRST_EPOCH, FINAL_EPOCH):
+        if session.epoch != next_epoch(epoch):  # it has gone on over another connection
+            response.error_code = ErrorCode.INVALID_SHARE_SESSION_EPOCH
+            return response
+        answers = {
+            partition: data
+            for partition, data in answers.items()
+            if session.tell(
+                partition, has_records=bool(data.records), has_failed=data.error_code != 0
+            )
+        }
+    topics: dict[bytes, list[PartitionData]] = {}
+    for partition, data in answers.items():
+        topics.setdefault(partition.topic_id, []).append(data)
+        if data.current_leader != LeaderIdAndEpoch():
+            host, port = context.advertised()
+            node_id = data.current_leader.leader_id
+            response.node_endpoints = [NodeEndpoint(node_id=node_id, host=host, port=port)]
+    response.responses = [
+        ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+        for topic_id, partitions in topics.items()
+    ]
+    return response
+
+
+def _add_results(response: ShareFetchResponse, results: Results) -> None:
+    """Tell how the acknowledgements fared, beside what was fetched."""
+    for partition, failure in results.items():
+        topic = next(
+            (one for one in response.responses if one.topic_id == partition.topic_id), None
+        )
+        if topic is None:
+            topic = ShareFetchableTopicResponse(topic_id=partition.topic_id)
+            response.responses.append(topic)
+        index = partition.partition
+        data = next((one for one in topic.partitions if one.partition_index == index), None)
+        if data is None:
+            data = PartitionData(partition_index=index)
+            topic.partitions.append(data)
+        data.acknowledge_error_code, data.acknowledge_error_message = told(failure)

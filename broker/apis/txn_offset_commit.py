@@ -1,0 +1,63 @@
+"""TxnOffsetCommit: store how far a group has read, as part of a transaction
+(broker/groups/transactional.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from broker.context import RequestContext
+from broker.groups.transactional import refused_topic
+from protocol.errors import ErrorCode
+from protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponseTopic,
+)
+
+# Older producers fail for good when they are told that a group is being loaded (KAFKA-7296).
+_KNOWS_LOADING_VERSION = 2
+
+
+async def handle(
+    context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    """Answer when the offsets of existing partitions are stored; refuse the others."""
+    groups = context.broker.groups
+    known: list[TxnOffsetCommitRequestTopic] = []
+    refused: dict[str, TxnOffsetCommitResponseTopic] = {}
+    for topic in request.topics:
+        count = groups.topics.partition_count(topic.name)
+        there = [p for p in topic.partitions if 0 <= p.partition_index < count]
+        absent = [p for p in topic.partitions if not 0 <= p.partition_index < count]
+        if there:
+            known.append(replace(topic, partitions=there))
+        if absent or not count:
+            rest = replace(topic, partitions=absent)
+            _add(refused, refused_topic(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    if not known:
+        return TxnOffsetCommitResponse(topics=list(refused.values()))
+    answer = groups.commit_in_transaction(replace(request, topics=known), context)
+    response = answer if isinstance(answer, TxnOffsetCommitResponse) else await answer
+    for topic_answer in response.topics:
+        _add(refused, topic_answer)
+    return _told(TxnOffsetCommitResponse(topics=list(refused.values())), context.api_version)
+
+
+def _add(
+    topics: dict[str, TxnOffsetCommitResponseTopic], half: TxnOffsetCommitResponseTopic
+) -> None:
+    """Put the halves of a topic's answer together."""
+    whole = topics.setdefault(half.name, half)
+    if whole is not half:
+        whole.partitions.extend(half.partitions)
+
+
+def _told(response: TxnOffsetCommitResponse, version: int) -> TxnOffsetCommitResponse:
+    if version < _KNOWS_LOADING_VERSION:
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return response

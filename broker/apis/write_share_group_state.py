@@ -1,0 +1,56 @@
+"""WriteShareGroupState (85): store what has changed in share-partitions.
+
+Kafka's source: ShareCoordinatorService.writeState.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.shares.batches import StateBatch
+from broker.shares.state_records import ShareState
+from broker.shares.state_requests import ask_each, is_empty
+from protocol.messages.write_share_group_state import (
+    PartitionData,
+    PartitionResult,
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+    WriteStateResult,
+)
+
+
+async def handle(
+    context: RequestContext, request: WriteShareGroupStateRequest
+) -> WriteShareGroupStateResponse:
+    """Answer when the changes are stored."""
+    if is_empty(request):
+        return WriteShareGroupStateResponse()
+    states = context.broker.shares.states
+    results = await ask_each(
+        request,
+        lambda key, one: states.write(key, _change(one)),
+        lambda partition, answer: PartitionResult(
+            partition=partition, error_code=answer.error, error_message=answer.message
+        ),
+    )
+    return WriteShareGroupStateResponse(
+        results=[
+            WriteStateResult(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in results.items()
+        ]
+    )
+
+
+def _change(one: PartitionData) -> ShareState:
+    return ShareState(
+        0,
+        one.state_epoch,
+        one.leader_epoch,
+        one.start_offset,
+        one.delivery_complete_count,
+        tuple(
+            StateBatch(
+                batch.first_offset, batch.last_offset, batch.delivery_count, batch.delivery_state
+            )
+            for batch in one.state_batches
+        ),
+    )

@@ -1,0 +1,73 @@
+"""Deadlines of many timers in one heap, made for timers that are mostly moved later.
+
+A heartbeat moves its member's deadline; thousands do so every few seconds. Moving one later
+only notes it beside the heap: the old entry, when it comes up, is put back at the new time.
+Cancelling forgets the note. So the heap holds about one entry a timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Deadlines(Generic[K]):
+    """Timers by key, each with one deadline; owned by whoever advances the clock."""
+
+    __slots__ = ("_at", "_heap", "_order", "_queued")
+
+    def __init__(self) -> None:
+        self._at: dict[K, float] = {}
+        # The earliest entry of each key in the heap: no other one needs to be put in.
+        self._queued: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._order = count()  # Equal deadlines fire in the order in which they were set.
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._at
+
+    def __iter__(self) -> Iterator[K]:
+        """Iterate over what has a deadline."""
+        return iter(self._at)
+
+    def set(self, key: K, at: float) -> None:
+        """Set or move a deadline."""
+        self._at[key] = at
+        queued = self._queued.get(key)
+        if queued is None or at < queued:
+            self._push(key, at)
+
+    def cancel(self, key: K) -> None:
+        """Forget a deadline, if there is one."""
+        self._at.pop(key, None)
+
+    def next(self) -> float | None:
+        """Return when to call `pop` next: at the first deadline, or somewhat before it."""
+        return self._heap[0][0] if self._heap else None
+
+    def pop(self, now: float) -> K | None:
+        """Take out a key whose deadline has come, the earliest first; None when there is none."""
+        while self._heap and self._heap[0][0] <= now:
+            queued, _, key = heappop(self._heap)
+            if self._queued.get(key) != queued:
+                continue  # Set again for an earlier time since; that entry has come up.
+            del self._queued[key]
+            at = self._at.get(key)
+            if at is None:
+                continue
+            if at <= now:
+                del self._at[key]
+                return key
+            self._push(key, at)
+        return None
+
+    def _push(self, key: K, at: float) -> None:
+        self._queued[key] = at
+        heappush(self._heap, (at, next(self._order), key))

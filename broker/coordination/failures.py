@@ -1,0 +1,38 @@
+"""What a failure of a coordinator's log means to the clients that wait for it."""
+
+from __future__ import annotations
+
+import logging
+from asyncio import Future
+
+from broker import errors
+from protocol.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+# What a client is told when the log could not take its records, by the log's own error; as
+# Kafka's CoordinatorOperationExceptionHelper maps it. Others reach the client as they are.
+_TOLD = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def outcome(appended: Future[None]) -> ErrorCode:
+    """Say what a client is told of an append that has come to its end."""
+    if appended.cancelled():
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error = appended.exception()
+    if error is None:
+        return ErrorCode.NONE
+    if isinstance(error, errors.EXPLAINED):
+        code = errors.code_of(error)
+        return _TOLD.get(code, code)
+    logger.error("failed to append records", exc_info=error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR

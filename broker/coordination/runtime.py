@@ -1,0 +1,442 @@
+"""Runs the state machines of a coordinator, one a partition of its internal topic.
+
+The runtime finds the machine of a name, appends its records, resolves its answers, and keeps its
+deadlines in one heap with one timer of the event loop. All of it runs on the loop.
+
+    coordinator -> machine.join -> [Persist] -> log.append ..durable..> machine.stored
+       ^                                                                     |
+       +--------------------------- future.set_result <- [Reply] <-----------+
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from asyncio import Future, Task, TimerHandle
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, Union, cast
+
+from broker import errors
+from broker.coordination import failures
+from broker.coordination.deadlines import Deadlines
+from broker.coordination.effects import (
+    Act,
+    Caller,
+    CancelTimer,
+    Effect,
+    EndTransaction,
+    Note,
+    Persist,
+    Reload,
+    Reply,
+    StartTimer,
+    Timer,
+)
+from broker.coordination.java import partition_for
+from broker.coordination.seams import (
+    InternalTopic,
+    InTransaction,
+    KeyValue,
+    Loop,
+    Requester,
+    StoredBatch,
+    WallClock,
+)
+from protocol.batches import NO_PRODUCER_ID
+from protocol.errors import ErrorCode, ProtocolError
+from storage.transactions import Marker
+
+logger = logging.getLogger(__name__)
+
+_MS_PER_S = 1_000
+# Records that are replayed before the loop runs others: about ten milliseconds of work.
+_REPLAY_SLICE = 2_000
+
+
+class Machine(Protocol):
+    """The state machine of one partition: without clock, without I/O."""
+
+    def replay(self, record: Any) -> None:
+        """Take in a record of the log, while it is loaded.
+
+        One of a transaction comes as InTransaction, and the Marker that ends it as it is: only
+        logs that producers' transactions reach have those.
+        """
+
+    def loaded(self, now_ms: int) -> Sequence[Effect]:
+        """Begin to serve what has been replayed."""
+
+    def unload(self, now_ms: int) -> Sequence[Effect]:
+        """End serving: whoever waits is told to look for the coordinator again."""
+
+    def stored(self, ticket: Any, error: ErrorCode, now_ms: int) -> Sequence[Effect]:
+        """Go on after the log has a ticket's records (NONE), or could not take them."""
+
+    def timer_fired(self, timer: Timer, now_ms: int) -> Sequence[Effect]:
+        """Do what a timer was started for."""
+
+
+M = TypeVar("M", bound=Machine)
+T = TypeVar("T")
+Answer: TypeAlias = Union[T, Awaitable[T]]  # noqa: UP007 (an alias of a type variable)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How a coordinator's records stand in its topic.
+
+    `decode` returns None for a record of a kind that is not kept, and raises ProtocolError for
+    bytes that are none.
+    """
+
+    encode: Callable[[Any], KeyValue]
+    decode: Callable[[bytes, bytes | None], object | None]
+    # Has a machine take in records, from one on, of a kind of which there are millions; returns
+    # where the first is that has to be decoded. Not asked for those of transactions.
+    replay: Callable[[Any, Sequence[KeyValue], int], int] | None = None
+
+
+class _Appended(Generic[M]):
+    """An append on its way to the disk, and the machine that goes on after it."""
+
+    __slots__ = ("future", "machine", "ticket")
+
+    def __init__(self, future: Future[None], ticket: object, machine: M) -> None:
+        self.future, self.ticket, self.machine = future, ticket, machine
+
+
+class Runtime(Generic[M]):
+    """Owns the machines, the answers that are due, and the deadlines.
+
+    Until a partition is loaded its names are answered with COORDINATOR_LOAD_IN_PROGRESS, and
+    after `close` with COORDINATOR_NOT_AVAILABLE; one whose log cannot be read is not served.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        log: InternalTopic,
+        codec: Codec,
+        new_machine: Callable[[int], M],
+        *,
+        clock: WallClock,
+        loop: Loop,
+        act: Callable[[int, Any], None] = lambda partition, action: None,
+    ) -> None:
+        """`what` names the things that are coordinated, for the broker's log.
+
+        `act` carries out what a machine of a partition asks for with `Act`.
+        """
+        self._what = what
+        self._log, self._codec, self._new_machine = log, codec, new_machine
+        self._clock, self._loop, self._act = clock, loop, act
+        self._partition_count = log.partition_count
+        self._machines: dict[int, M] = {}
+        # Partitions that could not be loaded.
+        self._failed: set[int] = set()
+        self._reloading: set[Task[None]] = set()
+        self._is_closed = False
+        # Deadlines of machines, and of what is done in turn for all of them.
+        self._deadlines: Deadlines[tuple[int, Timer] | str] = Deadlines()
+        self._in_turn: dict[str, Callable[[], None]] = {}
+        self._handle: TimerHandle | None = None
+        self._armed_at = 0.0
+        # By partition, what has been appended and not been gone on with, in the log's order.
+        self._appended: defaultdict[int, deque[_Appended[M]]] = defaultdict(deque)
+
+    # --- serving --------------------------------------------------------------------------
+
+    @property
+    def machines(self) -> Iterator[M]:
+        """Iterate over the machines that serve."""
+        return iter(self._machines.values())
+
+    @property
+    def problem(self) -> ErrorCode:
+        """Say why not all partitions can be asked yet or any more, NONE when they can."""
+        if self._is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if len(self._machines) + len(self._failed) < self._partition_count:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def partition_of(self, name: str) -> int:
+        """Return the partition that a name lives in."""
+        return partition_for(name, self._partition_count)
+
+    def machine_of(self, name: str) -> M | ErrorCode:
+        """Return the machine of a name, or why there is none."""
+        return self.machine_at(self.partition_of(name))
+
+    def machine_at(self, partition: int) -> M | ErrorCode:
+        """Return the machine of a partition, or why there is none."""
+        if self._is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        machine = self._machines.get(partition)
+        if machine is not None:
+            return machine
+        if partition in self._failed:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def caller(self, requester: Requester | None = None, *, fresh_id: str = "") -> Caller:
+        """Stand for a request that will be answered."""
+        token = self._loop.create_future()
+        if requester is None:
+            return Caller(token, api_version=0)
+        return Caller(
+            token, requester.api_version, requester.client_id, requester.client_host, fresh_id
+        )
+
+    def run(
+        self, name: str, effects: Iterable[Effect], caller: Caller, kind: type[T]
+    ) -> Answer[T]:
+        """Carry effects out; return the caller's answer, of a kind, or a future of it."""
+        return self.run_at(self.partition_of(name), effects, caller, kind)
+
+    def run_at(
+        self, partition: int, effects: Iterable[Effect], caller: Caller, kind: type[T]
+    ) -> Answer[T]:
+        """Do as `run` for the machine of a partition."""
+        self.perform(partition, effects)
+        future = cast("Future[T]", caller.token)
+        return future.result() if future.done() else future
+
+    def perform(self, partition: int, effects: Iterable[Effect]) -> None:
+        """Carry effects out in order, with those that follow from them after them."""
+        queue = deque(effects)
+        while queue:
+            effect = queue.popleft()
+            match effect:
+                case Reply():
+                    _resolve(effect)
+                case StartTimer():
+                    # At least a millisecond, so that firing timers always comes to an end.
+                    delay_s = max(effect.delay_ms, 1) / _MS_PER_S
+                    self._deadlines.set((partition, effect.timer), self._loop.time() + delay_s)
+                case CancelTimer():
+                    self._deadlines.cancel((partition, effect.timer))
+                case Persist():
+                    queue.extend(self._persist(partition, effect))
+                case EndTransaction(marker, ticket):
+                    appended = self._log.append_marker(partition, marker)
+                    queue.extend(self._follow(partition, appended, ticket))
+                case Note():
+                    _log(effect)
+                case Act():
+                    self._act(partition, effect.action)
+                case Reload():
+                    self._reload(partition)
+        self._arm()
+
+    def for_all(self, decide: Callable[[M], Iterable[Effect]]) -> None:
+        """Have every machine decide something, and carry it out."""
+        for partition, machine in list(self._machines.items()):
+            self.perform(partition, decide(machine))
+
+    def do_in_turn(
+        self,
+        name: str,
+        interval_ms: Callable[[], int],
+        decide: Callable[[M, int], Iterable[Effect]],
+    ) -> None:
+        """Have every machine decide something again and again, told the time."""
+
+        def act() -> None:
+            now_ms = self._clock.now_ms()
+            self.for_all(lambda machine: decide(machine, now_ms))
+            schedule()
+
+        def schedule() -> None:
+            self._deadlines.set(name, self._loop.time() + interval_ms() / _MS_PER_S)
+            self._arm()
+
+        self._in_turn[name] = act
+        schedule()
+
+    def appending(self, partition: int) -> list[Future[None]]:
+        """Return the appends to a partition that are on their way to the disk."""
+        return [appended.future for appended in self._appended[partition]]
+
+    # --- loading --------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Replay every partition, and begin to serve each as soon as it is replayed."""
+        for partition in range(self._partition_count):
+            await self._load(partition)
+
+    def close(self) -> None:
+        """End serving: answer all that is parked, and stop the clock."""
+        self._is_closed = True
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        for task in self._reloading:
+            task.cancel()
+        now_ms = self._clock.now_ms()
+        self.for_all(lambda machine: machine.unload(now_ms))
+
+    async def _load(self, partition: int) -> None:
+        machine = self._new_machine(partition)
+        try:
+            await self._replay(partition, machine)
+        except errors.EXPLAINED as error:
+            self._failed.add(partition)
+            logger.error("failed to load %s partition=%d error=%s", self._what, partition, error)
+            return
+        if self._is_closed:
+            return
+        # What a million offsets are made of stays: the collector need not look at it again.
+        gc.freeze()
+        self._machines[partition] = machine
+        self.perform(partition, machine.loaded(self._clock.now_ms()))
+
+    async def _replay(self, partition: int, machine: M) -> None:
+        """Bring a machine to where its partition of the log ends, with pauses for others.
+
+        A damaged record is skipped with a warning; one of a kind that belongs to other
+        protocols is counted and left alone.
+        """
+        counts: Counter[str] = Counter()
+        unpaused = 0
+        for stored in self._log.replay(partition):
+            if isinstance(stored, Marker):
+                machine.replay(stored)
+                continue
+            self._replay_batch(partition, machine, stored, counts)
+            unpaused += len(stored.records)
+            if unpaused >= _REPLAY_SLICE:
+                unpaused = 0
+                await asyncio.sleep(0)
+        if counts:
+            told = " ".join(f"{name}={count}" for name, count in counts.items())
+            logger.info("loaded %s partition=%d %s", self._what, partition, told)
+
+    def _replay_batch(
+        self, partition: int, machine: M, batch: StoredBatch, counts: Counter[str]
+    ) -> None:
+        records, at = batch.records, 0
+        counts["records"] += len(records)
+        shortcut = self._codec.replay if batch.producer_id == NO_PRODUCER_ID else None
+        while at < len(records):
+            if shortcut is not None:
+                at = shortcut(machine, records, at)
+                if at == len(records):
+                    return
+            try:
+                record = self._codec.decode(*records[at])
+            except ProtocolError as error:
+                counts["damaged"] += 1
+                logger.warning("skipped damaged record partition=%d error=%s", partition, error)
+            else:
+                if record is None:
+                    counts["ignored"] += 1
+                elif batch.producer_id == NO_PRODUCER_ID:
+                    machine.replay(record)
+                else:
+                    machine.replay(InTransaction(batch.producer_id, record))
+            at += 1
+
+    def _reload(self, partition: int) -> None:
+        """Throw a machine away that is ahead of its log, and load another."""
+        machine = self._machines.pop(partition, None)
+        if machine is None:
+            return  # a second append has failed
+        logger.error("reload %s partition=%d: its log refused records", self._what, partition)
+        self.perform(partition, machine.unload(self._clock.now_ms()))
+        for key in [key for key in self._deadlines if key[0] == partition]:
+            self._deadlines.cancel(key)
+        task = asyncio.ensure_future(self._load_again(partition))
+        self._reloading.add(task)
+        task.add_done_callback(self._reloading.discard)
+
+    async def _load_again(self, partition: int) -> None:
+        begun = self.appending(partition)
+        if begun:
+            await asyncio.wait(begun)
+        await self._load(partition)
+
+    # --- carrying out ---------------------------------------------------------------------
+
+    def _persist(self, partition: int, effect: Persist) -> Sequence[Effect]:
+        """Append records; return what follows when the log has them (or fails) at once."""
+        machine = self._machines[partition]
+        try:
+            encoded = [self._codec.encode(record) for record in effect.records]
+        except ProtocolError as error:
+            # A name too long for the record's format: newer requests can carry such names.
+            logger.warning("refused records partition=%d error=%s", partition, error)
+            return machine.stored(
+                effect.ticket, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.now_ms()
+            )
+        appended = self._log.append(partition, encoded, effect.producer)
+        return self._follow(partition, appended, effect.ticket)
+
+    def _follow(
+        self, partition: int, appended: Future[None], ticket: object
+    ) -> Sequence[Effect]:
+        """Return what follows from an append that is done; else it will in the log's order."""
+        machine, queue = self._machines[partition], self._appended[partition]
+        if appended.done() and not queue:
+            return machine.stored(ticket, failures.outcome(appended), self._clock.now_ms())
+        queue.append(_Appended(appended, ticket, machine))
+        appended.add_done_callback(partial(self._go_on, partition))
+        return []
+
+    def _go_on(self, partition: int, _: Future[None]) -> None:
+        """Go on after appends that have ended; a later one waits for those before it."""
+        queue = self._appended[partition]
+        while queue and queue[0].future.done():
+            ended = queue.popleft()
+            outcome = failures.outcome(ended.future)
+            effects = ended.machine.stored(ended.ticket, outcome, self._clock.now_ms())
+            if ended.machine is not self._machines.get(partition):
+                # Thrown away meanwhile: it answers who still waits, and does no more.
+                effects = [effect for effect in effects if isinstance(effect, Reply)]
+            self.perform(partition, effects)
+
+    def _arm(self) -> None:
+        """Have the loop call back at the first deadline."""
+        at = self._deadlines.next()
+        if at is None or self._is_closed:
+            return
+        if self._handle is not None:
+            if self._armed_at <= at:
+                return
+            self._handle.cancel()
+        self._armed_at = at
+        self._handle = self._loop.call_later(max(at - self._loop.time(), 0.0), self._fire)
+
+    def _fire(self) -> None:
+        self._handle = None
+        now = self._loop.time()
+        try:
+            while (fired := self._deadlines.pop(now)) is not None:
+                self._fire_one(fired)
+        finally:
+            self._arm()
+
+    def _fire_one(self, fired: tuple[int, Timer] | str) -> None:
+        if isinstance(fired, str):
+            self._in_turn[fired]()
+            return
+        partition, timer = fired
+        machine = self._machines.get(partition)
+        if machine is not None:
+            self.perform(partition, machine.timer_fired(timer, self._clock.now_ms()))
+
+
+def _log(note: Note) -> None:
+    # Clients choose some of the names in it: one event stays one line.
+    text = note.text if note.text.isprintable() else repr(note.text)[1:-1]
+    logger.log(logging.WARNING if note.is_warning else logging.INFO, "%s", text)
+
+
+def _resolve(reply: Reply) -> None:
+    future = cast("Future[Any]", reply.token)
+    if not future.done():  # A connection that has closed cancels what it waited for.
+        future.set_result(reply.response)

@@ -1,0 +1,188 @@
+"""The coordinators of a broker: of groups, of transactions, and of share groups with their state.
+
+Each keeps its state in an internal topic; here they are made, and told of what goes on around
+them: settings and features that change, topics that grow or go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker import topic_names
+from broker.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION
+from broker.groups.config import GroupConfig
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.share.coordinator import ShareGroupCoordinator
+from broker.groups.share.turn import ShareGroupConfig
+from broker.internal_log import InternalLog
+from broker.metadata import ResourceType
+from broker.shares.shares import Shares
+from broker.topic_lookup import TopicLookup
+from broker.transactions.admission import admit_offsets
+from broker.transactions.config import TransactionConfig
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.markers import MarkerWriter
+from protocol.compression import Codec
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
+
+
+class Coordinators:
+    """Owns the coordinators of a broker, which has its topics, settings and features by now."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._topics = TopicLookup(
+            broker.topics, broker.store, lambda: broker.config.broker_rack
+        )
+        self.offsets_log = self._log(
+            topic_names.CONSUMER_OFFSETS,
+            lambda: broker.config.offsets_topic_num_partitions,
+            lambda: Codec(broker.config.offsets_topic_compression_codec),
+        )
+        self.groups = self._make_groups()
+        self.markers = MarkerWriter(
+            broker.topics,
+            broker.group_commit,
+            self.groups.end_transaction,
+            waits_for_disk=self._waits_for_disk,
+            on_refused=broker.disks.note,
+        )
+        self.transactions = self._make_transactions()
+        self.shares = self._make_shares()
+        self.share_groups = ShareGroupCoordinator(
+            self.groups.runtime,
+            self.shares.states,
+            self._topics,
+            broker.clock,
+            self._serves_shares,
+        )
+
+    async def load(self) -> None:
+        """Replay what each has stored, and begin to serve."""
+        # Groups first: a transaction that was prepared may end in their partitions.
+        await self.groups.load()
+        await self.transactions.load()
+        await self.shares.load()
+
+    async def close(self) -> None:
+        """End serving: answer all that is parked."""
+        self.share_groups.close()
+        await self.transactions.close()
+        self.groups.close()
+        self.shares.close()
+
+    def _log(
+        self, topic: str, partition_count: Callable[[], int], codec: Callable[[], Codec]
+    ) -> InternalLog:
+        broker = self._broker
+        return InternalLog(
+            broker.topics,
+            topic,
+            broker.group_commit,
+            partition_count=partition_count,
+            waits_for_disk=self._waits_for_disk,
+            codec=codec,
+            now_ms=broker.clock.now_ms,
+            on_refused=broker.disks.note,
+        )
+
+    def _waits_for_disk(self) -> bool:
+        return self._broker.config.log_flush_acks_all
+
+    def _make_groups(self) -> GroupCoordinator:
+        broker = self._broker
+        groups = GroupCoordinator(
+            self.offsets_log,
+            self._topics,
+            self._group_config(),
+            clock=broker.clock,
+            loop=broker.loop,
+            share_config=self._share_group_config,
+        )
+        broker.configs.on_changed.append(lambda _: groups.reconfigure(self._group_config()))
+        broker.configs.resources.on_changed.append(
+            lambda _: groups.reconfigure(self._group_config())
+        )
+        broker.features.on_changed.append(lambda: groups.reconfigure(self._group_config()))
+        broker.topics.on_grown.append(
+            lambda topic, is_new: groups.topic_changed(topic.name, is_new=is_new)
+        )
+        broker.topics.on_deleted.append(
+            lambda topic: groups.topic_changed(topic.name, is_new=False)
+        )
+        broker.topics.on_deleted.append(
+            lambda topic: groups.topic_deleted(topic.name, topic.topic_id)
+        )
+        groups.admit_to_transaction = partial(admit_offsets, broker)
+        return groups
+
+    def _group_config(self) -> GroupConfig:
+        broker = self._broker
+        return GroupConfig.of(
+            broker.config,
+            broker.configs.consumers,
+            broker.configs.resources.of_type(ResourceType.GROUP),
+            serves_consumers=GROUP_VERSION in broker.features.finalized,
+        )
+
+    def _make_transactions(self) -> TransactionCoordinator:
+        broker = self._broker
+        log = self._log(
+            topic_names.TRANSACTION_STATE,
+            lambda: broker.config.transaction_state_log_num_partitions,
+            lambda: Codec.NONE,
+        )
+        transactions = TransactionCoordinator(
+            log,
+            self.markers,
+            broker.producer_ids,
+            TransactionConfig.of(broker.config),
+            version=lambda: broker.features.finalized.get(TRANSACTION, 0),
+            leader_epoch=log.leader_epoch,
+            clock=broker.clock,
+            loop=broker.loop,
+        )
+        broker.configs.on_changed.append(
+            lambda config: transactions.reconfigure(TransactionConfig.of(config))
+        )
+        return transactions
+
+    def _make_shares(self) -> Shares:
+        broker = self._broker
+        log = self._log(
+            topic_names.SHARE_GROUP_STATE,
+            lambda: broker.configs.shares.share_coordinator_state_topic_num_partitions,
+            lambda: Codec(broker.configs.shares.share_coordinator_state_topic_compression_codec),
+        )
+        shares = Shares(
+            log,
+            broker.topics,
+            self._topics,
+            broker.configs,
+            broker.purgatory,
+            clock=broker.clock,
+            loop=broker.loop,
+            is_enabled=self._serves_shares,
+        )
+        broker.features.on_changed.append(shares.feature_changed)
+        return shares
+
+    def _serves_shares(self) -> bool:
+        return SHARE_VERSION in self._broker.features.finalized
+
+    def _share_group_config(self, group_id: str) -> ShareGroupConfig:
+        options, own = self._broker.configs.shares, self.shares.settings.of(group_id)
+        return ShareGroupConfig(
+            members_max=options.group_share_max_size,
+            session_timeout_ms=own.session_timeout_ms,
+            heartbeat_interval_ms=own.heartbeat_interval_ms,
+            assignment_interval_ms=own.assignment_interval_ms,
+            initialize_retry_ms=max(
+                options.group_share_initialize_retry_interval_ms,
+                self._broker.config.offsets_commit_timeout_ms,
+            ),
+        )

@@ -1,0 +1,97 @@
+"""Whose offsets a consumer group takes and tells: its members at their epoch, or anybody's.
+
+A member may be behind its epoch for a moment: what it was assigned at an epoch that is not after
+the one it tells is still its own to commit (KIP-1251).
+
+Kafka's source: ConsumerGroup.validateOffsetCommit, validateOffsetFetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.member import Member
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import OffsetCommitRequest
+from protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+# Members of the consumer protocol commit from this version of OffsetCommit on.
+_CONSUMER_VERSION = 9
+_NO_GENERATION = -1
+Partition = tuple[str, bytes, int]
+
+
+def commit_problem(
+    group: ConsumerGroup, request: OffsetCommitRequest, api_version: int
+) -> ErrorCode:
+    """Say why a request may not commit offsets; NONE when it may."""
+    epoch = request.generation_id_or_member_epoch
+    if epoch < 0 and not group.members:
+        return ErrorCode.NONE
+    member = group.members.get(request.member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if member.classic is None and api_version < _CONSUMER_VERSION:
+        return ErrorCode.UNSUPPORTED_VERSION
+    partitions = (
+        (topic.topic_id, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+    return _epoch_problem(member, epoch, partitions)
+
+
+def transaction_problem(
+    group: ConsumerGroup, request: TxnOffsetCommitRequest, topic_ids: Iterable[bytes]
+) -> ErrorCode:
+    """Say why a request may not commit offsets in a transaction; NONE when it may."""
+    epoch = request.generation_id
+    if epoch < 0 and not group.members:
+        return ErrorCode.NONE
+    is_anonymous = not request.member_id and request.group_instance_id is None
+    if epoch == _NO_GENERATION and is_anonymous:
+        return ErrorCode.NONE
+    member = group.members.get(request.member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    partitions = (
+        (topic_id, partition.partition_index)
+        for topic_id, topic in zip(topic_ids, request.topics, strict=True)
+        for partition in topic.partitions
+    )
+    error = _epoch_problem(member, epoch, partitions)
+    # The request knows no other word for it.
+    return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
+
+
+def fetch_problem(group: ConsumerGroup, request: OffsetFetchRequestGroup) -> ErrorCode:
+    """Say why a request may not read offsets; NONE when it may."""
+    if request.member_id is None and request.member_epoch < 0:
+        return ErrorCode.NONE
+    member = group.members.get(request.member_id or "")
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if request.member_epoch == member.epoch else _stale(member)
+
+
+def _epoch_problem(
+    member: Member, epoch: int, partitions: Iterable[tuple[bytes, int]]
+) -> ErrorCode:
+    if epoch == member.epoch:
+        return ErrorCode.NONE
+    if epoch > member.epoch:
+        return _stale(member)
+    for topic_id, partition in partitions:
+        since = member.assigned.get(topic_id, {}).get(partition)
+        if since is None:
+            since = member.revoking.get(topic_id, {}).get(partition)
+        if since is None or epoch < since:
+            return _stale(member)
+    return ErrorCode.NONE
+
+
+def _stale(member: Member) -> ErrorCode:
+    is_classic = member.classic is not None
+    return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH

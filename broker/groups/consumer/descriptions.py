@@ -1,0 +1,87 @@
+"""How consumer groups are described and listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from broker.coordination.java import hash_order
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.member import Held, Member, partitions_of
+from broker.groups.modern.topics import TopicView
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_describe import (
+    Assignment,
+    DescribedGroup,
+    TopicPartitions,
+)
+from protocol.messages.consumer_group_describe import Member as DescribedMember
+from protocol.messages.list_groups import ListedGroup
+
+GROUP_TYPE = "consumer"
+_CLASSIC_MEMBER = 0
+_CONSUMER_MEMBER = 1
+
+
+def described(group: ConsumerGroup, topics: TopicView, assignor: str) -> DescribedGroup:
+    """Describe a group; the assignor is the one that it has where no member asks for one."""
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.targets.epoch,
+        assignor_name=group.preferred_assignor() or assignor,
+        members=[_member(group, topics, member) for member in group.members.values()],
+    )
+
+
+def refused(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedGroup:
+    """Refuse to describe a group."""
+    return DescribedGroup(error_code=error, error_message=message, group_id=group_id)
+
+
+def listed(group: ConsumerGroup) -> ListedGroup:
+    """Name a group for a list."""
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=GROUP_TYPE,
+        group_state=group.state.value,
+        group_type=GROUP_TYPE,
+    )
+
+
+def _member(group: ConsumerGroup, topics: TopicView, member: Member) -> DescribedMember:
+    targets = group.targets.of(member.member_id)
+    return DescribedMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=hash_order(member.topics),
+        subscribed_topic_regex=member.expression,
+        assignment=_assignment(topics, partitions_of(_still_read(member))),
+        target_assignment=_assignment(topics, targets),
+        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
+    )
+
+
+def _still_read(member: Member) -> Held:
+    """Return what a member has, with what it is still to give up."""
+    held = {topic_id: dict(some) for topic_id, some in member.assigned.items()}
+    for topic_id, some in member.revoking.items():
+        held.setdefault(topic_id, {}).update(some)
+    return held
+
+
+def _assignment(topics: TopicView, partitions: Mapping[bytes, Sequence[int]]) -> Assignment:
+    """Name the topics of partitions; those that are gone are left out."""
+    named = ((topic_id, topics.name_of(topic_id), some) for topic_id, some in partitions.items())
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(some))
+            for topic_id, name, some in named
+            if name is not None
+        ]
+    )

@@ -1,0 +1,120 @@
+"""How a group's epochs grow: with its subscriptions and topics, and with its target assignment.
+
+The target assignment is computed by the heartbeat that finds the group's epoch ahead of it, but
+not sooner than group.consumer.assignment.interval.ms after the one before (KIP-1263): members
+that come together are assigned together.
+
+Kafka's source: GroupMetadataManager, updateSubscriptionMetadata, maybeUpdateTargetAssignment and
+maybeReconcile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.coordination.java import hash_order
+from broker.groups.consumer.member import LEFT_EPOCH, Member
+from broker.groups.consumer.reconcile import Owned, Reconciliation, Target
+from broker.groups.consumer.records import Kind
+from broker.groups.consumer.turn import ConsumerTurn
+from broker.groups.modern import ranges, uniform
+from broker.groups.modern.spec import Assignor, GroupSpec, MemberSpec
+from broker.groups.modern.targets import may_compute
+from protocol.messages.consumer_group_records import ConsumerGroupTargetAssignmentMetadataValue
+
+ASSIGNORS: Mapping[str, Assignor] = {uniform.NAME: uniform.assign, ranges.NAME: ranges.assign}
+# How long a group rests before it looks whether topics have changed: until it is told so.
+
+
+def refresh(turn: ConsumerTurn, *, has_changed: bool) -> None:
+    """Raise the group's epoch when its subscriptions have changed, or topics that it reads."""
+    group = turn.group
+    if not has_changed and not group.needs_refresh:
+        return
+    group.needs_refresh = False
+    if has_changed or turn.hash() != group.metadata_hash:
+        turn.raise_epoch()
+    if group.has_topics_record:
+        turn.emit(Kind.TOPICS, None)
+
+
+def update_targets(
+    turn: ConsumerTurn, assignor: str | None, newcomer: str | None = None
+) -> None:
+    """Compute the target assignment of the group's epoch, if it is time for it.
+
+    The assignor is the one that most members ask for, None where none asks for one. What a
+    newcomer is to have is stored again, as Kafka does for one that takes another's place.
+    """
+    group = turn.group
+    interval_ms = turn.config.consumer(group.group_id).assignment_interval_ms
+    if group.epoch <= group.targets.epoch:
+        return
+    if not may_compute(group.targets.computed_ms, interval_ms, turn.now_ms):
+        return
+    name = assignor or turn.config.consumer_assignors[0]
+    spec = _spec(turn)
+    computed = ASSIGNORS[name](spec)
+    for member_id, assignment in list(group.targets.changes(spec.members, computed, newcomer)):
+        turn.emit_target(member_id, assignment)
+    turn.emit(
+        Kind.TARGET_EPOCH,
+        ConsumerGroupTargetAssignmentMetadataValue(
+            assignment_epoch=group.epoch, assignment_timestamp=turn.now_ms
+        ),
+    )
+    turn.note(f"computed target assignment epoch={group.epoch} assignor={name}")
+
+
+def reconcile(
+    turn: ConsumerTurn, member: Member, owned: Owned | None, *, has_changed: bool
+) -> Member:
+    """Bring a member one step towards its target; return it as it is then."""
+    targets = turn.group.targets
+    if not has_changed and member.is_reconciled_to(targets.epoch):
+        return member
+    step = Reconciliation(
+        target=Target(targets.epoch, targets.of(member.member_id)),
+        subscribed=frozenset(_topic_ids(turn, _names(turn, member))),
+        has_subscription_changed=has_changed,
+        partition_epoch=turn.group.partition_epoch,
+        owned=owned,
+    )
+    moved = step.step(member)
+    if moved != member:
+        turn.emit_current(moved)
+        if moved.classic is None and moved.epoch != LEFT_EPOCH:
+            turn.watch_revocation(moved)
+    return moved
+
+
+def _spec(turn: ConsumerTurn) -> GroupSpec:
+    group, topics = turn.group, turn.around.topics
+    members = {}
+    for member_id in hash_order(group.members):
+        member = group.members[member_id]
+        names = _names(turn, member)
+        members[member_id] = MemberSpec(
+            topics=_topic_ids(turn, names),
+            named_count=len(names),
+            instance_id=member.instance_id,
+            assignment=group.targets.of(member_id),
+        )
+    return GroupSpec(
+        members=members,
+        is_homogeneous=group.subscriptions.are_alike(len(group.members)),
+        partition_count=lambda topic_id: topics.partition_count(topics.name_of(topic_id) or ""),
+        is_assigned=group.targets.is_assigned,
+    )
+
+
+def _names(turn: ConsumerTurn, member: Member) -> list[str]:
+    """Return the names of the topics that a member reads, in Java's order."""
+    resolved = turn.group.resolved.get(member.expression or "")
+    return hash_order(member.topics | (resolved.topics if resolved else frozenset()))
+
+
+def _topic_ids(turn: ConsumerTurn, names: list[str]) -> tuple[bytes, ...]:
+    """Return the ids of the topics that exist."""
+    found = (turn.around.topics.id_of(name) for name in names)
+    return tuple(topic_id for topic_id in found if topic_id is not None)

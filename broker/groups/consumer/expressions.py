@@ -1,0 +1,168 @@
+"""Regular expressions that members subscribe to, in RE2's language and in time linear in a name.
+
+They are matched with all topics together, at most every 10 seconds: when a member brings one that
+is not matched yet, when topics have been created, and when the last time is
+group.consumer.regex.refresh.interval.ms ago. The heartbeat does not wait for it: a short while
+after it the group's epoch is raised where other topics match than before.
+
+Kafka's source: GroupMetadataManager.maybeUpdateRegularExpressions, TopicRegexResolver.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import re2
+
+from broker.errors import Refusal
+from broker.groups.consumer.effects import ConsumerTimer
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.member import Member
+from broker.groups.consumer.records import Kind
+from broker.groups.consumer.turn import ConsumerTurn
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_records import ConsumerGroupRegularExpressionValue
+
+# Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS.
+_REFRESH_MIN_MS = 10_000
+_NEVER_MS = -(2**63)
+_WORDS_OF_RE2J = {
+    "missing )": "missing closing )",
+    "unexpected )": "regexp/syntax: internal error",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "trailing \\": "trailing backslash at end of expression",
+    "invalid named capture group": "invalid named capture",
+}
+
+
+class Change(enum.Enum):
+    """What a member's heartbeat has done to its expression."""
+
+    NONE = "none"
+    CHANGED = "changed"  # to one that is not matched yet
+    CHANGED_AND_RESOLVED = "changed and resolved"
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What of a group's expressions counts when a member changes its own."""
+
+    subscriber_count: int
+    resolved_count: int
+    resolved_ms: int
+    version: int
+    has_any: bool
+
+
+def check(group: ConsumerGroup, member: Member, expression: str | None) -> None:
+    """Raise Refusal for an expression that is new to the group and is none."""
+    if not expression or expression == member.expression:
+        return
+    if group.subscriptions.expressions[expression] == 0:
+        try:
+            _compiled(expression)
+        except re2.error as error:
+            raise Refusal(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"SubscribedTopicRegex `{expression}` is not a valid regular expression: "
+                f"{_reason(error)}.",
+            ) from error
+
+
+def before(group: ConsumerGroup, expression: str | None) -> Before:
+    """Take down what counts, before a member's new subscription is taken in."""
+    last = next(iter(group.resolved.values()), None)
+    return Before(
+        subscriber_count=group.subscriptions.expressions[expression or ""],
+        resolved_count=len(group.resolved),
+        resolved_ms=last.timestamp_ms if last else _NEVER_MS,
+        version=last.version if last else 0,
+        has_any=bool(group.subscriptions.expressions),
+    )
+
+
+def update(turn: ConsumerTurn, old: str | None, new: str | None, was: Before) -> Change:
+    """Follow a member's change of its expression, and have all matched if it is time."""
+    group = turn.group
+    change, is_new = Change.NONE, False
+    if old != new:
+        change = Change.CHANGED
+        if old and not group.subscriptions.expressions[old]:
+            turn.emit(Kind.EXPRESSION, None, old)
+        if new:
+            is_new = was.subscriber_count == 0
+            if not is_new and new in group.resolved:
+                change = Change.CHANGED_AND_RESOLVED
+        elif old:
+            change = Change.CHANGED_AND_RESOLVED
+    if (is_new or was.has_any) and _is_due(turn, was, is_new=is_new):
+        group.is_resolving = True
+        turn.start_timer(ConsumerTimer.EXPRESSIONS, "", 0)
+    return change
+
+
+def resolve(turn: ConsumerTurn) -> None:
+    """Match the group's expressions with all topics, and raise its epoch where that is news."""
+    group, topics = turn.group, turn.around.topics
+    group.is_resolving = False
+    matched = match_all(group.subscriptions.expressions, topics.names())
+    has_changed = False
+    for expression, names in matched.items():
+        present = group.resolved.get(expression)
+        has_changed |= names != (present.topics if present else frozenset())
+        value = ConsumerGroupRegularExpressionValue(
+            topics=sorted(names), version=topics.version(), timestamp=turn.now_ms
+        )
+        turn.emit(Kind.EXPRESSION, value, expression)
+    if has_changed or turn.hash() != group.metadata_hash:
+        turn.raise_epoch()
+
+
+def match_all(expressions: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return the topics that each expression matches as a whole; one that is none matches none."""
+    compiled = {}
+    for expression in expressions:
+        try:
+            compiled[expression] = _compiled(expression)
+        except re2.error:
+            compiled[expression] = None
+    everything = list(names)
+    return {
+        expression: frozenset(name for name in everything if pattern and pattern.fullmatch(name))
+        for expression, pattern in compiled.items()
+    }
+
+
+def _is_due(turn: ConsumerTurn, was: Before, *, is_new: bool) -> bool:
+    group = turn.group
+    if group.is_resolving or turn.now_ms <= was.resolved_ms + _REFRESH_MIN_MS:
+        return False
+    expressions = group.subscriptions.expressions
+    refresh_ms = turn.config.regex_refresh_interval_ms
+    return bool(expressions) and (
+        is_new
+        or len(expressions) != was.resolved_count
+        or was.version < turn.around.topics_version
+        or turn.now_ms > was.resolved_ms + refresh_ms
+    )
+
+
+def _compiled(expression: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(expression, options)
+
+
+def _reason(error: Exception) -> str:
+    """Return RE2's reason in the words of RE2/J, without the part of the expression it quotes."""
+    (told,) = error.args
+    text = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)
+    reason = text.partition(": ")[0]
+    return _WORDS_OF_RE2J.get(reason, reason)

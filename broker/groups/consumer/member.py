@@ -1,0 +1,185 @@
+"""A member of a consumer group: what it reads, what it has, and how far it has come.
+
+A member has an epoch: that of the last target assignment that it has come to. On the way there
+it may have to give partitions up (they are pending revocation) and to wait for others to do so:
+
+    Stable -> UnrevokedPartitions -> UnreleasedPartitions -> Stable
+              it must give up        others must give up
+
+Kafka's source: ConsumerGroupMember, MemberState.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from broker.groups.modern.tables import in_map_order
+from protocol.messages.consumer_group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    TopicPartitions,
+)
+
+JOINING_EPOCH = 0
+LEAVING_EPOCH = -1
+# Of a static member that has gone, and whose place waits for it.
+LEFT_EPOCH = -2
+
+Held = Mapping[bytes, Mapping[int, int]]
+"""Partitions by topic id, each with the epoch at which it was given."""
+
+NOTHING_HELD: Held = {}
+
+
+class MemberState(enum.IntEnum):
+    """Where a member is on its way to the target assignment; the number is on disk."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    # Written by a newer version of Kafka.
+    UNKNOWN = 127
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicPart:
+    """What only a member of the classic protocol has."""
+
+    session_timeout_ms: int
+    # Assignors by name with the subscription for each, the preferred one first.
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member as it is now; replaced whole when it changes."""
+
+    member_id: str
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    expression: str | None = ""
+    assignor: str | None = None
+    assigned: Held = field(default_factory=dict)
+    revoking: Held = field(default_factory=dict)
+    classic: ClassicPart | None = None
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Tell whether nothing is left to do on the way to a target assignment."""
+        return self.state is MemberState.STABLE and self.epoch == epoch
+
+    def at(self, epoch: int) -> Member:
+        """Return the member at another epoch; it may still come with the one before."""
+        return replace(self, epoch=epoch, previous_epoch=self.epoch)
+
+    def metadata(self) -> ConsumerGroupMemberMetadataValue:
+        """Describe who the member is, for the log."""
+        classic = None
+        if self.classic is not None:
+            classic = _classic_metadata(self.classic)
+        return ConsumerGroupMemberMetadataValue(
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            # Kafka's helper sorts them: they are a set in memory.
+            subscribed_topic_names=sorted(self.topics),
+            subscribed_topic_regex=self.expression,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            server_assignor=self.assignor,
+            classic_member_metadata=classic,
+        )
+
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> Member:
+        """Take who the member is from a record."""
+        classic = value.classic_member_metadata
+        return replace(
+            self,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topics=frozenset(value.subscribed_topic_names),
+            expression=value.subscribed_topic_regex,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            assignor=value.server_assignor,
+            classic=None if classic is None else _classic_part(classic),
+        )
+
+    def current(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+        """Describe what the member has, for the log."""
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=self.state,
+            assigned_partitions=_stored(self.assigned),
+            partitions_pending_revocation=_stored(self.revoking),
+        )
+
+    def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> Member:
+        """Take what the member has from a record; without one it is leaving with nothing."""
+        if value is None:
+            gone = replace(self, epoch=LEAVING_EPOCH, previous_epoch=LEAVING_EPOCH)
+            return replace(gone, assigned=NOTHING_HELD, revoking=NOTHING_HELD)
+        known = value.state in set(MemberState)
+        return replace(
+            self,
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState(value.state) if known else MemberState.UNKNOWN,
+            assigned=_held(value.assigned_partitions, value.member_epoch),
+            revoking=_held(value.partitions_pending_revocation, value.member_epoch),
+        )
+
+
+def partitions_of(held: Held) -> dict[bytes, list[int]]:
+    """Return the partitions without their epochs, sorted."""
+    return {topic_id: sorted(partitions) for topic_id, partitions in held.items()}
+
+
+def _stored(held: Held) -> list[TopicPartitions]:
+    stored = []
+    for topic_id in in_map_order(held):
+        epochs = held[topic_id]
+        partitions = sorted(epochs)
+        stored.append(
+            TopicPartitions(
+                topic_id=topic_id,
+                partitions=partitions,
+                assignment_epochs=[epochs[partition] for partition in partitions],
+            )
+        )
+    return stored
+
+
+def _held(stored: list[TopicPartitions], member_epoch: int) -> Held:
+    """Read partitions; records from before Kafka 4.2 do not tell their epochs."""
+    held: dict[bytes, dict[int, int]] = {}
+    for topic in stored:
+        epochs = topic.assignment_epochs
+        if epochs is None or len(epochs) != len(topic.partitions):
+            epochs = [max(member_epoch, 0)] * len(topic.partitions)
+        held[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
+    return held
+
+
+def _classic_metadata(part: ClassicPart) -> ClassicMemberMetadata:
+    protocols = [ClassicProtocol(name=name, metadata=data) for name, data in part.protocols]
+    return ClassicMemberMetadata(
+        session_timeout_ms=part.session_timeout_ms, supported_protocols=protocols
+    )
+
+
+def _classic_part(stored: ClassicMemberMetadata) -> ClassicPart:
+    protocols = tuple((one.name, one.metadata) for one in stored.supported_protocols)
+    return ClassicPart(stored.session_timeout_ms, protocols)

@@ -1,0 +1,157 @@
+"""One operation on one consumer group: what it may look at, and what it has decided on.
+
+A record is taken in as soon as it is decided on, so the operation goes on with the state that it
+has made. All its records are appended as one batch. So whatever refuses a request has to be found
+before the first record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from broker.coordination.effects import (
+    Caller,
+    CancelTimer,
+    Effect,
+    Note,
+    StartTimer,
+    Timer,
+)
+from broker.groups.config import GroupConfig
+from broker.groups.consumer.effects import Answer, ConsumerTimer
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.member import Member, MemberState
+from broker.groups.consumer.records import ConsumerRecord, Kind, Value
+from broker.groups.modern.spec import Assignment
+from broker.groups.modern.tables import in_map_order
+from broker.groups.modern.topics import TopicHashes, TopicView
+from broker.groups.records import Record
+from broker.groups.state import ClassicGroup
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_records import (
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    TopicPartition,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is around the groups of a partition."""
+
+    topics: TopicView
+    hashes: TopicHashes
+    # The metadata's version when topics were last created.
+    topics_version: int = 0
+
+
+@dataclass(slots=True)
+class ConsumerTurn:
+    """One operation, owned by the Shard that carries it out."""
+
+    group: ConsumerGroup
+    config: GroupConfig
+    now_ms: int
+    around: Surroundings
+    records: list[Record] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    # The classic group that this one has become, and why that rebalances at once, if it does.
+    became: ClassicGroup | None = None
+    rebalance_reason: str | None = None
+
+    def emit(self, kind: Kind, value: Value | None, name: str = "") -> None:
+        """Decide on a record, and take it in."""
+        record = ConsumerRecord(kind, self.group.group_id, name, value)
+        self.group.apply(record)
+        self.records.append(record)
+
+    def emit_target(self, member_id: str, assignment: Assignment) -> None:
+        """Decide what a member is to have."""
+        partitions = [
+            TopicPartition(topic_id=topic_id, partitions=list(assignment[topic_id]))
+            for topic_id in in_map_order(assignment)
+        ]
+        value = ConsumerGroupTargetAssignmentMemberValue(topic_partitions=partitions)
+        self.emit(Kind.TARGET, value, member_id)
+
+    def emit_current(self, member: Member) -> None:
+        """Decide what a member has."""
+        self.emit(Kind.CURRENT, member.current(), member.member_id)
+
+    def emit_removal(self, member_id: str) -> None:
+        """Take a member out of the group; the order of its tombstones matters to Kafka."""
+        for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
+            self.emit(kind, None, member_id)
+
+    def raise_epoch(self) -> None:
+        """Begin another epoch of the group: its target assignment is to be computed anew."""
+        value = ConsumerGroupMetadataValue(epoch=self.group.epoch + 1, metadata_hash=self.hash())
+        self.emit(Kind.GROUP, value)
+        self.note(f"raised epoch epoch={self.group.epoch}")
+
+    def hash(self) -> int:
+        """Hash the topics that the group reads."""
+        return self.around.hashes.of_group(self.group.subscriptions)
+
+    def answer(
+        self,
+        caller: Caller | None,
+        response: object,
+        refuse: Callable[[ErrorCode], object],
+        timers: tuple[StartTimer, ...] = (),
+    ) -> None:
+        """Answer a request, if there is one, once the log has what has been decided so far."""
+        if caller is not None:
+            self.answers.append(Answer(caller.token, response, refuse, timers))
+
+    def timer(self, kind: ConsumerTimer, member_id: str, delay_ms: int) -> StartTimer:
+        """Name a timer of a member with its delay."""
+        return StartTimer(Timer(self.group.group_id, kind, member_id), delay_ms)
+
+    def start_timer(self, kind: ConsumerTimer, member_id: str, delay_ms: int) -> None:
+        """Start or move a timer of a member."""
+        self.effects.append(self.timer(kind, member_id, delay_ms))
+
+    def cancel_timer(self, kind: ConsumerTimer, member_id: str) -> None:
+        """Stop a timer of a member."""
+        self.effects.append(CancelTimer(Timer(self.group.group_id, kind, member_id)))
+
+    def cancel_timers(self, member_ids: Iterable[str]) -> None:
+        """Stop all timers of members that are gone."""
+        for member_id in member_ids:
+            self.group.awaited.discard(member_id)
+            for kind in ConsumerTimer:
+                self.cancel_timer(kind, member_id)
+
+    def watch(self, member: Member) -> None:
+        """Give a member its whole session timeout again."""
+        delay_ms = self.config.consumer(self.group.group_id).session_timeout_ms
+        if member.classic is not None:
+            delay_ms = member.classic.session_timeout_ms
+        self.start_timer(ConsumerTimer.SESSION, member.member_id, delay_ms)
+
+    def watch_revocation(self, member: Member) -> None:
+        """Give a member that has to give partitions up its rebalance timeout for it."""
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            timeout_ms = member.rebalance_timeout_ms
+            self.start_timer(ConsumerTimer.REBALANCE, member.member_id, timeout_ms)
+        else:
+            self.cancel_timer(ConsumerTimer.REBALANCE, member.member_id)
+
+    def await_join(self, member: Member) -> None:
+        """Give a classic member its rebalance timeout to join again, from the first time on."""
+        if member.member_id not in self.group.awaited:
+            self.group.awaited.add(member.member_id)
+            timeout_ms = member.rebalance_timeout_ms
+            self.start_timer(ConsumerTimer.JOIN, member.member_id, timeout_ms)
+
+    def stop_awaiting(self, member_id: str) -> None:
+        """Note that a classic member has joined again."""
+        self.group.awaited.discard(member_id)
+        self.cancel_timer(ConsumerTimer.JOIN, member_id)
+
+    def note(self, text: str, *, is_warning: bool = False) -> None:
+        """Have a line logged; the group is named in front of it."""
+        self.effects.append(Note(f"{text} group={self.group.group_id}", is_warning))

@@ -1,0 +1,62 @@
+"""A target assignment in the making: what each member has, with the order of Java's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.groups.modern.spec import Assignment
+from broker.groups.modern.tables import Table, in_map_order, int_hash
+
+_PLACES = 16
+
+
+class Draft:
+    """The assignment of one member, copied only when it is changed, as in Kafka."""
+
+    __slots__ = ("_given", "_topics")
+
+    def __init__(self, given: Assignment) -> None:
+        self._given = given
+        self._topics: dict[bytes, Table[int]] | None = None
+
+    def add(self, topic_id: bytes, partition: int, *, capacity: int = _PLACES) -> None:
+        """Give a partition; the capacity is what a topic's new table is made for."""
+        topics = self._copied()
+        if topic_id not in topics:
+            topics[topic_id] = Table(int_hash, capacity=capacity)
+        topics[topic_id].add(partition)
+
+    def remove(self, topic_id: bytes, partition: int) -> None:
+        """Take a partition away."""
+        topics = self._copied()
+        topics[topic_id].discard(partition)
+        if not topics[topic_id]:
+            del topics[topic_id]
+
+    def remove_topic(self, topic_id: bytes) -> None:
+        """Take a topic away."""
+        self._copied().pop(topic_id, None)
+
+    def done(self) -> Assignment:
+        """Return what has come out."""
+        if self._topics is None:
+            return self._given
+        return {topic_id: tuple(self._topics[topic_id]) for topic_id in in_map_order(self._topics)}
+
+    def _copied(self) -> dict[bytes, Table[int]]:
+        if self._topics is None:
+            self._topics = {
+                topic_id: Table.copy_of(in_set_order(partitions), int_hash)
+                for topic_id, partitions in self._given.items()
+            }
+        return self._topics
+
+
+def in_set_order(partitions: tuple[int, ...]) -> list[int]:
+    """Return partitions as the HashSet has them that a record's are put in."""
+    return list(Table.copy_of(partitions, int_hash))
+
+
+def finish(drafts: Mapping[str, Draft]) -> Mapping[str, Assignment]:
+    """Return what has come out for each member."""
+    return {member_id: draft.done() for member_id, draft in drafts.items()}

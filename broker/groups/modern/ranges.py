@@ -1,0 +1,64 @@
+"""The range assignor: neighbouring partitions of each topic to each member.
+
+Topics of as many partitions are given out alike, so that what belongs together by key comes to
+one member. Static members come first, by instance id, then the others by member id.
+
+Kafka's source: RangeAssignor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
+
+NAME = "range"
+
+
+@dataclass(slots=True)
+class _Share:
+    """How a topic is cut up."""
+
+    each: int
+    extra: int
+    partition_count: int
+    next: int = 0
+
+    def take(self) -> tuple[int, ...]:
+        """Cut off the next member's partitions."""
+        count = self.each + (self.extra > 0)
+        self.extra -= self.extra > 0
+        first, self.next = self.next, min(self.next + count, self.partition_count)
+        return tuple(range(first, self.next))
+
+
+def assign(spec: GroupSpec) -> Mapping[str, Assignment]:
+    """Compute a target assignment."""
+    ordered = sorted(spec.members.items(), key=lambda item: _rank(*item))
+    readers: dict[bytes, int] = {}
+    for _, member in ordered:
+        for topic_id in member.topics:
+            readers[topic_id] = readers.get(topic_id, 0) + 1
+    shares = {topic_id: _share(spec, topic_id, count) for topic_id, count in readers.items()}
+    return {member_id: dict(_taken(shares, member.topics)) for member_id, member in ordered}
+
+
+def _rank(member_id: str, member: MemberSpec) -> tuple[bool, bytes]:
+    # As Java compares strings: by their UTF-16 units.
+    name = member_id if member.instance_id is None else member.instance_id
+    return member.instance_id is None, name.encode("utf-16-be", "surrogatepass")
+
+
+def _share(spec: GroupSpec, topic_id: bytes, reader_count: int) -> _Share:
+    count = spec.partition_count(topic_id)
+    return _Share(count // reader_count, count % reader_count, count)
+
+
+def _taken(
+    shares: Mapping[bytes, _Share], topics: Iterable[bytes]
+) -> Iterable[tuple[bytes, tuple[int, ...]]]:
+    for topic_id in topics:
+        taken = shares[topic_id].take()
+        if taken:
+            yield topic_id, taken

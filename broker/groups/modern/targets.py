@@ -1,0 +1,83 @@
+"""The target assignment of a group: what each member is to have, and for which group epoch.
+
+Kafka's source: ModernGroup, TargetAssignmentBuilder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from broker.groups.modern.spec import NOTHING, Assignment
+
+# The epoch at which a group and its target assignment begin.
+FIRST_EPOCH = 1
+# The epoch of a target assignment that a tombstone has removed.
+REMOVED_EPOCH = -1
+
+
+@dataclass(slots=True)
+class Targets:
+    """Owned by the group whose target assignment it is."""
+
+    epoch: int = FIRST_EPOCH
+    # When it was computed, 0 when it has not been.
+    computed_ms: int = 0
+    by_member: dict[str, Assignment] = field(default_factory=dict)
+    _owners: dict[tuple[bytes, int], str] = field(default_factory=dict)
+
+    def of(self, member_id: str) -> Assignment:
+        """Return what a member is to have."""
+        return self.by_member.get(member_id, NOTHING)
+
+    def is_assigned(self, topic_id: bytes, partition: int) -> bool:
+        """Tell whether some member is to have a partition."""
+        return (topic_id, partition) in self._owners
+
+    def set(self, member_id: str, assignment: Assignment) -> None:
+        """Change what a member is to have."""
+        for one in _partitions(self.of(member_id)):
+            # Another member's new assignment may have come first.
+            if self._owners.get(one) == member_id:
+                del self._owners[one]
+        self._owners.update(dict.fromkeys(_partitions(assignment), member_id))
+        self.by_member[member_id] = assignment
+
+    def remove(self, member_id: str) -> None:
+        """Forget what a member was to have."""
+        self.set(member_id, NOTHING)
+        del self.by_member[member_id]
+
+    def changes(
+        self,
+        members: Mapping[str, object],
+        computed: Mapping[str, Assignment],
+        newcomer: str | None = None,
+    ) -> Iterator[tuple[str, Assignment]]:
+        """Iterate over the members whose assignment differs from a computed one, in their order.
+
+        Who has none yet is given one, if only an empty one; so is a newcomer that has another's.
+        """
+        for member_id in members:
+            assignment = computed.get(member_id, NOTHING)
+            present = self.by_member.get(member_id)
+            if member_id == newcomer or present is None or not are_same(present, assignment):
+                yield member_id, assignment
+
+
+def may_compute(computed_ms: int, interval_ms: int, now_ms: int) -> bool:
+    """Tell whether the last target assignment is old enough for the next one (KIP-1263)."""
+    return computed_ms == 0 or interval_ms == 0 or now_ms >= computed_ms + interval_ms
+
+
+def are_same(one: Assignment, other: Assignment) -> bool:
+    """Tell whether two assignments have the same partitions."""
+    return one.keys() == other.keys() and all(
+        set(partitions) == set(other[topic_id]) for topic_id, partitions in one.items()
+    )
+
+
+def _partitions(assignment: Assignment) -> Iterator[tuple[bytes, int]]:
+    for topic_id, partitions in assignment.items():
+        for partition in partitions:
+            yield topic_id, partition

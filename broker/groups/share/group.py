@@ -1,0 +1,126 @@
+"""A share group: its members, the epochs of the group and of its target assignment.
+
+The state is made of the records of its log alone: what an operation decides are records, and
+they are taken in here at once, by the same function that replays them at the start.
+
+Kafka's sources: ShareGroup, ModernGroup.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import cast
+
+from broker.groups.modern.subscriptions import Subscriptions
+from broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets
+from broker.groups.share.member import ShareMember
+from broker.groups.share.partitions import LONG_AGO_MS, StatePartitions
+from broker.groups.share.records import Kind, ShareRecord
+from protocol.messages.list_groups import ListedGroup
+from protocol.messages.share_group_metadata import (
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataValue,
+)
+
+GROUP_TYPE = PROTOCOL_TYPE = "share"
+
+_EpochValue = ShareGroupTargetAssignmentMetadataValue | None
+_TargetValue = ShareGroupTargetAssignmentMemberValue | None
+
+
+class ShareState(enum.Enum):
+    """Where a group is in its life; the value is the name that Kafka's tools show."""
+
+    EMPTY = "Empty"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(slots=True)
+class ShareGroup:
+    """A group, owned by the ShareGroups of its partition; changed by `apply` alone."""
+
+    group_id: str
+    epoch: int = FIRST_EPOCH
+    metadata_hash: int = 0
+    members: dict[str, ShareMember] = field(default_factory=dict)
+    targets: Targets = field(default_factory=Targets)
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    # None while nothing has been noted of any.
+    partitions: StatePartitions | None = None
+    # Not in the log: topics may have changed since they were hashed.
+    needs_refresh: bool = True
+    is_removed: bool = False
+
+    @property
+    def state(self) -> ShareState:
+        """Where the group is in its life."""
+        return ShareState.STABLE if self.members else ShareState.EMPTY
+
+    def apply(self, record: ShareRecord, now_ms: int = LONG_AGO_MS) -> None:
+        """Take in a record that the log has, or is about to get."""
+        value = record.value
+        match record.kind:
+            case Kind.GROUP:
+                self.is_removed = value is None
+                if isinstance(value, ShareGroupMetadataValue):
+                    self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+            case Kind.MEMBER:
+                metadata = cast("ShareGroupMemberMetadataValue | None", value)
+                self._apply_member(record.member_id, metadata)
+            case Kind.TARGET_EPOCH:
+                self._apply_target_epoch(cast("_EpochValue", value))
+            case Kind.TARGET:
+                self._apply_target(record.member_id, cast("_TargetValue", value))
+            case Kind.CURRENT:
+                current = cast("ShareGroupCurrentMemberAssignmentValue | None", value)
+                member = self.members.get(record.member_id)
+                if current is not None or member is not None:
+                    self._put((member or ShareMember(record.member_id)).with_current(current))
+            case Kind.PARTITIONS:
+                noted = cast("ShareGroupStatePartitionMetadataValue | None", value)
+                self.partitions = StatePartitions.read(noted, now_ms) if noted else None
+
+    def _apply_member(self, member_id: str, value: ShareGroupMemberMetadataValue | None) -> None:
+        member = self.members.get(member_id)
+        if value is not None:
+            self._put((member or ShareMember(member_id)).with_metadata(value))
+        elif member is not None:
+            self.subscriptions.remove(member.topics)
+            del self.members[member_id]
+
+    def _apply_target_epoch(self, value: _EpochValue) -> None:
+        if value is None:
+            self.targets.epoch, self.targets.computed_ms = REMOVED_EPOCH, 0
+        else:
+            self.targets.epoch = value.assignment_epoch
+            self.targets.computed_ms = value.assignment_timestamp
+
+    def _apply_target(self, member_id: str, value: _TargetValue) -> None:
+        if value is not None:
+            assignment = {one.topic_id: tuple(one.partitions) for one in value.topic_partitions}
+            self.targets.set(member_id, assignment)
+        elif member_id in self.targets.by_member:
+            self.targets.remove(member_id)
+
+    def _put(self, member: ShareMember) -> None:
+        old = self.members.get(member.member_id)
+        if old is not None:
+            self.subscriptions.remove(old.topics)
+        self.members[member.member_id] = member
+        self.subscriptions.add(member.topics)
+
+
+def listed(group: ShareGroup) -> ListedGroup:
+    """Name a group for a list."""
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=PROTOCOL_TYPE,
+        group_state=group.state.value,
+        group_type=GROUP_TYPE,
+    )

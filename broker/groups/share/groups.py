@@ -1,0 +1,272 @@
+"""The share groups of one partition of __consumer_offsets: a part of its Shard.
+
+As in Kafka, an operation decides on records and takes them in at once; whoever asked is answered
+when the log has them. If the log refuses, memory is ahead of it, and the partition is loaded
+again. Kafka's source: GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from broker.coordination.effects import Caller, Effect, Persist, Reload, Reply, Timer, Token
+from broker.errors import Refusal, message_of
+from broker.groups.modern.topics import NO_TOPICS, TopicHashes, TopicView
+from broker.groups.share import administration, heartbeats
+from broker.groups.share.administration import Altered, Deleting
+from broker.groups.share.group import ShareGroup
+from broker.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH
+from broker.groups.share.partitions import UNKNOWN_NAME, Begun
+from broker.groups.share.records import Kind, ShareRecord
+from broker.groups.share.turn import ShareGroupConfig, ShareStored, ShareTurn
+from protocol.errors import ErrorCode
+from protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+Configs = Callable[[str], ShareGroupConfig]
+
+
+def default_config(group_id: str) -> ShareGroupConfig:
+    """Return Kafka's defaults for any group."""
+    return ShareGroupConfig()
+
+
+class ShareGroups:
+    """Owns the share groups of a partition."""
+
+    __slots__ = ("_config_of", "_hashes", "_is_taken", "_unstored", "groups", "topics")
+
+    def __init__(
+        self,
+        topics: TopicView = NO_TOPICS,
+        config_of: Configs = default_config,
+        is_taken: Callable[[str], bool] = lambda group_id: False,
+    ) -> None:
+        """`is_taken` tells whether an id is that of a group of another kind."""
+        self.groups: dict[str, ShareGroup] = {}
+        self.topics = topics
+        self._hashes = TopicHashes(topics)
+        self._config_of, self._is_taken = config_of, is_taken
+        # What the log has been asked to store and has not answered yet.
+        self._unstored: deque[ShareStored] = deque()
+
+    def get(self, group_id: str) -> ShareGroup | None:
+        """Return a group by its id."""
+        return self.groups.get(group_id)
+
+    def missing(self, group_id: str) -> str:
+        """Say why there is no share group of an id."""
+        reason = "is not a share group" if self._is_taken(group_id) else "not found"
+        return f"Group {group_id} {reason}."
+
+    # --- members --------------------------------------------------------------------------
+
+    def heartbeat(
+        self, request: ShareGroupHeartbeatRequest, caller: Caller, now_ms: int
+    ) -> list[Effect]:
+        """Carry out a heartbeat; answered when what follows from it is stored."""
+        group_id, epoch = request.group_id, request.member_epoch
+        group = self.groups.get(group_id)
+        if group is None and (epoch != JOINING_EPOCH or self._is_taken(group_id)):
+            message = self.missing(group_id)
+            if epoch != LEAVING_EPOCH and not self._is_taken(group_id):
+                message = f"Share group {group_id} not found."
+            return [Reply(caller.token, heartbeats.refuse(ErrorCode.GROUP_ID_NOT_FOUND, message))]
+        turn = self._turn(group or ShareGroup(group_id), now_ms)
+        try:
+            if epoch == LEAVING_EPOCH:
+                heartbeats.leave(turn, request, caller)
+            else:
+                heartbeats.heartbeat(turn, request, caller)
+        except Refusal as error:
+            # Nothing has been taken in yet.
+            return [Reply(caller.token, heartbeats.refuse(error.code, message_of(error)))]
+        return self._finish(turn)
+
+    def timer_fired(self, timer: Timer, now_ms: int) -> list[Effect]:
+        """Take out a member that has been silent for too long."""
+        group = self.groups.get(timer.owner)
+        if group is None or timer.member_id not in group.members:
+            return []
+        turn = self._turn(group, now_ms)
+        turn.note(f"fenced member member={timer.member_id} reason='session'")
+        heartbeats.remove(turn, timer.member_id)
+        return self._finish(turn)
+
+    # --- partitions that have state -------------------------------------------------------
+
+    def begun(
+        self, group_id: str, topics: Mapping[bytes, Sequence[int]], token: Token, now_ms: int
+    ) -> list[Effect]:
+        """Note that state of partitions is begun: from now on they can be assigned."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return [Reply(token, ErrorCode.GROUP_ID_NOT_FOUND)]
+        turn = self._turn(group, now_ms)
+        named = {
+            topic_id: Begun(
+                self.topics.name_of(topic_id) or UNKNOWN_NAME,
+                frozenset(numbers),
+                now_ms,
+            )
+            for topic_id, numbers in topics.items()
+        }
+        turn.emit_partitions(administration.of(group).begun(named))
+        turn.answer(token, ErrorCode.NONE, _same)
+        return self._finish(turn)
+
+    def not_begun(
+        self, group_id: str, topics: Mapping[bytes, Sequence[int]], token: Token, now_ms: int
+    ) -> list[Effect]:
+        """Note that state of partitions could not be begun."""
+        group = self.groups.get(group_id)
+        if group is None or group.partitions is None or not group.partitions.initializing:
+            return [Reply(token, ErrorCode.NONE)]
+        turn = self._turn(group, now_ms)
+        turn.emit_partitions(group.partitions.not_begun(topics))
+        turn.answer(token, ErrorCode.NONE, _same)
+        return self._finish(turn)
+
+    # --- administration -------------------------------------------------------------------
+
+    def begin_deletion(self, group_id: str, token: Token, now_ms: int) -> list[Effect]:
+        """Note that all state of a group is to go; answered with a Deleting."""
+        return self._administer(group_id, token, now_ms, administration.begin_deletion)
+
+    def begin_offset_deletion(
+        self, group_id: str, names: Sequence[str], token: Token, now_ms: int
+    ) -> list[Effect]:
+        """Note that the state of topics is to go; answered with a Deleting."""
+        return self._administer(
+            group_id, token, now_ms, lambda turn: administration.begin_offset_deletion(turn, names)
+        )
+
+    def topics_forgotten(
+        self, group_id: str, topic_ids: Sequence[bytes], token: Token, now_ms: int
+    ) -> list[Effect]:
+        """Note that the state of topics is gone."""
+        group = self.groups.get(group_id)
+        if group is None or group.partitions is None:
+            return [Reply(token, ErrorCode.NONE)]
+        turn = self._turn(group, now_ms)
+        administration.forget_deleted(turn, topic_ids)
+        turn.answer(token, ErrorCode.NONE, _same)
+        return self._finish(turn)
+
+    def alter(
+        self, request: AlterShareGroupOffsetsRequest, token: Token, now_ms: int
+    ) -> list[Effect]:
+        """Note that state is to be begun anew elsewhere; answered with an Altered."""
+        group_id = request.group_id
+        group = self.groups.get(group_id)
+        if group is None and self._is_taken(group_id):
+            refusal = Altered(ErrorCode.GROUP_ID_NOT_FOUND, self.missing(group_id))
+            return [Reply(token, refusal)]
+        if group is not None and group.members:
+            error = ErrorCode.NON_EMPTY_GROUP
+            return [Reply(token, Altered(error, administration.NOT_EMPTY))]
+        turn = self._turn(group or ShareGroup(group_id), now_ms)
+        altered = administration.alter(turn, request.topics)
+        turn.answer(token, altered, Altered)
+        return self._finish(turn)
+
+    def remove(self, group_id: str, token: Token, now_ms: int) -> list[Effect]:
+        """Remove an empty group; answered with an ErrorCode."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return [Reply(token, ErrorCode.GROUP_ID_NOT_FOUND)]
+        if group.members:
+            return [Reply(token, ErrorCode.NON_EMPTY_GROUP)]
+        turn = self._turn(group, now_ms)
+        for kind in (Kind.TARGET_EPOCH, Kind.PARTITIONS, Kind.GROUP):
+            turn.emit(kind, None)
+        turn.answer(token, ErrorCode.NONE, _same)
+        return self._finish(turn)
+
+    def topic_changed(self, name: str) -> None:
+        """Have the groups that read a topic look at it again."""
+        self._hashes.forget(name)
+        for group in self.groups.values():
+            if name in group.subscriptions:
+                group.needs_refresh = True
+
+    def topic_deleted(self, topic_id: bytes, now_ms: int) -> list[Effect]:
+        """Forget the state of a topic that is gone."""
+        effects: list[Effect] = []
+        for group in list(self.groups.values()):
+            partitions = group.partitions
+            if partitions is not None and administration.knows(partitions, topic_id):
+                turn = self._turn(group, now_ms)
+                turn.emit_partitions(partitions.without_topics(frozenset((topic_id,))))
+                effects += self._finish(turn)
+        return effects
+
+    # --- the log --------------------------------------------------------------------------
+
+    def replay(self, record: ShareRecord) -> None:
+        """Take in a record of the log."""
+        group = self.groups.get(record.group_id)
+        if group is None:
+            if record.value is None:
+                return  # of a group that is gone
+            group = self.groups[record.group_id] = ShareGroup(record.group_id)
+        group.apply(record)
+        if group.is_removed:
+            del self.groups[record.group_id]
+
+    def loaded(self, now_ms: int) -> Iterator[Effect]:
+        """Begin to serve what has been replayed: every member gets its session timeout."""
+        for group in self.groups.values():
+            turn = self._turn(group, now_ms)
+            for member_id in group.members:
+                turn.watch(member_id)
+            yield from turn.effects
+
+    def stored(self, ticket: ShareStored, error: ErrorCode) -> list[Effect]:
+        """Answer who has waited for records that the log has now, or has refused."""
+        assert self._unstored.popleft() is ticket, "the log answers in its order"
+        effects = ticket.replies(error)
+        if error is not ErrorCode.NONE:
+            effects.append(Reload())
+        return effects
+
+    def _turn(self, group: ShareGroup, now_ms: int) -> ShareTurn:
+        config = self._config_of(group.group_id)
+        return ShareTurn(group, config, now_ms, self.topics, self._hashes)
+
+    def _finish(self, turn: ShareTurn) -> list[Effect]:
+        """End an operation: have its records stored, and answers given after them."""
+        group, effects = turn.group, turn.effects
+        if turn.records:
+            if group.is_removed:
+                self.groups.pop(group.group_id, None)
+            else:
+                self.groups[group.group_id] = group
+            ticket = ShareStored(turn.answers)
+            self._unstored.append(ticket)
+            effects.append(Persist(tuple(turn.records), ticket))
+        elif self._unstored:
+            self._unstored[-1].answers += turn.answers
+        else:
+            effects += ShareStored(turn.answers).replies(ErrorCode.NONE)
+        return effects
+
+    def _administer(
+        self, group_id: str, token: Token, now_ms: int, decide: Callable[[ShareTurn], Deleting]
+    ) -> list[Effect]:
+        group = self.groups.get(group_id)
+        if group is None:
+            message = self.missing(group_id)
+            return [Reply(token, Deleting(ErrorCode.GROUP_ID_NOT_FOUND, message))]
+        if group.members:
+            error = ErrorCode.NON_EMPTY_GROUP
+            return [Reply(token, Deleting(error, administration.NOT_EMPTY))]
+        turn = self._turn(group, now_ms)
+        deleting = decide(turn)
+        turn.answer(token, deleting, Deleting)
+        return self._finish(turn)
+
+
+def _same(error: ErrorCode) -> ErrorCode:
+    return error

@@ -1,0 +1,127 @@
+"""The records of share groups: kind, group, and the member that it is about.
+
+Layouts and kinds: protocol/messages/share_group_metadata.py. All values are of version 0.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+from protocol.compiler import decode, decode_prefix, encode
+from protocol.errors import ProtocolError
+from protocol.messages.share_group_metadata import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+)
+
+_VALUE_VERSION = 0
+_INT16 = Struct(">h")
+_VALUE_HEAD = _INT16.pack(_VALUE_VERSION)
+
+KeyValue = tuple[bytes, bytes | None]
+
+
+class Kind(enum.IntEnum):
+    """What a record is about; the number is that of its key."""
+
+    MEMBER = 10
+    GROUP = 11
+    TARGET_EPOCH = 12
+    TARGET = 13
+    CURRENT = 14
+    PARTITIONS = 15
+
+
+Value = (
+    ShareGroupMemberMetadataValue
+    | ShareGroupMetadataValue
+    | ShareGroupTargetAssignmentMetadataValue
+    | ShareGroupTargetAssignmentMemberValue
+    | ShareGroupCurrentMemberAssignmentValue
+    | ShareGroupStatePartitionMetadataValue
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRecord:
+    """A record of a share group; no value removes what it is about."""
+
+    kind: Kind
+    group_id: str
+    # "" where it is about the whole group.
+    member_id: str
+    value: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    key: type
+    value: type
+    has_member: bool = False
+
+
+_LAYOUTS = {
+    Kind.MEMBER: _Layout(ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue, True),
+    Kind.GROUP: _Layout(ShareGroupMetadataKey, ShareGroupMetadataValue),
+    Kind.TARGET_EPOCH: _Layout(
+        ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue
+    ),
+    Kind.TARGET: _Layout(
+        ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue, True
+    ),
+    Kind.CURRENT: _Layout(
+        ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue, True
+    ),
+    Kind.PARTITIONS: _Layout(
+        ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue
+    ),
+}
+
+
+def is_kind(number: int) -> bool:
+    """Tell whether a key of this number is one of a share group."""
+    return number in _LAYOUTS
+
+
+def encode_record(record: ShareRecord) -> KeyValue:
+    """Encode a record as the key and value to append.
+
+    Raises ProtocolError when a string is longer than the format can hold.
+    """
+    layout = _LAYOUTS[record.kind]
+    names = {"member_id": record.member_id} if layout.has_member else {}
+    made = layout.key(group_id=record.group_id, **names)
+    key = _INT16.pack(record.kind) + encode(made, record.kind)
+    if record.value is None:
+        return key, None
+    return key, _VALUE_HEAD + encode(record.value, _VALUE_VERSION)
+
+
+def decode_record(kind: int, key: bytes, value: bytes | None) -> ShareRecord:
+    """Decode a record whose key is of a kind of share groups.
+
+    Raises ProtocolError for bytes that are no such record.
+    """
+    layout = _LAYOUTS[Kind(kind)]
+    name: Any = decode(layout.key, kind, key, _INT16.size)
+    member_id = name.member_id if layout.has_member else ""
+    if value is None:
+        return ShareRecord(Kind(kind), name.group_id, member_id, None)
+    if value[: _INT16.size] != _VALUE_HEAD:
+        raise ProtocolError(f"a value of kind {kind} is of a version that is not known")
+    # What follows the fields is left alone: a newer Kafka may have added to the end.
+    read: Value = decode_prefix(layout.value, _VALUE_VERSION, memoryview(value), _INT16.size)[0]
+    return ShareRecord(Kind(kind), name.group_id, member_id, read)

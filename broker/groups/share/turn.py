@@ -1,0 +1,118 @@
+"""One operation on one share group: what it may look at, and what it has decided on.
+
+A record is taken in as soon as it is decided on, so the operation goes on with the state that it
+has made. All its records are appended as one batch, and who asked is answered after that.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from broker.coordination.effects import CancelTimer, Effect, Note, Reply, StartTimer, Timer, Token
+from broker.groups.modern.topics import TopicHashes, TopicView
+from broker.groups.share.group import ShareGroup
+from broker.groups.share.partitions import StatePartitions
+from broker.groups.share.records import Kind, ShareRecord, Value
+from protocol.errors import ErrorCode
+from protocol.messages.share_group_metadata import ShareGroupMetadataValue
+
+
+class ShareTimer(enum.Enum):
+    """What a deadline of a share group is for."""
+
+    SESSION = "session"  # a member has sent no heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupConfig:
+    """What governs the members of a share group, with Kafka's defaults."""
+
+    members_max: int = 200
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    initialize_retry_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that waits for the log; `refuse` makes the one for when the log fails."""
+
+    token: Token
+    response: object
+    refuse: Callable[[ErrorCode], object]
+
+
+@dataclass(slots=True)
+class ShareStored:
+    """Records of share groups, already taken in, with what is to be answered after them.
+
+    Later requests that need no records of their own wait here too: what they are told must not
+    be lost either.
+    """
+
+    answers: list[Answer] = field(default_factory=list)
+
+    def replies(self, error: ErrorCode) -> list[Effect]:
+        """Answer all, now that the log has the records or has refused them."""
+        failed = error is not ErrorCode.NONE
+        return [
+            Reply(one.token, one.refuse(error) if failed else one.response)
+            for one in self.answers
+        ]
+
+
+@dataclass(slots=True)
+class ShareTurn:
+    """One operation, owned by the ShareGroups that carries it out."""
+
+    group: ShareGroup
+    config: ShareGroupConfig
+    now_ms: int
+    topics: TopicView
+    hashes: TopicHashes
+    records: list[ShareRecord] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+
+    def emit(self, kind: Kind, value: Value | None, member_id: str = "") -> None:
+        """Decide on a record, and take it in."""
+        record = ShareRecord(kind, self.group.group_id, member_id, value)
+        self.group.apply(record, self.now_ms)
+        self.records.append(record)
+
+    def emit_partitions(self, partitions: StatePartitions) -> None:
+        """Note which partitions have state."""
+        self.emit(Kind.PARTITIONS, partitions.stored(self.topics.name_of))
+
+    def raise_epoch(self) -> None:
+        """Begin another epoch of the group: its target assignment is to be computed anew."""
+        value = ShareGroupMetadataValue(epoch=self.group.epoch + 1, metadata_hash=self.hash())
+        self.emit(Kind.GROUP, value)
+
+    def hash(self) -> int:
+        """Hash the topics that the group reads."""
+        return self.hashes.of_group(self.group.subscriptions)
+
+    def answer(
+        self, token: Token, response: object, refuse: Callable[[ErrorCode], object]
+    ) -> None:
+        """Answer a request once the log has what has been decided so far."""
+        self.answers.append(Answer(token, response, refuse))
+
+    def watch(self, member_id: str) -> None:
+        """Give a member its whole session timeout again."""
+        timer = Timer(self.group.group_id, ShareTimer.SESSION, member_id)
+        self.effects.append(StartTimer(timer, self.config.session_timeout_ms))
+
+    def unwatch(self, member_id: str) -> None:
+        """Wait for a member no more."""
+        self.effects.append(
+            CancelTimer(Timer(self.group.group_id, ShareTimer.SESSION, member_id))
+        )
+
+    def note(self, text: str) -> None:
+        """Have a line logged; the group is named behind it."""
+        self.effects.append(Note(f"{text} group={self.group.group_id}"))

@@ -1,0 +1,99 @@
+"""What is stored of the records of a share-partition: ranges of offsets, each in one state.
+
+Of two that overlap the one with more deliveries counts, and with as many the one whose state is
+further on: states only ever go forward within a delivery. Neighbours of one state become one.
+
+Kafka's source: PersisterStateBatchCombiner.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+UNCHANGED_OFFSET = -1
+
+
+class RecordState(enum.IntEnum):
+    """Where a record stands with a group; the numbers are stored."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the record is not delivered any more."""
+        return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
+class StateBatch(NamedTuple):
+    """A range of offsets, both ends inclusive. Its order is that of Kafka's batches."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    state: int
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What decides between two batches that overlap."""
+        return self.delivery_count, self.state
+
+    def part(self, first_offset: int, last_offset: int) -> StateBatch:
+        """Return a part of the range in the same state."""
+        return StateBatch(first_offset, last_offset, self.delivery_count, self.state)
+
+
+def combine(batches: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
+    """Make one sequence without overlaps of batches, from a start offset on (-1: all).
+
+    Neighbours of one state stay apart where the second was partly hidden by a third: what is
+    stored is compared with Kafka's, byte by byte.
+    """
+    heap = list(_from(batches, start_offset))
+    if len(heap) < 2:
+        return tuple(heap)
+    heapify(heap)
+    combined: list[StateBatch] = []
+    while heap:
+        former = heappop(heap)
+        if not heap or not _touch(former, heap[0]):
+            combined.append(former)
+            continue
+        for batch in _resolve(former, heappop(heap)):
+            heappush(heap, batch)
+    return tuple(combined)
+
+
+def _from(batches: Iterable[StateBatch], start_offset: int) -> Iterable[StateBatch]:
+    for batch in batches:
+        if start_offset == UNCHANGED_OFFSET or batch.first_offset >= start_offset:
+            yield batch
+        elif batch.last_offset >= start_offset:
+            yield batch.part(start_offset, batch.last_offset)
+
+
+def _touch(former: StateBatch, latter: StateBatch) -> bool:
+    if latter.first_offset <= former.last_offset:
+        return True
+    return latter.first_offset == former.last_offset + 1 and latter.rank == former.rank
+
+
+def _resolve(former: StateBatch, latter: StateBatch) -> Iterable[StateBatch]:
+    """Take two batches apart, of which the former comes first in order."""
+    if former.rank == latter.rank:
+        yield former.part(former.first_offset, max(former.last_offset, latter.last_offset))
+    elif latter.rank < former.rank:
+        yield former
+        if latter.last_offset > former.last_offset:
+            yield latter.part(former.last_offset + 1, latter.last_offset)
+    else:
+        if latter.first_offset > former.first_offset:
+            yield former.part(former.first_offset, latter.first_offset - 1)
+        yield latter
+        if latter.last_offset < former.last_offset:
+            yield former.part(latter.last_offset + 1, former.last_offset)

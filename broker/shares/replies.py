@@ -1,0 +1,165 @@
+"""What ShareFetch and ShareAcknowledge have in common: who may ask, and what is acknowledged.
+
+Kafka's source: KafkaApis.handleShareFetchRequest, handleAcknowledgements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from broker.context import RequestContext
+from broker.coordination.java import string_length
+from broker.shares.acknowledging import Acknowledgement, AcknowledgeType
+from broker.shares.key import SharePartitionKey
+from broker.shares.partition import Failure
+from broker.shares.sessions import TopicPartition
+from protocol.errors import ErrorCode
+
+# Since this version members may renew the locks of records (KIP-1222).
+RENEW_SINCE = 2
+_MEMBER_ID_LENGTH_MAX = 36
+_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+Results = dict[TopicPartition, Failure | None]
+
+
+class Batch(Protocol):
+    """A range that a request acknowledges."""
+
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def acknowledge_types(self) -> Sequence[int]: ...
+
+
+Given = Mapping[TopicPartition, Sequence[Batch]]
+
+
+def problem(context: RequestContext, group_id: str | None, member_id: str | None) -> ErrorCode:
+    """Say why a member may not ask; NONE when it may."""
+    if not context.broker.shares.are_enabled:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if group_id is None or not member_id:
+        return ErrorCode.INVALID_REQUEST
+    if string_length(member_id) > _MEMBER_ID_LENGTH_MAX:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def partition_problem(context: RequestContext, partition: TopicPartition) -> ErrorCode:
+    """Say why there is no such partition; NONE when there is one."""
+    topic = context.broker.topics.by_id(partition.topic_id)
+    if topic is None or not 0 <= partition.partition < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+class Acknowledging:
+    """The acknowledgements of one request: refused, or taken and on their way to be stored."""
+
+    def __init__(self) -> None:
+        self._results = Results()
+        self._awaited: dict[TopicPartition, Future[Failure | None]] = {}
+        self._empty: list[TopicPartition] = []
+        self._has_taken = False
+
+    def refuse(self, partition: TopicPartition, failure: Failure) -> None:
+        """Take nothing for a partition."""
+        self._results[partition] = failure
+
+    def pass_over(self, partition: TopicPartition) -> None:
+        """Take note that nothing is acknowledged in a partition."""
+        self._empty.append(partition)
+
+    def take(
+        self, partition: TopicPartition, answer: Failure | Future[Failure | None]
+    ) -> None:
+        """Take note of what was said of a partition's acknowledgements."""
+        self._has_taken = True
+        if isinstance(answer, Failure):
+            self._results[partition] = answer
+        else:
+            self._awaited[partition] = answer
+
+    async def results(self) -> Results:
+        """Wait until all that can be is stored."""
+        if self._awaited:
+            await asyncio.wait(self._awaited.values())
+            for partition, done in self._awaited.items():
+                self._results[partition] = done.result()
+        if self._has_taken:
+            # As in Kafka: where nothing was acknowledged at all, that is not told.
+            self._results |= dict.fromkeys(self._empty)
+        return self._results
+
+
+def acknowledge_all(
+    context: RequestContext, group_id: str, member_id: str, given: Given, *, is_renewal: bool
+) -> Acknowledging:
+    """Take the acknowledgements of one request.
+
+    `is_renewal` tells whether the request says that it may renew locks.
+    """
+    acknowledging = Acknowledging()
+    for partition, batches in given.items():
+        error = _given_problem(context, partition, batches, is_renewal)
+        if error is not ErrorCode.NONE:
+            acknowledging.refuse(partition, Failure(error, ""))
+        elif not batches:
+            acknowledging.pass_over(partition)
+        else:
+            taken = [
+                Acknowledgement(one.first_offset, one.last_offset, one.acknowledge_types)
+                for one in batches
+            ]
+            key = SharePartitionKey(group_id, *partition)
+            acknowledging.take(
+                partition, context.broker.shares.partitions.acknowledge(key, member_id, taken)
+            )
+    return acknowledging
+
+
+def told(failure: Failure | None) -> tuple[ErrorCode, str | None]:
+    """Return code and message of a partition's result."""
+    if failure is None:
+        return ErrorCode.NONE, None
+    return failure.error, failure.message or None
+
+
+def leader_of(
+    context: RequestContext, partition: TopicPartition, error: int
+) -> tuple[int, int] | None:
+    """Return id and epoch of the leader, where an error says that it has changed."""
+    if error not in _LEADER_ERRORS:
+        return None
+    topic = context.broker.topics.by_id(partition.topic_id)
+    logs = [log for log in topic.logs if log.partition == partition.partition] if topic else []
+    return (context.broker.node_id, logs[0].leader_epoch) if logs else None
+
+
+def _given_problem(
+    context: RequestContext, partition: TopicPartition, batches: Iterable[Batch], is_renewal: bool
+) -> ErrorCode:
+    if context.broker.topics.by_id(partition.topic_id) is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    type_max = AcknowledgeType.REJECT
+    if context.api_version >= RENEW_SINCE:
+        type_max = AcknowledgeType.RENEW
+    former_last = -1
+    for one in batches:
+        types = one.acknowledge_types
+        if one.first_offset > one.last_offset or one.first_offset < former_last or not types:
+            return ErrorCode.INVALID_REQUEST
+        if len(types) > 1 and one.last_offset - one.first_offset != len(types) - 1:
+            return ErrorCode.INVALID_REQUEST
+        if not all(0 <= kind <= type_max for kind in types):
+            return ErrorCode.INVALID_REQUEST
+        if AcknowledgeType.RENEW in types and not is_renewal:
+            return ErrorCode.INVALID_REQUEST
+        former_last = one.last_offset
+    return partition_problem(context, partition)

@@ -1,0 +1,277 @@
+"""The share-partitions that are in use: loads them, carries out what they decide, keeps time.
+
+A share-partition is loaded when a member first fetches it, and dropped when its topic is gone,
+when its group has no session any more, or when its stored state says that another has taken
+over. What it decides is stored by the coordinator of the state (state_coordinator.py), and only
+then is whoever acknowledged told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import Future, Task, TimerHandle
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from broker.errors import EXPLAINED, code_of, message_of
+from broker.shares import locks
+from broker.shares.acknowledging import Acknowledgement, acknowledge, release
+from broker.shares.key import SharePartitionKey
+from broker.shares.partition import Failure, Outcome, SharePartition, Ticket, Wake, Write
+from broker.shares.settings import ShareSettings
+from broker.shares.starting import start_offset
+from broker.shares.state_coordinator import ShareStateCoordinator
+from broker.shares.state_shard import StateAnswer
+from broker.topics import Topics
+from broker.waiting import Purgatory, Waiter
+from protocol.errors import ErrorCode
+from storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+_MS_PER_S = 1_000
+_UNAVAILABLE = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+_FENCED = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
+_KEPT = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+# After these the state is another's: what is known of it here is dropped.
+_DROPPED_AFTER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, *_KEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What share-partitions need of the broker."""
+
+    topics: Topics
+    states: ShareStateCoordinator
+    settings: ShareSettings
+    purgatory: Purgatory
+    loop: asyncio.AbstractEventLoop
+    now_ms: Callable[[], int]  # the time of day
+
+
+class Served:
+    """A share-partition in use; its owner is SharePartitions."""
+
+    __slots__ = (
+        "_around", "_handle", "is_dropped", "is_reading", "key", "log", "partition", "waiters",
+    )  # fmt: skip
+
+    def __init__(self, key: SharePartitionKey, log: Log, around: Surroundings) -> None:
+        self.key, self.log, self._around = key, log, around
+        self.partition: SharePartition | None = None  # until it is loaded
+        # A fetch reads the log in a thread: others wait, so that they do not read the same.
+        self.is_reading = False
+        self.is_dropped = False
+        self.waiters: set[Waiter] = set()
+        self._handle: TimerHandle | None = None
+
+    def clock_ms(self) -> int:
+        """Return the time that locks go by, which never goes back."""
+        return int(self._around.loop.time() * _MS_PER_S)
+
+    @property
+    def can_be_read(self) -> bool:
+        """Whether a fetch may read the log for it now."""
+        return not self.is_reading and not self.is_dropped
+
+    def wake(self) -> None:
+        """Let the fetches that wait look again."""
+        for waiter in self.waiters:
+            self._around.purgatory.reconsider(waiter)
+
+    def watch(self) -> None:
+        """See to it that locks run out in time, after records were acquired."""
+        partition = self.partition
+        if self._handle is None and not self.is_dropped and partition is not None:
+            self._wait(partition.config().lock_duration_ms)
+
+    def close(self) -> None:
+        """Take no further part: stop the clock, and let those who wait see it."""
+        self.is_dropped = True
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        self.wake()
+
+    def perform(self, outcomes: Iterable[Outcome]) -> None:
+        """Carry out what the share-partition has decided."""
+        for outcome in outcomes:
+            if isinstance(outcome, Write):
+                self._write(outcome)
+            elif isinstance(outcome, Wake):
+                self.wake()
+            elif isinstance(outcome.token, Future) and not outcome.token.done():
+                outcome.token.set_result(outcome.failure)
+
+    def _write(self, write: Write) -> None:
+        answer = self._around.states.write(self.key, write.change)
+        if isinstance(answer, StateAnswer):
+            self._written(write.ticket, answer)
+        else:
+            awaited = asyncio.ensure_future(answer)
+            awaited.add_done_callback(lambda done: self._written(write.ticket, done.result()))
+
+    def _written(self, ticket: Ticket, answer: StateAnswer) -> None:
+        assert self.partition is not None, "who writes is loaded"
+        self.perform(self.partition.written(ticket, failure_of(answer)))
+
+    def _wait(self, duration_ms: int) -> None:
+        delay_s = max(duration_ms + 1, 1) / _MS_PER_S
+        self._handle = self._around.loop.call_later(delay_s, self._expire)
+
+    def _expire(self) -> None:
+        self._handle = None
+        partition = self.partition
+        assert partition is not None, "who waits is loaded"
+        now_ms = self.clock_ms()
+        self.perform(locks.expire(partition, now_ms))
+        deadline_ms = partition.next_deadline_ms()
+        if deadline_ms is not None:
+            self._wait(deadline_ms - now_ms)
+
+
+class SharePartitions:
+    """Those in use, by group and partition; the event loop owns it."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around = around
+        self._served: dict[SharePartitionKey, Served] = {}
+        self._loading: dict[SharePartitionKey, Task[Failure | None]] = {}
+
+    def __len__(self) -> int:
+        """Return how many are in use."""
+        return len(self._served)
+
+    def find(self, key: SharePartitionKey) -> Served | None:
+        """Return a share-partition in use; it may not be loaded yet."""
+        return self._served.get(key)
+
+    def load(self, key: SharePartitionKey, log: Log) -> Served | Awaitable[Served | Failure]:
+        """Return a share-partition, or what will be one when it is loaded, or say why not."""
+        served = self._served.get(key)
+        if served is not None and (served.log is not log or log.is_closed):
+            self.drop(key)
+            served = None
+        if served is None:
+            served = self._served[key] = Served(key, log, self.around)
+            self._loading[key] = self.around.loop.create_task(self._load(served))
+        elif served.partition is not None:
+            return served
+        return self._loaded(served, self._loading[key])
+
+    def acknowledge(
+        self, key: SharePartitionKey, member_id: str, given: Sequence[Acknowledgement]
+    ) -> Failure | Future[Failure | None]:
+        """Take a member's acknowledgements; done when they are stored."""
+        served = self._served.get(key)
+        if served is None or served.partition is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return Failure(code, code.sentence)
+        token = self.around.loop.create_future()
+        token.add_done_callback(partial(self._drop_if_fenced, served))
+        served.perform(
+            acknowledge(served.partition, member_id, given, token, served.clock_ms())
+        )
+        served.watch()
+        return token
+
+    def release(self, key: SharePartitionKey, member_id: str) -> None:
+        """Make what a member has acquired available to others: it has gone."""
+        served = self._served.get(key)
+        if served is not None and served.partition is not None:
+            token = self.around.loop.create_future()
+            token.add_done_callback(partial(self._drop_if_fenced, served))
+            served.perform(release(served.partition, member_id, token))
+
+    def drop(self, key: SharePartitionKey) -> None:
+        """Forget one; the next to fetch it loads what is stored."""
+        served = self._served.pop(key, None)
+        loading = self._loading.pop(key, None)
+        if loading is not None:
+            loading.cancel()
+        if served is not None:
+            served.close()
+
+    def drop_group(self, group_id: str) -> None:
+        """Forget those of a group that nobody fetches for any more."""
+        for key in [key for key in self._served if key.group_id == group_id]:
+            self.drop(key)
+
+    def drop_topic(self, topic_id: bytes) -> None:
+        """Forget those of a topic that is gone."""
+        for key in [key for key in self._served if key.topic_id == topic_id]:
+            self.drop(key)
+
+    def close(self) -> None:
+        """Forget all."""
+        for key in list(self._served):
+            self.drop(key)
+
+    async def _loaded(
+        self, served: Served, loading: Task[Failure | None]
+    ) -> Served | Failure:
+        await asyncio.wait([loading])
+        if loading.cancelled():
+            return Failure(ErrorCode.LEADER_NOT_AVAILABLE, "Share partition is fenced")
+        return loading.result() or served
+
+    async def _load(self, served: Served) -> Failure | None:
+        key, log = served.key, served.log
+        failure = await self._restore(served)
+        del self._loading[key]
+        if failure is not None:
+            logger.info("failed to load share partition key=%r: %s", key.name, failure.message)
+            self.drop(key)
+            return failure
+        logger.info("loaded share partition group=%r log=%s", key.group_id, log.name)
+        served.wake()
+        return None
+
+    async def _restore(self, served: Served) -> Failure | None:
+        key, log, around = served.key, served.log, self.around
+        await around.states.is_loaded.wait()
+        answer = around.states.read(key, log.leader_epoch)
+        told = answer if isinstance(answer, StateAnswer) else await answer
+        failure = failure_of(told)
+        if failure is not None:
+            return failure
+        settings = around.settings.of
+        try:
+            start = await start_offset(
+                log, told.state, settings(key.group_id).auto_offset_reset, around.now_ms()
+            )
+            served.partition = SharePartition(
+                told.state, start, log.leader_epoch, lambda: settings(key.group_id).partition
+            )
+        except EXPLAINED as error:
+            return Failure(code_of(error), message_of(error))
+        except ValueError as error:
+            return Failure(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+        return None
+
+    def _drop_if_fenced(self, served: Served, done: Future[Failure | None]) -> None:
+        failure = None if done.cancelled() else done.result()
+        if failure is not None and failure.error in _DROPPED_AFTER:
+            logger.info("dropped share partition key=%r: %s", served.key.name, failure.message)
+            if self._served.get(served.key) is served:
+                self.drop(served.key)
+
+
+def failure_of(answer: StateAnswer) -> Failure | None:
+    """Say what a member is told of a state that could not be read or written."""
+    error, message = answer.error, answer.message or answer.error.sentence
+    if error is ErrorCode.NONE:
+        return None
+    if error in _UNAVAILABLE:
+        return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+    if error in _FENCED:
+        return Failure(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+    if error in _KEPT:
+        return Failure(error, message)
+    return Failure(ErrorCode.UNKNOWN_SERVER_ERROR, message)

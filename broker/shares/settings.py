@@ -1,0 +1,72 @@
+"""What share groups have set for themselves, above what the broker says of all of them.
+
+A group's settings are asked for with every record that is acquired, so they are resolved once
+and kept until something changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker.configs import Configs
+from broker.metadata import Resource, ResourceType
+from broker.shares.partition import PartitionConfig
+from config.option import Entry
+
+_CACHED_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupSettings:
+    """The settings of one share group."""
+
+    partition: PartitionConfig
+    auto_offset_reset: str
+    is_committed: bool
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+
+
+class ShareSettings:
+    """The settings by group; the event loop owns it."""
+
+    def __init__(self, configs: Configs) -> None:
+        self._resources = configs.resources
+        self._cached: dict[str, ShareGroupSettings] = {}
+        configs.on_changed.append(lambda _: self._cached.clear())
+        configs.resources.on_changed.append(self._changed)
+
+    def of(self, group_id: str) -> ShareGroupSettings:
+        """Return the settings of a group in force; not to be kept."""
+        found = self._cached.get(group_id)
+        if found is None:
+            if len(self._cached) >= _CACHED_MAX:
+                self._cached.clear()
+            entries = self._resources.entries(Resource(ResourceType.GROUP, group_id))
+            found = self._cached[group_id] = _read(entries)
+        return found
+
+    def _changed(self, resource: Resource) -> None:
+        if resource.type is ResourceType.GROUP:
+            self._cached.pop(resource.name, None)
+
+
+def _read(entries: Mapping[str, Entry]) -> ShareGroupSettings:
+    def text(name: str) -> str:
+        return entries[f"share.{name}"].value or ""
+
+    return ShareGroupSettings(
+        partition=PartitionConfig(
+            lock_duration_ms=int(text("record.lock.duration.ms")),
+            deliveries_max=int(text("delivery.count.limit")),
+            in_flight_max=int(text("partition.max.record.locks")),
+            may_renew=text("renew.acknowledge.enable") == "true",
+        ),
+        auto_offset_reset=text("auto.offset.reset"),
+        is_committed=text("isolation.level") == "read_committed",
+        session_timeout_ms=int(text("session.timeout.ms")),
+        heartbeat_interval_ms=int(text("heartbeat.interval.ms")),
+        assignment_interval_ms=int(text("assignment.interval.ms")),
+    )

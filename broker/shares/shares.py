@@ -1,0 +1,97 @@
+"""Puts together what serves share groups' records: their state, those in use, the sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker.clock import Clock
+from broker.configs import Configs
+from broker.coordination.seams import InternalTopic
+from broker.coordination.seams import Topics as TopicNames
+from broker.shares.key import SharePartitionKey
+from broker.shares.pruning import StatePruner
+from broker.shares.serving import SharePartitions, Surroundings
+from broker.shares.sessions import MemberKey, ShareSession, ShareSessions
+from broker.shares.settings import ShareSettings
+from broker.shares.state_coordinator import ShareStateCoordinator
+from broker.shares.state_shard import StateConfig
+from broker.topic import Topic
+from broker.topics import Topics
+from broker.waiting import Purgatory
+from config.share import ShareConfig
+
+
+class Shares:
+    """What there is one of, for the records of share groups. The event loop owns it."""
+
+    def __init__(
+        self,
+        log: InternalTopic,
+        topics: Topics,
+        names: TopicNames,
+        configs: Configs,
+        purgatory: Purgatory,
+        *,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        is_enabled: Callable[[], bool],
+    ) -> None:
+        """`is_enabled` tells whether the feature share.version is in force."""
+        self._is_enabled = is_enabled
+        self.settings = ShareSettings(configs)
+        config = _state_config(configs.shares)
+        self.pruner = StatePruner(topics)
+        self.states = ShareStateCoordinator(log, names, config, clock=clock, loop=loop)
+        self.partitions = SharePartitions(
+            Surroundings(topics, self.states, self.settings, purgatory, loop, clock.now_ms)
+        )
+        self.sessions = ShareSessions(
+            lambda: configs.shares.group_share_max_share_sessions,
+            self._release,
+            self.partitions.drop_group,
+        )
+        topics.on_deleted.append(self._topic_deleted)
+
+    @property
+    def are_enabled(self) -> bool:
+        """Whether share groups are served."""
+        return self._is_enabled()
+
+    async def load(self) -> None:
+        """Read the states of all share-partitions."""
+        await self.states.load()
+
+    def close(self) -> None:
+        """End serving."""
+        self.partitions.close()
+        self.states.close()
+
+    def feature_changed(self) -> None:
+        """Forget who fetches what when share groups are served no more."""
+        if not self.are_enabled:
+            self.sessions.end_all()
+            self.partitions.close()
+
+    def end_session(self, member: MemberKey) -> None:
+        """End a member's session: what it still has is available to others."""
+        session = self.sessions.end(member)
+        if session is not None:
+            self._release(member, session)
+
+    def _release(self, member: MemberKey, session: ShareSession) -> None:
+        for partition in session.partitions:
+            key = SharePartitionKey(member.group_id, *partition)
+            self.partitions.release(key, member.member_id)
+
+    def _topic_deleted(self, topic: Topic) -> None:
+        self.partitions.drop_topic(topic.topic_id)
+        self.states.topic_deleted(topic.topic_id)
+
+
+def _state_config(config: ShareConfig) -> StateConfig:
+    cold_ms = config.share_coordinator_cold_partition_snapshot_interval_ms
+    return StateConfig(
+        updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
+        cold_snapshot_interval_ms=cold_ms,
+    )

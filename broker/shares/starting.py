@@ -1,0 +1,35 @@
+"""Where a share group begins a partition that it has not read before: share.auto.offset.reset."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.errors import Refusal
+from broker.shares.batches import UNCHANGED_OFFSET
+from broker.shares.state_records import ShareState
+from config.group import reset_duration_ms
+from protocol.errors import ErrorCode
+from storage.log import Log
+
+_EARLIEST, _LATEST = "earliest", "latest"
+
+
+async def start_offset(log: Log, state: ShareState, reset: str, now_ms: int) -> int:
+    """Return where a share-partition goes on, or begins.
+
+    Raises Refusal when there is no record as young as the reset asks for, and StorageError.
+    """
+    if state.start_offset != UNCHANGED_OFFSET:
+        return state.start_offset
+    if reset == _EARLIEST:
+        return log.log_start_offset
+    if reset == _LATEST:
+        return log.high_watermark
+    timestamp = now_ms - reset_duration_ms(reset)
+    _ = log.active.max_timestamp  # learnt here, not in the thread, where an append could be lost
+    loop = asyncio.get_running_loop()
+    found = await loop.run_in_executor(None, log.offset_for_timestamp, timestamp)
+    if found is None:
+        message = f"Offset for timestamp {timestamp} not found for topic partition: {log.name}"
+        raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE, message)
+    return found.offset

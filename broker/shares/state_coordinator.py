@@ -1,0 +1,122 @@
+"""The coordinator of share groups' state: finds a share-partition's machine and has it decide.
+
+One machine a partition of __share_group_state decides (state_shard.py), and
+coordination/runtime.py carries out what it decides. Whoever leads a partition of a topic reads
+the state of its share-partitions here and writes what changes; on one node these are calls, and
+the APIs 83 to 87 for others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from broker.coordination.effects import Caller, Effect
+from broker.coordination.runtime import Answer, Codec, Runtime
+from broker.coordination.seams import InternalTopic, Loop, Topics, WallClock
+from broker.shares.key import SharePartitionKey
+from broker.shares.state_records import ShareState, decode_record, encode_record
+from broker.shares.state_shard import StateAnswer, StateConfig, StateShard
+from protocol.errors import ErrorCode
+
+Decide = Callable[[StateShard, Caller], Sequence[Effect]]
+
+
+class ShareStateCoordinator:
+    """Owns the machines, through the runtime that runs them.
+
+    Each operation returns its answer, or an awaitable of it where it has to wait for the log.
+    """
+
+    def __init__(
+        self,
+        log: InternalTopic,
+        topics: Topics,
+        config: StateConfig,
+        *,
+        clock: WallClock,
+        loop: Loop,
+    ) -> None:
+        self.config = config
+        # Until then requests are refused with COORDINATOR_LOAD_IN_PROGRESS.
+        self.is_loaded = asyncio.Event()
+        self._topics = topics
+        self._clock = clock
+        self._runtime = Runtime(
+            "share group states",
+            log,
+            Codec(encode_record, decode_record),
+            lambda partition: StateShard(self.config, self._partition_count),
+            clock=clock,
+            loop=loop,
+        )
+
+    async def load(self) -> None:
+        """Replay every partition, and begin to serve each as soon as it is replayed."""
+        await self._runtime.load()
+        self.is_loaded.set()
+        self._runtime.do_in_turn(
+            "snapshot cold share partitions",
+            lambda: self.config.cold_snapshot_interval_ms,
+            StateShard.snapshot_cold,
+        )
+
+    def close(self) -> None:
+        """End serving, and stop the clock."""
+        self._runtime.close()
+
+    def initialize(
+        self, key: SharePartitionKey, state_epoch: int, start_offset: int
+    ) -> Answer[StateAnswer]:
+        """Begin the state of a share-partition; a start of -1 is left to its first reader."""
+        now_ms = self._clock.now_ms()
+        return self._run(
+            key,
+            lambda shard, caller: shard.initialize(
+                key, state_epoch, start_offset, caller.token, now_ms
+            ),
+        )
+
+    def read(self, key: SharePartitionKey, leader_epoch: int) -> Answer[StateAnswer]:
+        """Read the state of a share-partition, for its leader to go on from."""
+        now_ms = self._clock.now_ms()
+        return self._run(
+            key, lambda shard, caller: shard.read(key, leader_epoch, caller.token, now_ms)
+        )
+
+    def write(self, key: SharePartitionKey, change: ShareState) -> Answer[StateAnswer]:
+        """Store what has changed in a share-partition."""
+        now_ms = self._clock.now_ms()
+        return self._run(key, lambda shard, caller: shard.write(key, change, caller.token, now_ms))
+
+    def summarize(self, key: SharePartitionKey) -> Answer[StateAnswer]:
+        """Tell where a share-partition stands."""
+        return self._run(key, lambda shard, caller: shard.summarize(key, caller.token))
+
+    def delete(self, key: SharePartitionKey) -> Answer[StateAnswer]:
+        """Forget the state of a share-partition."""
+        return self._run(key, lambda shard, caller: shard.delete(key, caller.token))
+
+    def topic_deleted(self, topic_id: bytes) -> None:
+        """Forget the states of a topic's partitions."""
+        self._runtime.for_all(lambda shard: shard.topics_deleted((topic_id,)))
+
+    def _run(self, key: SharePartitionKey, decide: Decide) -> Answer[StateAnswer]:
+        name = key.name
+        shard = self._runtime.machine_of(name)
+        if isinstance(shard, ErrorCode):
+            return StateAnswer(shard, shard.sentence)
+        caller = self._runtime.caller()
+        return self._runtime.run(name, decide(shard, caller), caller, StateAnswer)
+
+    def _partition_count(self, topic_id: bytes) -> int:
+        name = self._topics.name_of(topic_id)
+        return 0 if name is None else self._topics.partition_count(name)
+
+
+async def all_of(answers: Sequence[Answer[StateAnswer]]) -> list[StateAnswer]:
+    """Wait for answers that were begun together, so that one flush serves them all."""
+    awaited = [one for one in answers if isinstance(one, Awaitable)]
+    if awaited:
+        await asyncio.wait([asyncio.ensure_future(one) for one in awaited])
+    return [await one if isinstance(one, Awaitable) else one for one in answers]

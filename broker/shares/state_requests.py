@@ -1,0 +1,61 @@
+"""What the requests for share groups' state have in common (APIs 83 to 87).
+
+Each names partitions of one group by topic, and is answered for each partition by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from broker.coordination.runtime import Answer
+from broker.shares.key import SharePartitionKey
+from broker.shares.state_coordinator import all_of
+from broker.shares.state_shard import StateAnswer
+
+P = TypeVar("P", bound="_Partition", contravariant=True)
+R = TypeVar("R")
+
+
+class _Partition(Protocol):
+    @property
+    def partition(self) -> int: ...
+
+
+class _Topic(Protocol):
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def partitions(self) -> Sequence[Any]: ...
+
+
+class _Request(Protocol):
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def topics(self) -> Sequence[Any]: ...
+
+
+def is_empty(request: _Request) -> bool:
+    """Tell whether a request names no group, or of some topic no partition."""
+    topics: Iterable[_Topic] = request.topics
+    return not (request.group_id and request.topics and all(one.partitions for one in topics))
+
+
+async def ask_each(
+    request: _Request,
+    ask: Callable[[SharePartitionKey, Any], Answer[StateAnswer]],
+    told: Callable[[int, StateAnswer], R],
+) -> dict[bytes, list[R]]:
+    """Ask for each partition that a request names, and return what is told of each, by topic."""
+    named = {
+        SharePartitionKey(request.group_id, topic.topic_id, one.partition): one
+        for topic in request.topics
+        for one in topic.partitions
+    }
+    # All are begun before the first is waited for: one flush serves them all.
+    answers = await all_of([ask(key, one) for key, one in named.items()])
+    results: dict[bytes, list[R]] = {}
+    for key, answer in zip(named, answers, strict=True):
+        results.setdefault(key.topic_id, []).append(told(key.partition, answer))
+    return results

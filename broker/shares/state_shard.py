@@ -1,0 +1,289 @@
+"""The states of share-partitions in one partition of __share_group_state: a state machine.
+
+It has neither clock nor I/O, and takes each record in as soon as it has decided on it, by the
+same function that replays the log; who asked is answered when the log has the record. Should the
+log refuse it the machine is ahead, and asks to be made anew.
+
+Kafka's source: ShareCoordinatorShard.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from broker.coordination.effects import Effect, Persist, Reload, Reply, Timer, Token
+from broker.shares.batches import UNCHANGED_OFFSET, StateBatch, combine
+from broker.shares.key import SharePartitionKey
+from broker.shares.state_records import Record, ShareState, Snapshot, Update
+from protocol.errors import ErrorCode
+
+NO_EPOCH = -1
+_NEGATIVE_PARTITION = "The partition id cannot be a negative number."
+_READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
+_WRITE_UNINITIALIZED = "Write operation on uninitialized share partition not allowed."
+# What is known of a partition that has no state: no start, and no count of what is complete.
+_UNKNOWN = ShareState(0, 0, 0, UNCHANGED_OFFSET, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class StateConfig:
+    """The options of the states, with Kafka's defaults."""
+
+    updates_per_snapshot: int = 500
+    cold_snapshot_interval_ms: int = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class StateAnswer:
+    """What a request about one share-partition comes to."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    state: ShareState = _UNKNOWN
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A record on its way to the log, and who waits for it."""
+
+    replies: list[Reply] = field(default_factory=list)
+
+
+class StateShard:
+    """Owns the states of one partition."""
+
+    __slots__ = ("_appending", "_update_counts", "config", "epochs", "partition_count", "states")
+
+    def __init__(self, config: StateConfig, partition_count: Callable[[bytes], int]) -> None:
+        """`partition_count` tells how many partitions a topic has, 0 for an id of none."""
+        self.config = config
+        self.partition_count = partition_count
+        self.states: dict[SharePartitionKey, ShareState] = {}
+        # The highest leader and state epochs that were seen.
+        self.epochs: dict[SharePartitionKey, tuple[int, int]] = {}
+        self._update_counts: dict[SharePartitionKey, int] = {}
+        self._appending: deque[Ticket] = deque()
+
+    # --- requests -------------------------------------------------------------------------
+
+    def initialize(
+        self,
+        key: SharePartitionKey,
+        state_epoch: int,
+        start_offset: int,
+        token: Token,
+        now_ms: int,
+    ) -> list[Effect]:
+        """Begin the state of a share-partition, or begin it anew."""
+        problem = self._negative(key)
+        if problem is None and state_epoch != NO_EPOCH and self._state_epoch(key) > state_epoch:
+            problem = _refusal(ErrorCode.FENCED_STATE_EPOCH)
+        problem = problem or self._unknown_topic(key)
+        if problem is not None:
+            return self._answer(token, problem)
+        known = self.states.get(key)
+        is_known_start = start_offset != UNCHANGED_OFFSET
+        state = ShareState(
+            snapshot_epoch=known.snapshot_epoch + 1 if known else 0,
+            state_epoch=state_epoch,
+            leader_epoch=0,
+            start_offset=start_offset,
+            delivery_complete_count=0 if is_known_start else -1,
+            create_timestamp_ms=now_ms,
+            write_timestamp_ms=now_ms,
+        )
+        return self._store([Snapshot(key, state)], token, StateAnswer())
+
+    def read(
+        self, key: SharePartitionKey, leader_epoch: int, token: Token, now_ms: int
+    ) -> list[Effect]:
+        """Tell a leader the state of its share-partition; a new leader's epoch is stored."""
+        problem = self._negative(key)
+        if problem is None and key not in self.states:
+            problem = StateAnswer(ErrorCode.INVALID_REQUEST, _READ_UNINITIALIZED)
+        problem = problem or self._fenced_leader(key, leader_epoch) or self._unknown_topic(key)
+        if problem is not None:
+            return self._answer(token, problem)
+        state = self.states[key]
+        answer = StateAnswer(state=state)
+        if leader_epoch in (NO_EPOCH, self._leader_epoch(key)):
+            return self._answer(token, answer)
+        told = replace(state, leader_epoch=leader_epoch, batches=())
+        return self._store([self._record(key, told, now_ms)], token, answer)
+
+    def write(
+        self, key: SharePartitionKey, change: ShareState, token: Token, now_ms: int
+    ) -> list[Effect]:
+        """Store what has changed in a share-partition."""
+        problem = self._negative(key)
+        if problem is None and key not in self.states:
+            problem = StateAnswer(ErrorCode.INVALID_REQUEST, _WRITE_UNINITIALIZED)
+        problem = problem or self._fenced_leader(key, change.leader_epoch)
+        if problem is None and NO_EPOCH != change.state_epoch < self._state_epoch(key):
+            problem = _refusal(ErrorCode.FENCED_STATE_EPOCH)
+        problem = problem or self._unknown_topic(key)
+        if problem is not None:
+            return self._answer(token, problem)
+        told = replace(change, leader_epoch=self.states[key].leader_epoch)
+        return self._store([self._record(key, told, now_ms)], token, StateAnswer())
+
+    def summarize(self, key: SharePartitionKey, token: Token) -> list[Effect]:
+        """Tell where a share-partition stands; one without state is no error."""
+        problem = self._negative(key) or self._unknown_topic(key)
+        return self._answer(token, problem or StateAnswer(state=self.states.get(key, _UNKNOWN)))
+
+    def delete(self, key: SharePartitionKey, token: Token) -> list[Effect]:
+        """Forget the state of a share-partition; one without state is no error."""
+        problem = self._negative(key) or self._unknown_topic(key)
+        if problem is not None or key not in self.states:
+            return self._answer(token, problem or StateAnswer())
+        return self._store([Snapshot(key, None)], token, StateAnswer())
+
+    def topics_deleted(self, topic_ids: Collection[bytes]) -> list[Effect]:
+        """Forget the states of partitions of topics that are gone."""
+        gone = [Snapshot(key, None) for key in self.states if key.topic_id in topic_ids]
+        return self._store(gone) if gone else []
+
+    def snapshot_cold(self, now_ms: int) -> list[Effect]:
+        """Write snapshots of states that have had none for long, so that old records can go.
+
+        One that has been written so is written again only with the others that are due.
+        """
+        states = self.states
+        if all(one.create_timestamp_ms != one.write_timestamp_ms for one in states.values()):
+            return []
+        interval_ms = self.config.cold_snapshot_interval_ms
+        cold = [
+            Snapshot(
+                key,
+                replace(
+                    state, snapshot_epoch=state.snapshot_epoch + 1, write_timestamp_ms=now_ms
+                ),
+            )
+            for key, state in states.items()
+            if now_ms - state.write_timestamp_ms >= interval_ms
+        ]
+        return self._store(cold) if cold else []
+
+    # --- the log --------------------------------------------------------------------------
+
+    def replay(self, record: Record) -> None:
+        """Take a record in."""
+        key = record.key
+        if isinstance(record, Update):
+            self._note_epochs(key, record.change.leader_epoch, 0)
+            known = self.states.get(key)
+            self.states[key] = _merge(known, record.change) if known else record.change
+            self._update_counts[key] = self._update_counts.get(key, 0) + 1
+        elif record.state is None:
+            self.states.pop(key, None)
+            self.epochs.pop(key, None)
+            self._update_counts.pop(key, None)
+        else:
+            self._note_epochs(key, record.state.leader_epoch, record.state.state_epoch)
+            self.states[key] = record.state
+            if self._update_counts.get(key, 0) >= self.config.updates_per_snapshot:
+                self._update_counts[key] = 0
+
+    def loaded(self, now_ms: int) -> Sequence[Effect]:
+        """Begin to serve what has been replayed."""
+        return []
+
+    def unload(self, now_ms: int) -> Sequence[Effect]:
+        """End serving: who waits is answered when the log has ended its appends."""
+        return []
+
+    def stored(self, ticket: Ticket, error: ErrorCode, now_ms: int) -> Sequence[Effect]:
+        """Answer after the log has a ticket's records (NONE), or could not take them."""
+        assert self._appending.popleft() is ticket, "tickets come back in their order"
+        if error is ErrorCode.NONE:
+            return ticket.replies
+        return [*(Reply(one.token, _refusal(error)) for one in ticket.replies), Reload()]
+
+    def timer_fired(self, timer: Timer, now_ms: int) -> Sequence[Effect]:
+        """Do nothing: there are no timers."""
+        return []
+
+    # --- deciding -------------------------------------------------------------------------
+
+    def _record(self, key: SharePartitionKey, change: ShareState, now_ms: int) -> Record:
+        """Tell a change, as a snapshot when there have been many updates since the last."""
+        known = self.states[key]
+        if self._update_counts.get(key, 0) < self.config.updates_per_snapshot:
+            batches = combine(change.batches, change.start_offset)
+            epoch = known.snapshot_epoch
+            return Update(key, replace(change, snapshot_epoch=epoch, batches=batches))
+        merged = _merge(known, change)
+        return Snapshot(
+            key,
+            replace(
+                merged,
+                snapshot_epoch=known.snapshot_epoch + 1,
+                leader_epoch=change.leader_epoch,
+                create_timestamp_ms=now_ms,
+                write_timestamp_ms=now_ms,
+            ),
+        )
+
+    def _store(
+        self, records: Sequence[Record], token: Token = None, answer: StateAnswer | None = None
+    ) -> list[Effect]:
+        for record in records:
+            self.replay(record)
+        ticket = Ticket([] if answer is None else [Reply(token, answer)])
+        self._appending.append(ticket)
+        return [Persist(tuple(records), ticket)]
+
+    def _answer(self, token: Token, answer: StateAnswer) -> list[Effect]:
+        """Answer without a record, after the records that the answer may rest on."""
+        reply = Reply(token, answer)
+        if self._appending:
+            self._appending[-1].replies.append(reply)
+            return []
+        return [reply]
+
+    def _negative(self, key: SharePartitionKey) -> StateAnswer | None:
+        if key.partition < 0:
+            return StateAnswer(ErrorCode.INVALID_REQUEST, _NEGATIVE_PARTITION)
+        return None
+
+    def _fenced_leader(self, key: SharePartitionKey, leader_epoch: int) -> StateAnswer | None:
+        if NO_EPOCH != leader_epoch < self._leader_epoch(key):
+            return _refusal(ErrorCode.FENCED_LEADER_EPOCH)
+        return None
+
+    def _unknown_topic(self, key: SharePartitionKey) -> StateAnswer | None:
+        if key.partition >= self.partition_count(key.topic_id):
+            return _refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return None
+
+    def _leader_epoch(self, key: SharePartitionKey) -> int:
+        return self.epochs.get(key, (NO_EPOCH, NO_EPOCH))[0]
+
+    def _state_epoch(self, key: SharePartitionKey) -> int:
+        return self.epochs.get(key, (NO_EPOCH, NO_EPOCH))[1]
+
+    def _note_epochs(self, key: SharePartitionKey, leader_epoch: int, state_epoch: int) -> None:
+        leader, state = self.epochs.get(key, (leader_epoch, state_epoch))
+        self.epochs[key] = max(leader, leader_epoch), max(state, state_epoch)
+
+
+def _merge(known: ShareState, change: ShareState) -> ShareState:
+    start_offset = change.start_offset
+    if start_offset == UNCHANGED_OFFSET:
+        start_offset = known.start_offset
+    leader_epoch = change.leader_epoch if change.leader_epoch != NO_EPOCH else known.leader_epoch
+    both: list[StateBatch] = [*known.batches, *change.batches]
+    return replace(
+        known,
+        start_offset=start_offset,
+        delivery_complete_count=change.delivery_complete_count,
+        leader_epoch=leader_epoch,
+        batches=combine(both, start_offset),
+    )
+
+
+def _refusal(error: ErrorCode) -> StateAnswer:
+    return StateAnswer(error, error.sentence)

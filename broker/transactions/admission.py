@@ -1,0 +1,262 @@
+"""Whether batches of a transaction may be appended: only where that transaction knows of it.
+
+The first batch of a transaction in a partition is checked; those after it find the transaction
+open in the log. Up to version 11 of Produce the partition must have been added before (KIP-890's
+first part); from 12 on the batch itself adds it, and waits until the log of transactions has that.
+
+What a producer is told depends on what its version knows. Kafka's source: ReplicaManager and
+AddPartitionsToTxnManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from broker import topic_names
+from broker.context import RequestContext
+from broker.errors import code_of, message_of
+from broker.partitions import OfflinePartition
+from broker.topic import Topic
+from broker.transactions.state import EPOCH_RAISED_SINCE, Producer, TopicPartition
+from protocol.batches import (
+    BASE_SEQUENCE,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_BYTE,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.produce import ProduceRequest, TopicProduceData
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from storage.files import Buffer
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
+
+# Since these versions of Produce: topics are named by id; a batch adds its partition to the
+# transaction; TRANSACTION_ABORTABLE is known.
+TOPIC_IDS_SINCE = 13
+_ADDS_SINCE = 12
+_ABORTABLE_SINCE = 11
+
+# Since these versions of TxnOffsetCommit.
+_OFFSETS_ADD_SINCE = 5
+_OFFSETS_ABORTABLE_SINCE = 4
+
+_LOW_ATTRIBUTES = 22  # the low byte of a batch's attributes
+
+# What is worth asking again, which producers know by another name only.
+_UNVERIFIED = frozenset(
+    (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    )
+)
+
+Refused = dict[tuple[str, int], tuple[ErrorCode, str | None]]
+"""Why partitions are not to be appended to, by topic and index."""
+
+First = dict[TopicPartition, None]
+
+
+def is_transactional(records: Buffer | None) -> bool:
+    """Tell whether a batch says that it is of a transaction, if it is a batch."""
+    if records is None or len(records) < HEADER_SIZE:
+        return False
+    if not records[_LOW_ATTRIBUTES] & TRANSACTIONAL_BIT:
+        return False
+    header = HEADER.unpack_from(records)
+    size_bytes: int = header[LENGTH] + LOG_OVERHEAD
+    return header[MAGIC_BYTE] == MAGIC and HEADER_SIZE <= size_bytes <= len(records)
+
+
+def find_topic(context: RequestContext, data: TopicProduceData) -> Topic | None:
+    """Return the topic that is written to, None when there is none such."""
+    if context.api_version >= TOPIC_IDS_SINCE:
+        return context.broker.topics.by_id(data.topic_id)
+    return context.broker.topics.get(data.name)
+
+
+def admit(context: RequestContext, request: ProduceRequest) -> Refused | Awaitable[Refused]:
+    """Say which partitions of a request with batches of a transaction must not be appended to."""
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        return _all(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    producers: set[Producer] = set()
+    refused: Refused = {}
+    first: First = {}
+    adds = context.api_version >= _ADDS_SINCE
+    for data in request.topic_data:
+        topic = find_topic(context, data)
+        for partition in data.partition_data:
+            if topic is None or not 0 <= partition.index < len(topic.partitions):
+                continue
+            records = partition.records
+            if records is None or not is_transactional(records):
+                continue
+            header = HEADER.unpack_from(records)
+            producer = Producer(header[PRODUCER_ID], header[PRODUCER_EPOCH])
+            producers.add(producer)
+            where = TopicPartition(topic.name, partition.index)
+            problem = _look(context, topic, where, producer, header[BASE_SEQUENCE], first, adds)
+            if problem is not None:
+                refused[where] = problem
+    if len(producers) > 1:
+        return _all(context, request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if not first:
+        return refused
+    (producer,) = producers
+    if adds:
+        return _add(context, transactional_id, producer, first, refused)
+    if context.broker.config.transaction_partition_verification_enable:
+        refused |= _verify(context, transactional_id, producer, first)
+    return refused
+
+
+def _look(
+    context: RequestContext,
+    topic: Topic,
+    where: TopicPartition,
+    producer: Producer,
+    sequence: int,
+    first: First,
+    adds: bool,
+) -> tuple[ErrorCode, str | None] | None:
+    """Note a partition in which the transaction has no batches yet; return what forbids any."""
+    log = topic.partitions[where.partition]
+    if isinstance(log, OfflinePartition):
+        return code_of(log.cause), message_of(log.cause)
+    known = log.producers.get(producer.producer_id)
+    if known is not None and producer.epoch < known.epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH, None
+    if log.producers.has_open(producer.producer_id, producer.epoch):
+        return None
+    if adds or context.broker.config.transaction_partition_verification_enable:
+        now_ms = context.broker.clock.now_ms()
+        log.producers.first_batches.expect(*producer, sequence, from_0=adds, now_ms=now_ms)
+    first[where] = None
+    return None
+
+
+def _verify(
+    context: RequestContext, transactional_id: str, producer: Producer, first: First
+) -> Refused:
+    coordinator = context.broker.transactions
+    errors = {one: coordinator.verify(transactional_id, producer, one) for one in first}
+    version = context.api_version
+    return {one: _told(code, version) for one, code in errors.items() if code}
+
+
+def admit_offsets(
+    broker: Broker, partition: int, request: TxnOffsetCommitRequest, api_version: int
+) -> ErrorCode | Awaitable[ErrorCode]:
+    """Say whether offsets may be committed to a partition in a producer's transaction.
+
+    Who waits for an answer asks again after it: the transaction may have ended since.
+    """
+    producer = Producer(request.producer_id, request.producer_epoch)
+    where = TopicPartition(topic_names.CONSUMER_OFFSETS, partition)
+    topic = broker.topics.get(where.topic)
+    found = topic.partitions[partition] if topic is not None else None
+    if isinstance(found, OfflinePartition):
+        return ErrorCode.NOT_COORDINATOR
+    if found is not None:
+        known = found.producers.get(producer.producer_id)
+        if known is not None and producer.epoch < known.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if found.producers.has_open(producer.producer_id, producer.epoch):
+            return ErrorCode.NONE
+    coordinator = broker.transactions
+    if api_version >= _OFFSETS_ADD_SINCE:
+        added = coordinator.add_partitions(
+            request.transactional_id, producer, frozenset({where}), version=EPOCH_RAISED_SINCE
+        )
+        if isinstance(added, Awaitable):
+            return _told_of_offsets(added, api_version)
+        return _offsets_error(added, api_version)
+    if not broker.config.transaction_partition_verification_enable:
+        return ErrorCode.NONE
+    error = coordinator.verify(request.transactional_id, producer, where)
+    return _offsets_error(error, api_version)
+
+
+async def _told_of_offsets(added: Awaitable[ErrorCode], api_version: int) -> ErrorCode:
+    return _offsets_error(await added, api_version)
+
+
+def _offsets_error(error: ErrorCode, api_version: int) -> ErrorCode:
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _OFFSETS_ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    return error
+
+
+async def _join(
+    context: RequestContext,
+    transactional_id: str,
+    producer: Producer,
+    first: First,
+    refused: Refused,
+    added: Awaitable[ErrorCode],
+) -> Refused:
+    error = await added
+    if error is not ErrorCode.NONE:
+        return refused | dict.fromkeys(first, _told(error, context.api_version))
+    # The transaction may have been ended since; its markers do not come twice.
+    coordinator = context.broker.transactions
+    for one in first:
+        error = coordinator.verify(transactional_id, producer, one)
+        if error is ErrorCode.PRODUCER_FENCED:
+            refused[one] = ErrorCode.INVALID_PRODUCER_EPOCH, None
+        elif error is not ErrorCode.NONE:
+            message = "Record was not part of an ongoing transaction"
+            refused[one] = ErrorCode.INVALID_TXN_STATE, message
+    return refused
+
+
+def _add(
+    context: RequestContext,
+    transactional_id: str,
+    producer: Producer,
+    first: First,
+    refused: Refused,
+) -> Refused | Awaitable[Refused]:
+    added = context.broker.transactions.add_partitions(
+        transactional_id, producer, frozenset(first), version=EPOCH_RAISED_SINCE
+    )
+    if isinstance(added, Awaitable):
+        return _join(context, transactional_id, producer, first, refused, added)
+    if added is not ErrorCode.NONE:
+        refused |= dict.fromkeys(first, _told(added, context.api_version))
+    return refused
+
+
+def _told(error: ErrorCode, api_version: int) -> tuple[ErrorCode, str | None]:
+    """Return what a producer is told of a coordinator's error."""
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH, None
+    if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE, "Partition was not added to the transaction"
+    is_concurrent = error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < _ADDS_SINCE
+    if error in _UNVERIFIED or is_concurrent:
+        head = "Unable to verify the partition has been added to the transaction."
+        return ErrorCode.NOT_ENOUGH_REPLICAS, f"{head} Underlying error: {error.name}"
+    return error, None
+
+
+def _all(context: RequestContext, request: ProduceRequest, error: ErrorCode) -> Refused:
+    refused: Refused = {}
+    for data in request.topic_data:
+        topic = find_topic(context, data)
+        if topic is not None:
+            for partition in data.partition_data:
+                refused[topic.name, partition.index] = error, None
+    return refused

@@ -1,0 +1,266 @@
+"""The coordinator of transactions: finds a transactional id's shard and has it decide.
+
+One shard a partition of __transaction_state decides (shard.py); coordination/runtime.py carries
+out what it decides, and here the markers are written that it asks for. On one node the coordinator
+appends them itself, where Kafka's asks the leaders of the partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from broker.coordination.runtime import Answer, Codec, Runtime
+from broker.coordination.seams import InternalTopic, Loop, WallClock
+from broker.errors import Explained, Refusal, code_of
+from broker.metadata import MetadataError
+from broker.producer_ids import ProducerIds
+from broker.tasks import start_task
+from broker.transactions import listing
+from broker.transactions.config import TransactionConfig
+from broker.transactions.effects import Granted, WriteMarkers
+from broker.transactions.markers import MarkerWriter
+from broker.transactions.records import TransactionRecord, decode_record, encode_record
+from broker.transactions.shard import TransactionShard
+from broker.transactions.state import (
+    Producer,
+    TopicPartition,
+    Transaction,
+    TransactionState,
+)
+from protocol.errors import ErrorCode
+from protocol.messages import describe_transactions
+from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from storage.transactions import Marker
+
+logger = logging.getLogger(__name__)
+
+# How long a stop waits for markers that are on their way to the disk.
+_DRAIN_S = 2.0
+
+
+class TransactionCoordinator:
+    """Owns the shards, through the runtime that runs them.
+
+    Each operation returns its answer, or an awaitable of it where that has to wait for the log.
+    """
+
+    def __init__(
+        self,
+        log: InternalTopic,
+        markers: MarkerWriter,
+        producer_ids: ProducerIds,
+        config: TransactionConfig,
+        *,
+        version: Callable[[], int],
+        leader_epoch: Callable[[int], int],
+        clock: WallClock,
+        loop: Loop,
+    ) -> None:
+        """`version` is that of transactions which the cluster has agreed on, `leader_epoch` that
+        of a partition of the log: markers name the term that wrote them by it."""
+        self.config = config
+        self._markers, self._producer_ids = markers, producer_ids
+        self._leader_epoch, self._clock = leader_epoch, clock
+        self._writing: set[asyncio.Task[None]] = set()
+        self._filling: asyncio.Task[None] | None = None
+
+        def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+            return encode_record(record, version())
+
+        self._runtime: Runtime[TransactionShard] = Runtime(
+            "transactions",
+            log,
+            Codec(encode, decode_record),
+            lambda partition: TransactionShard(self.config, version, self._take_id),
+            clock=clock,
+            loop=loop,
+            act=self._write_markers,
+        )
+
+    async def load(self) -> None:
+        """Replay every partition, and begin to serve each as soon as it is replayed."""
+        await self._runtime.load()
+        self._runtime.do_in_turn(
+            "abort timed out transactions",
+            lambda: self.config.abort_interval_ms,
+            TransactionShard.abort_timed_out,
+        )
+        self._runtime.do_in_turn(
+            "expire transactional ids",
+            lambda: self.config.remove_interval_ms,
+            TransactionShard.expire,
+        )
+
+    async def close(self) -> None:
+        """End serving, once the markers that are being written are durable."""
+        if self._writing:
+            await asyncio.wait(self._writing, timeout=_DRAIN_S)
+        self._runtime.close()
+
+    def reconfigure(self, config: TransactionConfig) -> None:
+        """Go by other options from the next request on."""
+        self.config = config
+        for shard in self._runtime.machines:
+            shard.config = config
+
+    async def initialize(
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None
+    ) -> Granted:
+        """Give a producer its id and epoch, and fence whoever had the transactional id."""
+        await self._have_producer_ids()
+        shard = self._runtime.machine_of(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return Granted(shard)
+        caller = self._runtime.caller()
+        effects = shard.initialize(
+            transactional_id, timeout_ms, expected, caller.token, self._clock.now_ms()
+        )
+        answer = self._runtime.run(transactional_id, effects, caller, Granted)
+        return answer if isinstance(answer, Granted) else await answer
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        added: frozenset[TopicPartition],
+        *,
+        version: int,
+    ) -> Answer[ErrorCode]:
+        """Add partitions to a producer's transaction; `version` is the producer's."""
+        shard = self._runtime.machine_of(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        caller = self._runtime.caller()
+        effects = shard.add_partitions(
+            transactional_id, producer, added, version, caller.token, self._clock.now_ms()
+        )
+        return self._runtime.run(transactional_id, effects, caller, ErrorCode)
+
+    def verify(
+        self, transactional_id: str, producer: Producer, partition: TopicPartition
+    ) -> ErrorCode:
+        """Tell whether a producer's transaction has a partition."""
+        shard = self._runtime.machine_of(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        return shard.verify(transactional_id, producer, partition)
+
+    async def end(
+        self, transactional_id: str, producer: Producer, *, is_commit: bool, version: int
+    ) -> Granted:
+        """Commit or abort a producer's transaction; answered when that cannot be lost."""
+        await self._have_producer_ids()
+        shard = self._runtime.machine_of(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return Granted(shard)
+        caller = self._runtime.caller()
+        effects = shard.end(
+            transactional_id, producer, is_commit, version, caller.token, self._clock.now_ms()
+        )
+        answer = self._runtime.run(transactional_id, effects, caller, Granted)
+        return answer if isinstance(answer, Granted) else await answer
+
+    def describe(self, transactional_id: str) -> describe_transactions.TransactionState:
+        """Describe a transactional id."""
+        shard = self._runtime.machine_of(transactional_id)
+        if not transactional_id:
+            return listing.not_described(transactional_id, ErrorCode.INVALID_REQUEST)
+        if isinstance(shard, ErrorCode):
+            return listing.not_described(transactional_id, shard)
+        entry = shard.entries.get(transactional_id)
+        if entry is None or entry.value.state is TransactionState.DEAD:
+            not_found = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            return listing.not_described(transactional_id, not_found)
+        return listing.described(transactional_id, entry.value)
+
+    def list_transactions(self, request: ListTransactionsRequest) -> ListTransactionsResponse:
+        """List the transactional ids that pass a request's filters."""
+        problem = self._runtime.problem
+        if problem is not ErrorCode.NONE:
+            return listing.not_listed(problem)
+        try:
+            return listing.listed(request, self._known(), self._clock.now_ms())
+        except Refusal as refusal:
+            return listing.not_listed(refusal.code)
+
+    def _known(self) -> list[tuple[str, Transaction]]:
+        return [
+            (transactional_id, entry.value)
+            for shard in self._runtime.machines
+            for transactional_id, entry in shard.entries.items()
+            if entry.value.state is not TransactionState.DEAD
+        ]
+
+    async def _have_producer_ids(self) -> None:
+        """Make sure that a producer id can be drawn at once.
+
+        Where that fails, who needs one is told to ask again, as by Kafka.
+        """
+        try:
+            await self._producer_ids.fill()
+        except MetadataError as error:
+            logger.error("could not allocate producer ids: %s", error)
+
+    def _take_id(self) -> int | None:
+        taken = self._producer_ids.take_now()
+        if taken is None and (self._filling is None or self._filling.done()):
+            # There is none for what happens by itself, either: it is tried again in its turn.
+            self._filling = start_task("fill producer ids", self._have_producer_ids())
+        return taken
+
+    # --- markers --------------------------------------------------------------------------
+
+    def _write_markers(self, partition: int, asked: WriteMarkers) -> None:
+        task = start_task("write markers", self._write(partition, asked))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _write(self, partition: int, asked: WriteMarkers) -> None:
+        shard = self._runtime.machine_at(partition)
+        prepared = asked.prepared
+        marker = Marker(
+            prepared.producer_id,
+            prepared.epoch,
+            self._leader_epoch(partition),
+            prepared.state is TransactionState.PREPARE_COMMIT,
+            self._clock.now_ms(),
+            prepared.client_version,
+        )
+        problems = await self._markers.write(marker, asked.partitions)
+        left = [one for one, problem in problems.items() if _must_retry(problem)]
+        for one, problem in problems.items():
+            _log(asked.transactional_id, one, problem)
+        if isinstance(shard, ErrorCode) or shard is not self._runtime.machine_at(partition):
+            return  # loaded anew, and markers with it
+        effects = shard.marked(asked, left, self._clock.now_ms())
+        self._runtime.perform(partition, effects)
+
+
+# A transaction is over in a partition that has been deleted, and where another has ended it.
+_OVER = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    )
+)
+
+
+def _must_retry(problem: Explained) -> bool:
+    """Tell whether a marker that could not be written is still to be."""
+    return code_of(problem) not in _OVER
+
+
+def _log(transactional_id: str, partition: TopicPartition, problem: Explained) -> None:
+    name = transactional_id if transactional_id.isprintable() else repr(transactional_id)
+    level = logging.WARNING if _must_retry(problem) else logging.INFO
+    logger.log(
+        level,
+        "%s marker transactional_id=%s partition=%s-%d: %s",
+        "will retry" if _must_retry(problem) else "left out",
+        name,
+        *partition,
+        problem,
+    )

@@ -1,0 +1,123 @@
+"""The records of __transaction_state: what transactional ids are on disk.
+
+Keys and values are one of Kafka's messages behind an int16 (protocol/messages/transaction_log):
+
+    key | 0 | TransactionLogKey    value | 0 or 1 | TransactionLogValue    null: expired
+
+As in Kafka 4.3 the version of values follows the cluster's transaction version: 1 from version 1
+on. An Empty one has null instead of its partitions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from struct import Struct
+
+from broker.transactions.state import TopicPartition, Transaction, TransactionState
+from protocol.compiler import decode, decode_prefix, encode
+from protocol.errors import ProtocolError
+from protocol.messages.transaction_log import (
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+)
+
+KeyValue = tuple[bytes, bytes | None]
+
+_KIND = 0
+_KEY_VERSION = 0
+_INT16 = Struct(">h")
+_KEY_HEAD = _INT16.pack(_KIND)
+_VALUE_VERSIONS = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRecord:
+    """A transactional id's state; None has the id forgotten."""
+
+    transactional_id: str
+    value: Transaction | None
+
+
+def encode_record(record: TransactionRecord, transaction_version: int) -> KeyValue:
+    """Encode a record as the key and value to append, as a version of transactions has it.
+
+    Raises ProtocolError when a string is longer than the format can hold.
+    """
+    key = TransactionLogKey(transactional_id=record.transactional_id)
+    key_bytes = _KEY_HEAD + encode(key, _KEY_VERSION)
+    if record.value is None:
+        return key_bytes, None
+    version = 1 if transaction_version >= 1 else 0
+    return key_bytes, _INT16.pack(version) + encode(_value(record.value), version)
+
+
+def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
+    """Decode a record; None when it is of a kind that is not kept here.
+
+    Raises ProtocolError for bytes that are no such record.
+    """
+    if _version(key) != _KIND:
+        return None
+    transactional_id = decode(TransactionLogKey, _KEY_VERSION, key, _INT16.size).transactional_id
+    if value is None:
+        return TransactionRecord(transactional_id, None)
+    version = _version(value)
+    if version not in _VALUE_VERSIONS:
+        return None
+    # What follows the fields is left alone: a newer Kafka may have added to the end.
+    stored, _ = decode_prefix(TransactionLogValue, version, memoryview(value), _INT16.size)
+    return TransactionRecord(transactional_id, _transaction(stored))
+
+
+def _value(transaction: Transaction) -> TransactionLogValue:
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, partition in sorted(transaction.partitions):
+        by_topic[topic].append(partition)
+    schemas = [
+        PartitionsSchema(topic=topic, partition_ids=partitions)
+        for topic, partitions in by_topic.items()
+    ]
+    return TransactionLogValue(
+        producer_id=transaction.producer_id,
+        previous_producer_id=transaction.previous_producer_id,
+        next_producer_id=transaction.next_producer_id,
+        producer_epoch=transaction.epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=transaction.state,
+        transaction_partitions=None if transaction.state is TransactionState.EMPTY else schemas,
+        transaction_last_update_timestamp_ms=transaction.updated_ms,
+        transaction_start_timestamp_ms=transaction.started_ms,
+        client_transaction_version=transaction.client_version,
+    )
+
+
+def _transaction(stored: TransactionLogValue) -> Transaction:
+    try:
+        state = TransactionState(stored.transaction_status)  # type: ignore[call-arg]
+    except ValueError as error:
+        raise ProtocolError(f"there is no state {stored.transaction_status}") from error
+    return Transaction(
+        producer_id=stored.producer_id,
+        timeout_ms=stored.transaction_timeout_ms,
+        updated_ms=stored.transaction_last_update_timestamp_ms,
+        previous_producer_id=stored.previous_producer_id,
+        next_producer_id=stored.next_producer_id,
+        epoch=stored.producer_epoch,
+        state=state,
+        partitions=frozenset(
+            TopicPartition(one.topic, partition)
+            for one in stored.transaction_partitions or ()
+            for partition in one.partition_ids
+        ),
+        started_ms=stored.transaction_start_timestamp_ms,
+        client_version=stored.client_transaction_version,
+    )
+
+
+def _version(data: bytes) -> int:
+    if len(data) < _INT16.size:
+        raise ProtocolError(f"a record of {len(data)} bytes has no version")
+    version: int = _INT16.unpack_from(data)[0]
+    return version

@@ -1,0 +1,145 @@
+"""What a broker is told of consumer groups, the groups of KIP-848.
+
+A group may set for itself what has a `min` and a `max` here (config/group.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from config.option import option, options
+from config.values import INT32_MAX, at_least, int32, one_of_any_case, subset_of
+
+_PREFIX = "group.consumer."
+
+
+@options
+class ConsumerConfig:
+    """The settings of consumer groups, as they are in force."""
+
+    group_coordinator_rebalance_protocols: tuple[str, ...] = option(
+        "group.coordinator.rebalance.protocols",
+        default=("classic", "consumer", "streams"),
+        valid=subset_of("classic", "consumer", "share", "streams"),
+        doc="The protocols that groups may follow; classic cannot be left out. Groups of "
+        "KIP-848 also need the feature group.version at 1.",
+    )
+    group_consumer_session_timeout_ms: int32 = option(
+        "group.consumer.session.timeout.ms",
+        default=45_000,
+        valid=at_least(1),
+        doc="How long a member of a consumer group may be silent before it is taken for dead.",
+    )
+    group_consumer_min_session_timeout_ms: int32 = option(
+        "group.consumer.min.session.timeout.ms",
+        default=45_000,
+        valid=at_least(1),
+        doc="The least that a consumer group may set for its session timeout.",
+    )
+    group_consumer_max_session_timeout_ms: int32 = option(
+        "group.consumer.max.session.timeout.ms",
+        default=60_000,
+        valid=at_least(1),
+        doc="The most that a consumer group may set for its session timeout.",
+    )
+    group_consumer_heartbeat_interval_ms: int32 = option(
+        "group.consumer.heartbeat.interval.ms",
+        default=5_000,
+        valid=at_least(1),
+        doc="How often the members of a consumer group are told to send heartbeats.",
+    )
+    group_consumer_min_heartbeat_interval_ms: int32 = option(
+        "group.consumer.min.heartbeat.interval.ms",
+        default=5_000,
+        valid=at_least(1),
+        doc="The least that a consumer group may set for its heartbeat interval.",
+    )
+    group_consumer_max_heartbeat_interval_ms: int32 = option(
+        "group.consumer.max.heartbeat.interval.ms",
+        default=15_000,
+        valid=at_least(1),
+        doc="The most that a consumer group may set for its heartbeat interval.",
+    )
+    group_consumer_assignment_interval_ms: int32 = option(
+        "group.consumer.assignment.interval.ms",
+        default=1_000,
+        valid=at_least(0),
+        dynamic="cluster-wide",
+        doc="The shortest time between two target assignments of a consumer group: members that "
+        "come within it are assigned together.",
+    )
+    group_consumer_min_assignment_interval_ms: int32 = option(
+        "group.consumer.min.assignment.interval.ms",
+        default=0,
+        valid=at_least(0),
+        doc="The least that a consumer group may set for its assignment interval.",
+    )
+    group_consumer_max_assignment_interval_ms: int32 = option(
+        "group.consumer.max.assignment.interval.ms",
+        default=15_000,
+        valid=at_least(0),
+        doc="The most that a consumer group may set for its assignment interval.",
+    )
+    group_consumer_max_size: int32 = option(
+        "group.consumer.max.size",
+        default=INT32_MAX,
+        valid=at_least(1),
+        doc="How many members a consumer group may have.",
+    )
+    group_consumer_assignors: tuple[str, ...] = option(
+        "group.consumer.assignors",
+        default=("uniform", "range"),
+        valid=subset_of("uniform", "range"),
+        doc="The assignors that members of a consumer group may ask for; the first one is taken "
+        "where none asks. Kafka also takes Java classes.",
+    )
+    group_consumer_migration_policy: str = option(
+        "group.consumer.migration.policy",
+        default="bidirectional",
+        valid=one_of_any_case("disabled", "upgrade", "downgrade", "bidirectional"),
+        doc="Whether a group changes between the classic and the consumer protocol while it has "
+        "members: to the consumer protocol (upgrade), back (downgrade), both, or not at all.",
+    )
+    group_consumer_regex_refresh_interval_ms: int32 = option(
+        "group.consumer.regex.refresh.interval.ms",
+        default=600_000,
+        valid=at_least(10_000),
+        internal=True,
+        doc="How often the topics that regular expressions of a consumer group match are looked "
+        "for anew, where no new topic gives a reason before.",
+    )
+
+
+def consumer_problems(config: ConsumerConfig) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield what contradicts in the settings, in Kafka's words, and the options that do."""
+    if "classic" not in config.group_coordinator_rebalance_protocols:
+        name = "group.coordinator.rebalance.protocols"
+        yield f"Disabling the 'classic' protocol is not supported: {name}.", (name,)
+    bounded = {
+        "heartbeat.interval.ms": (
+            config.group_consumer_min_heartbeat_interval_ms,
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_consumer_max_heartbeat_interval_ms,
+        ),
+        "session.timeout.ms": (
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        ),
+        "assignment.interval.ms": (
+            config.group_consumer_min_assignment_interval_ms,
+            config.group_consumer_assignment_interval_ms,
+            config.group_consumer_max_assignment_interval_ms,
+        ),
+    }
+    for name, (low, value, high) in bounded.items():
+        lowest, own, highest = f"{_PREFIX}min.{name}", f"{_PREFIX}{name}", f"{_PREFIX}max.{name}"
+        if high < low:
+            yield f"{highest} must be greater than or equal to {lowest}", (highest, lowest)
+        if value < low:
+            yield f"{own} must be greater than or equal to {lowest}", (own, lowest)
+        if value > high:
+            yield f"{own} must be less than or equal to {highest}", (own, highest)
+    heartbeat, session = f"{_PREFIX}heartbeat.interval.ms", f"{_PREFIX}session.timeout.ms"
+    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
+        yield f"{heartbeat} must be less than {session}", (heartbeat, session)

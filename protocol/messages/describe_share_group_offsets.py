@@ -1,0 +1,71 @@
+"""DescribeShareGroupOffsets (90): where share groups stand (KIP-932).
+
+Version 1 adds the lag (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from protocol.schema import field, message, struct
+from protocol.wire import int16, int32, int64, string, uuid
+
+
+@struct
+class DescribeShareGroupOffsetsRequestTopic:
+    """The partitions of one topic."""
+
+    topic_name: string
+    partitions: list[int32]
+
+
+@struct
+class DescribeShareGroupOffsetsRequestGroup:
+    """A group; without topics all that it has."""
+
+    group_id: string
+    topics: list[DescribeShareGroupOffsetsRequestTopic] | None
+
+
+@message(key=90, versions="0-1", flexible="0+")
+class DescribeShareGroupOffsetsRequest:
+    """Names the groups."""
+
+    groups: list[DescribeShareGroupOffsetsRequestGroup]
+
+
+@struct
+class DescribeShareGroupOffsetsResponsePartition:
+    """Where a group stands in one partition."""
+
+    partition_index: int32 = field()
+    start_offset: int64 = field()
+    leader_epoch: int32 = field()
+    lag: int64 = field("1+", default=-1)
+    error_code: int16 = field()
+    error_message: string | None = field(default=None)
+
+
+@struct
+class DescribeShareGroupOffsetsResponseTopic:
+    """The partitions of one topic."""
+
+    topic_name: string = field()
+    topic_id: uuid = field()
+    partitions: list[DescribeShareGroupOffsetsResponsePartition] = field()
+
+
+@struct
+class DescribeShareGroupOffsetsResponseGroup:
+    """Where one group stands."""
+
+    group_id: string = field()
+    topics: list[DescribeShareGroupOffsetsResponseTopic] = field()
+    error_code: int16 = field()
+    error_message: string | None = field(default=None)
+
+
+@message(key=90, versions="0-1", flexible="0+")
+class DescribeShareGroupOffsetsResponse:
+    """Where each group stands."""
+
+    throttle_time_ms: int32 = field()
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = field()

@@ -1,0 +1,147 @@
+"""What the coordinator of share groups stores in __consumer_offsets (KIP-932).
+
+Key and value of each record begin with an int16; of a key it tells the kind, here the version to
+decode with, of a value the version of its layout. A null value is a tombstone.
+
+    key    | 10 | ShareGroupMemberMetadataKey               a member and its subscription
+           | 11 | ShareGroupMetadataKey                     the group's epoch
+           | 12 | ShareGroupTargetAssignmentMetadataKey     the epoch of the target assignment
+           | 13 | ShareGroupTargetAssignmentMemberKey       a member's part of it
+           | 14 | ShareGroupCurrentMemberAssignmentKey      what a member has
+           | 15 | ShareGroupStatePartitionMetadataKey       partitions whose state is begun
+"""
+
+from __future__ import annotations
+
+from protocol.schema import field, message, struct
+from protocol.wire import int8, int32, int64, string, uuid
+
+
+@message(versions="10", flexible="none")
+class ShareGroupMemberMetadataKey:
+    """Which member it is."""
+
+    group_id: string
+    member_id: string
+
+
+@message(versions="0", flexible="0+")
+class ShareGroupMemberMetadataValue:
+    """A member and what it subscribes to."""
+
+    rack_id: string | None
+    client_id: string
+    client_host: string
+    subscribed_topic_names: list[string]
+
+
+@message(versions="11", flexible="none")
+class ShareGroupMetadataKey:
+    """Which group it is."""
+
+    group_id: string
+
+
+@message(versions="0", flexible="0+")
+class ShareGroupMetadataValue:
+    """The epoch of a group."""
+
+    epoch: int32
+    metadata_hash: int64
+
+
+@message(versions="12", flexible="none")
+class ShareGroupTargetAssignmentMetadataKey:
+    """Which group it is."""
+
+    group_id: string
+
+
+@message(versions="0", flexible="0+")
+class ShareGroupTargetAssignmentMetadataValue:
+    """The group epoch that the target assignment was made for."""
+
+    assignment_epoch: int32
+    assignment_timestamp: int64 = field(tag=0)
+
+
+@message(versions="13", flexible="none")
+class ShareGroupTargetAssignmentMemberKey:
+    """Which member it is."""
+
+    group_id: string
+    member_id: string
+
+
+@struct
+class TopicPartition:
+    """Partitions of one topic."""
+
+    topic_id: uuid
+    partitions: list[int32]
+
+
+@message(versions="0", flexible="0+")
+class ShareGroupTargetAssignmentMemberValue:
+    """What a member is to have."""
+
+    topic_partitions: list[TopicPartition]
+
+
+@message(versions="14", flexible="none")
+class ShareGroupCurrentMemberAssignmentKey:
+    """Which member it is."""
+
+    group_id: string
+    member_id: string
+
+
+@struct
+class TopicPartitions:
+    """Partitions of one topic."""
+
+    topic_id: uuid
+    partitions: list[int32]
+
+
+@message(versions="0", flexible="0+")
+class ShareGroupCurrentMemberAssignmentValue:
+    """What a member has."""
+
+    member_epoch: int32
+    previous_member_epoch: int32
+    state: int8
+    assigned_partitions: list[TopicPartitions]
+
+
+@message(versions="15", flexible="none")
+class ShareGroupStatePartitionMetadataKey:
+    """Which group it is."""
+
+    group_id: string
+
+
+@struct
+class TopicPartitionsInfo:
+    """Partitions of one topic."""
+
+    topic_id: uuid
+    topic_name: string
+    partitions: list[int32]
+
+
+@struct
+class TopicInfo:
+    """A topic."""
+
+    topic_id: uuid
+    topic_name: string
+
+
+@message(versions="0", flexible="0+")
+class ShareGroupStatePartitionMetadataValue:
+    """Which partitions have state, or are about to get or lose it."""
+
+    initializing_topics: list[TopicPartitionsInfo]
+    initialized_topics: list[TopicPartitionsInfo]
+    deleting_topics: list[TopicInfo]

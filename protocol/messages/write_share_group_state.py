@@ -1,0 +1,72 @@
+"""WriteShareGroupState (85): store what has changed in a share-partition (KIP-932).
+
+Between brokers: the leader of the partition tells the coordinator of the state. Version 1 adds
+the count of deliveries that are complete (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from protocol.schema import field, message, struct
+from protocol.wire import int8, int16, int32, int64, string, uuid
+
+
+@struct
+class StateBatch:
+    """Offsets in one state: 0 available, 2 acknowledged, 4 archived."""
+
+    first_offset: int64
+    last_offset: int64
+    delivery_state: int8
+    delivery_count: int16
+
+
+@struct
+class PartitionData:
+    """What has changed in one partition; a start of -1 has not."""
+
+    partition: int32
+    state_epoch: int32
+    leader_epoch: int32
+    start_offset: int64
+    delivery_complete_count: int32 = field("1+", default=-1)
+    state_batches: list[StateBatch]
+
+
+@struct
+class WriteStateData:
+    """The partitions of one topic."""
+
+    topic_id: uuid
+    partitions: list[PartitionData]
+
+
+@message(key=85, versions="0-1", flexible="0+")
+class WriteShareGroupStateRequest:
+    """Names partitions of one group."""
+
+    group_id: string
+    topics: list[WriteStateData]
+
+
+@struct
+class PartitionResult:
+    """Whether one is stored."""
+
+    partition: int32 = field()
+    error_code: int16 = field()
+    error_message: string | None = field(default=None)
+
+
+@struct
+class WriteStateResult:
+    """The partitions of one topic."""
+
+    topic_id: uuid = field()
+    partitions: list[PartitionResult] = field()
+
+
+@message(key=85, versions="0-1", flexible="0+")
+class WriteShareGroupStateResponse:
+    """Whether each is stored."""
+
+    results: list[WriteStateResult] = field()

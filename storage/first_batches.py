@@ -1,0 +1,84 @@
+"""Which transactions are about to begin in a log: their first batches, while they are awaited.
+
+Before a producer's first batch of a transaction is taken it is asked whether the partition is
+part of that transaction (KIP-890). Should the answer refuse the batch for now, those that the
+producer has sent after it must not be taken for the first one. Kafka's VerificationStateEntry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.batches import BatchHeader
+from storage.errors import OutOfOrderSequence
+
+
+@dataclass(slots=True)
+class FirstBatch:
+    """The lowest sequence that a producer has asked to begin with."""
+
+    epoch: int
+    sequence: int
+    # Whether a producer of which there are no batches has to begin with sequence 0.
+    is_numbered_from_0: bool
+    expected_ms: int
+
+
+class FirstBatches:
+    """The first batches that are awaited in one log, by producer; owned by its producers."""
+
+    __slots__ = ("_awaited",)
+
+    def __init__(self) -> None:
+        self._awaited: dict[int, FirstBatch] = {}
+
+    def __len__(self) -> int:
+        return len(self._awaited)
+
+    def expect(
+        self, producer_id: int, epoch: int, sequence: int, *, from_0: bool, now_ms: int
+    ) -> None:
+        """Note that a producer asks to begin a transaction with a sequence."""
+        known = self._awaited.get(producer_id)
+        if known is None:
+            self._awaited[producer_id] = FirstBatch(epoch, sequence, from_0, now_ms)
+        elif epoch > known.epoch:
+            known.epoch, known.sequence = epoch, sequence
+        elif epoch == known.epoch:
+            known.sequence = min(sequence, known.sequence)
+
+    def check(self, batch: BatchHeader, *, has_batches: bool) -> None:
+        """Check that a batch does not stand in for one that was sent before it.
+
+        Raises OutOfOrderSequence. `has_batches` tells whether there are any of its producer.
+        """
+        known = self._awaited.get(batch.producer_id)
+        if known is None:
+            return
+        first = 0 if known.is_numbered_from_0 and not has_batches else known.sequence
+        if batch.base_sequence > first:
+            raise OutOfOrderSequence(
+                f"producer {batch.producer_id} began with sequence {batch.base_sequence}, "
+                f"expected {first}"
+            )
+
+    def came(self, producer_id: int) -> None:
+        """Note that a producer's transaction has begun."""
+        self._awaited.pop(producer_id, None)
+
+    def ended(self, producer_id: int, epoch: int) -> None:
+        """Note that a producer's transaction has ended, which made its epoch this one.
+
+        A batch of the next transaction may be awaited already, of that epoch.
+        """
+        known = self._awaited.get(producer_id)
+        if known is not None and not (known.is_numbered_from_0 and known.epoch == epoch):
+            del self._awaited[producer_id]
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget what has been awaited for too long."""
+        self._awaited = {
+            producer_id: known
+            for producer_id, known in self._awaited.items()
+            if now_ms - known.expected_ms < expiration_ms
+        }

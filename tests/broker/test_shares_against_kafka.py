@@ -1,0 +1,277 @@
+"""Share groups beside Apache Kafka: the same script for both, the same answers and records.
+
+A script is made from a seed: members of a share group fetch, acknowledge all, parts and what they
+do not have, break the rules of sessions, while records are appended and deleted. Requests follow
+each other; what a member has acquired from Odradek says what it acknowledges to both.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from tests.broker.share_peers import Member, ShareBroker
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
+
+SETTINGS = {
+    "share.coordinator.snapshot.update.records.per.snapshot": "5",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+}
+STEPS = 120
+SETTLE_S = 10.0
+FIRST_WAIT_MS = 10_000
+ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+RECORD_LIMIT = 1
+Partition = tuple[str, int]
+
+
+@dataclass
+class Pair:
+    """Both brokers, and a member of each by one name."""
+
+    brokers: tuple[ShareBroker, ShareBroker]
+    members: dict[str, tuple[Member, Member]] = field(default_factory=dict)
+
+    def both(self, act: Callable[[ShareBroker], Any]) -> None:
+        """Do something on both."""
+        for broker in self.brokers:
+            act(broker)
+
+    def settled(self, ask: Callable[[ShareBroker], Any]) -> tuple[Any, Any]:
+        """Ask both until they say the same: what nobody waits for comes a little later."""
+        end = time.monotonic() + SETTLE_S
+        while True:
+            ours, theirs = map(ask, self.brokers)
+            if ours == theirs or time.monotonic() > end:
+                return ours, theirs
+            time.sleep(0.1)
+
+    def member(self, group_id: str, name: str) -> tuple[Member, Member]:
+        """Return the member of a name."""
+        if name not in self.members:
+            ours, theirs = (broker.member(group_id, name) for broker in self.brokers)
+            self.members[name] = ours, theirs
+        return self.members[name]
+
+
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
+    if kafka_libs() is None:
+        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
+    directory: Path = tmp_path_factory.mktemp("shares")
+    ours = OdradekProcess(directory / "ours", SETTINGS)
+    theirs = KafkaProcess(directory / "theirs", settings=SETTINGS)
+    try:
+        ours.start()
+        theirs.start()
+        yield ours.port, theirs.port
+    finally:
+        ours.stop()
+        theirs.stop()
+
+
+@pytest.fixture
+def pair(ports: tuple[int, int]) -> Iterator[Pair]:
+    pair = Pair((ShareBroker(ports[0]), ShareBroker(ports[1])))
+    yield pair
+    pair.both(lambda broker: broker.close())
+
+
+@dataclass
+class Script:
+    """What is done with one group, from a seed."""
+
+    pair: Pair
+    random: random.Random
+    group_id: str
+    topic: str
+    partitions: int
+    held: dict[tuple[str, Partition], list[tuple[int, int]]] = field(default_factory=dict)
+    told: list[str] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Make the topic, the group's settings, and the state of its partitions."""
+        settings = {"share__record__lock__duration__ms": "60000"}
+        if self.random.random() < 0.7:
+            limit = self.random.choice((2, 3, 5, 8))
+            settings["share__delivery__count__limit"] = str(limit)
+        if self.random.random() < 0.3:
+            settings["share__partition__max__record__locks"] = "100"
+        self.pair.both(lambda broker: broker.create(self.topic, self.partitions))
+        self.pair.both(lambda broker: broker.set_group(self.group_id, **settings))
+        for number in range(self.partitions):
+            self.pair.both(lambda b, n=number: b.initialize(self.group_id, self.topic, n, 0))  # type: ignore[misc]
+            self.pair.both(lambda b, n=number: b.produce(self.topic, 3, n))  # type: ignore[misc]
+        # The partitions are loaded by the first who asks.
+        everything = [(self.topic, number) for number in range(self.partitions)]
+        for member in self.pair.member(self.group_id, "a"):
+            for one in everything:
+                member.fetch(one, epoch=0, max_wait_ms=FIRST_WAIT_MS, min_bytes=1)
+                member.fetch(epoch=-1)
+        self._compare_states()
+
+    def step(self) -> None:
+        """Do one thing."""
+        steps: dict[Callable[[], None], int] = {
+            self._produce: 12,
+            self._fetch: 40,
+            self._acknowledge: 40,
+            self._leave: 3,
+            self._delete_records: 2,
+            self._compare_states: 6,
+        }
+        (step,) = self.random.choices(list(steps), list(steps.values()))
+        step()
+
+    def end(self) -> None:
+        """Let all members go, and compare what is left."""
+        for name in list(self.pair.members):
+            for member in self.pair.members[name]:
+                member.fetch(epoch=-1) if member.epoch else None
+        self._compare_states()
+
+    # --- what is done ---------------------------------------------------------------------
+
+    def _produce(self) -> None:
+        count, number = self.random.randint(1, 7), self._number()
+        self.pair.both(lambda broker: broker.produce(self.topic, count, number))
+
+    def _fetch(self) -> None:
+        name = self._name()
+        version = self.random.choice((1, 2, 2))
+        options: dict[str, Any] = {
+            # Which partition gets the records that are left is a matter of ids with Kafka.
+            "max_records": self.random.choice((1, 2, 5, 10)) if self.partitions == 1 else 500,
+            "batch_size": self.random.choice((1, 3, 10, 100)),
+        }
+        if version == 2:
+            options["share_acquire_mode"] = self.random.choice((0, RECORD_LIMIT))
+        epoch = None if self.random.random() < 0.95 else self.random.choice((0, 1, 7))
+        partitions = [(self.topic, self._number())] if self.random.random() < 0.5 else []
+        forget = [(self.topic, self._number())] if self.random.random() < 0.05 else []
+        given = {}
+        is_first = epoch == 0 or not self.pair.member(self.group_id, name)[0].epoch
+        if self.random.random() < 0.3 and (not is_first or self.random.random() < 0.1):
+            given = self._given(name, may_renew=False)
+        what = f"{name} fetches v{version} {partitions} {options} {given} -{forget} @{epoch}"
+        answer = self._same(
+            name,
+            what,
+            lambda member: member.fetch(
+                *partitions, given=given, forget=forget, epoch=epoch, version=version, **options
+            ),
+        )
+        for one, part in answer["partitions"].items():
+            ranges = [(first, last) for first, last, _ in part["acquired"]]
+            self.held.setdefault((name, one), []).extend(ranges)
+
+    def _acknowledge(self) -> None:
+        name = self._name()
+        version = self.random.choice((1, 2, 2))
+        is_renew_ack = version == 2 and self.random.random() < 0.2
+        given = self._given(name, may_renew=is_renew_ack)
+        epoch = None if self.random.random() < 0.95 else self.random.choice((0, 1, 7))
+        self._same(
+            name,
+            f"{name} acknowledges v{version} {given} renew={is_renew_ack} @{epoch}",
+            lambda member: member.acknowledge(
+                given, version=version, is_renew_ack=is_renew_ack, epoch=epoch
+            ),
+        )
+
+    def _leave(self) -> None:
+        name = self._name()
+        given = self._given(name, may_renew=False) if self.random.random() < 0.5 else {}
+        self._same(name, f"{name} leaves {given}", lambda one: one.acknowledge(given, epoch=-1))
+        self._compare_states()
+
+    def _delete_records(self) -> None:
+        number, offset = self._number(), self.random.randint(0, 30)
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(
+                    name=self.topic,
+                    partitions=[DeleteRecordsPartition(partition_index=number, offset=offset)],
+                )
+            ],
+            timeout_ms=30_000,
+        )
+        self.told.append(f"delete records of {number} before {offset}")
+        self.pair.both(lambda broker: broker.peer.ask(request, 2))
+
+    def _compare_states(self) -> None:
+        for number in range(self.partitions):
+            ours, theirs = self.pair.settled(
+                lambda broker, number=number: broker.state(self.group_id, self.topic, number)  # type: ignore[misc]
+            )
+            assert ours == theirs, "\n".join(self.told[-25:])
+
+    # --- by chance ------------------------------------------------------------------------
+
+    def _name(self) -> str:
+        return self.random.choice("abc")
+
+    def _number(self) -> int:
+        return self.random.randrange(self.partitions)
+
+    def _given(self, name: str, *, may_renew: bool) -> dict[Partition, list[tuple[int, int, Any]]]:
+        given: dict[Partition, list[tuple[int, int, Any]]] = {}
+        for number in range(self.partitions):
+            one = self.topic, number
+            held = self.held.get((name, one), [])
+            chosen = sorted(held)[: self.random.randint(1, 3)]
+            batches, after = [], 0
+            for first, last in chosen:
+                if first < after:
+                    continue
+                if self.random.random() < 0.3 and first < last:
+                    last = self.random.randint(first, last)
+                elif self.random.random() < 0.1:
+                    last += self.random.randint(1, 4)
+                after = last + 1
+                batches.append((first, last, self._types(last - first + 1, may_renew=may_renew)))
+            if self.random.random() < 0.9:
+                self.held[name, one] = [each for each in held if each not in chosen]
+            if batches:
+                given[one] = batches
+        return given
+
+    def _types(self, count: int, *, may_renew: bool) -> list[int]:
+        kinds = [0, ACCEPT, ACCEPT, RELEASE, RELEASE, RELEASE, REJECT]
+        if may_renew:
+            kinds += [RENEW, RENEW]
+        if self.random.random() < 0.6:
+            return [self.random.choice(kinds)]
+        if self.random.random() < 0.05:
+            count += 1
+        return [self.random.choice(kinds) for _ in range(count)]
+
+    def _same(self, name: str, what: str, act: Callable[[Member], dict[str, Any]]) -> Any:
+        self.told.append(what)
+        ours, theirs = map(act, self.pair.member(self.group_id, name))
+        assert ours == theirs, "\n".join(self.told[-25:])
+        return ours
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_members_get_the_same(pair: Pair, seed: int) -> None:
+    script = Script(pair, random.Random(seed), f"group-{seed}", f"topic-{seed}", 1 + seed % 2)
+    script.begin()
+    for _ in range(STEPS):
+        script.step()
+    script.end()

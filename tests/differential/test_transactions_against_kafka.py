@@ -1,0 +1,88 @@
+"""Transactions beside Apache Kafka: drawn scripts of requests, and what both write of them.
+
+`make test` plays a few scripts, `make interop` many: FUZZ_SEED says where their seeds begin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from broker.transactions.state import TransactionState
+from storage.segment import LOG
+from tests.differential.transactions import Side, differences, draw
+from tests.fuzz.seeds import FIRST_SEED, WORLDS
+from tests.storage.dump import dump
+
+pytestmark = pytest.mark.kafka
+
+SETTINGS = {
+    "transaction.state.log.num.partitions": "1",
+    "offsets.topic.num.partitions": "1",
+    # On a busy machine Kafka's controller takes the broker for dead, and all epochs change.
+    "broker.session.timeout.ms": "600000",
+}
+SHORT_SCRIPTS, STEPS = 4, 60
+
+Pair = tuple[OdradekProcess, KafkaProcess]
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    if kafka_libs() is None:
+        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
+    directory = tmp_path_factory.mktemp("transactions")
+    ours = OdradekProcess(directory / "ours", SETTINGS)
+    theirs = KafkaProcess(directory / "theirs", SETTINGS)
+    try:
+        ours.start()
+        theirs.start()
+        yield ours, theirs
+    finally:
+        ours.stop()
+        theirs.stop()
+
+
+def play(brokers: Pair, seed: int) -> list[str]:
+    """Play a script of a world of its own; return what differs."""
+    world = time.monotonic_ns()
+    sides = [Side(one.port, f"t{world}") for one in brokers]
+    try:
+        for side in sides:
+            side.begin()
+        return differences(sides, draw(world, STEPS, seed))
+    finally:
+        for side in sides:
+            side.peer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(SHORT_SCRIPTS))
+def test_both_answer_alike_and_write_the_same(brokers: Pair, seed: int) -> None:
+    assert not (found := play(brokers, seed)), "\n".join(found)
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(7200)
+def test_many_scripts(brokers: Pair) -> None:
+    for seed in range(FIRST_SEED, FIRST_SEED + 10 * WORLDS):
+        assert not (found := play(brokers, seed)), "\n".join((f"seed {seed}", *found))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_kafkas_own_decoder_reads_what_we_have_written(brokers: Pair) -> None:
+    assert not play(brokers, 1_000)
+    ours, _ = brokers
+    files: list[Path] = sorted((ours.data / "__transaction_state-0").glob(f"*{LOG}"))
+    found = dump(files, "--transaction-log-decoder", with_gaps=("__transaction_state",))
+    assert not found.wrong
+    assert found.record_count
+    states = TransactionState
+    for state in (states.ONGOING, states.PREPARE_COMMIT, states.COMPLETE_ABORT):
+        assert f'"transactionStatus":{state.value}' in found.text

@@ -1,0 +1,1 @@
+"""Clients in Python behind the verbs for transactions of tests/interop/programs.py."""
