@@ -11,6 +11,9 @@ KAFKA := .kafka/.ready
 PACKAGES := protocol config storage cleaner broker cli pipeline
 FAST := -m "not slow and not kafka and not spark and not interop and not fuzz"
 
+# Hundreds of processes start in a test run, and each would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test check fuzz demo interop bench bench-cleaner kafka clean docs lock
 
 run: $(READY)

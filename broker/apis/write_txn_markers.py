@@ -25,19 +25,32 @@ Codes = dict[TopicPartition, ErrorCode]
 async def handle(
     context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
-    """Write the markers to the partitions that there are; a producer's are told together."""
+    """Write the markers to the partitions that there are; a producer's are told together.
+
+    As in Kafka a marker of no producer ends all: those before it are written, and told as failed.
+    """
     told: dict[int, Codes] = {}
     for asked in request.markers:
-        told.setdefault(asked.producer_id, {}).update(await _write(context, asked))
-    return WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(codes))
-            for producer_id, codes in told.items()
-        ]
-    )
+        codes = await _write(context, asked)
+        if codes is None:
+            return _answer(
+                {
+                    one.producer_id: dict.fromkeys(
+                        _partitions(one), ErrorCode.UNKNOWN_SERVER_ERROR
+                    )
+                    for one in request.markers
+                }
+            )
+        told.setdefault(asked.producer_id, {}).update(codes)
+    return _answer(told)
 
 
-async def _write(context: RequestContext, asked: WritableTxnMarker) -> Codes:
+async def _write(context: RequestContext, asked: WritableTxnMarker) -> Codes | None:
+    partitions = _partitions(asked)
+    if asked.producer_id < 0 or asked.producer_epoch < 0:
+        if any(_is_here(context, one) for one in partitions):
+            return None
+        return dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     marker = Marker(
         asked.producer_id,
         asked.producer_epoch,
@@ -46,18 +59,26 @@ async def _write(context: RequestContext, asked: WritableTxnMarker) -> Codes:
         context.broker.clock.now_ms(),
         asked.transaction_version,
     )
-    partitions = {
+    problems = await context.broker.markers.write(marker, partitions)
+    return {one: _code(problems.get(one)) for one in partitions}
+
+
+def _partitions(asked: WritableTxnMarker) -> list[TopicPartition]:
+    """Return what a marker names, each once."""
+    named = {
         TopicPartition(topic.name, partition): None
         for topic in asked.topics
         for partition in topic.partition_indexes
     }
-    if asked.producer_id < 0 or asked.producer_epoch < 0:
-        # Kafka fails over it, but for partitions that are not there.
-        is_any = any(_is_here(context, one) for one in partitions)
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR if is_any else unknown)
-    problems = await context.broker.markers.write(marker, partitions)
-    return {one: _code(problems.get(one)) for one in partitions}
+    return list(named)
+
+
+def _answer(told: dict[int, Codes]) -> WriteTxnMarkersResponse:
+    markers = [
+        WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(codes))
+        for producer_id, codes in told.items()
+    ]
+    return WriteTxnMarkersResponse(markers=markers)
 
 
 def _is_here(context: RequestContext, one: TopicPartition) -> bool:

@@ -54,15 +54,24 @@ class Ticket:
 class StateShard:
     """Owns the states of one partition."""
 
-    __slots__ = ("_appending", "_update_counts", "config", "epochs", "partition_count", "states")
+    __slots__ = (
+        "_appending",
+        "_leader_epochs",
+        "_state_epochs",
+        "_update_counts",
+        "config",
+        "partition_count",
+        "states",
+    )
 
     def __init__(self, config: StateConfig, partition_count: Callable[[bytes], int]) -> None:
         """`partition_count` tells how many partitions a topic has, 0 for an id of none."""
         self.config = config
         self.partition_count = partition_count
         self.states: dict[SharePartitionKey, ShareState] = {}
-        # The highest leader and state epochs that were seen.
-        self.epochs: dict[SharePartitionKey, tuple[int, int]] = {}
+        # The highest that were seen.
+        self._leader_epochs: dict[SharePartitionKey, int] = {}
+        self._state_epochs: dict[SharePartitionKey, int] = {}
         self._update_counts: dict[SharePartitionKey, int] = {}
         self._appending: deque[Ticket] = deque()
 
@@ -78,7 +87,7 @@ class StateShard:
     ) -> list[Effect]:
         """Begin the state of a share-partition, or begin it anew."""
         problem = self._negative(key)
-        if problem is None and state_epoch != NO_EPOCH and self._state_epoch(key) > state_epoch:
+        if problem is None and self._is_fenced(key, state_epoch):
             problem = _refusal(ErrorCode.FENCED_STATE_EPOCH)
         problem = problem or self._unknown_topic(key)
         if problem is not None:
@@ -108,7 +117,7 @@ class StateShard:
             return self._answer(token, problem)
         state = self.states[key]
         answer = StateAnswer(state=state)
-        if leader_epoch in (NO_EPOCH, self._leader_epoch(key)):
+        if leader_epoch in (NO_EPOCH, self._leader_epochs.get(key, NO_EPOCH)):
             return self._answer(token, answer)
         told = replace(state, leader_epoch=leader_epoch, batches=())
         return self._store([self._record(key, told, now_ms)], token, answer)
@@ -121,7 +130,7 @@ class StateShard:
         if problem is None and key not in self.states:
             problem = StateAnswer(ErrorCode.INVALID_REQUEST, _WRITE_UNINITIALIZED)
         problem = problem or self._fenced_leader(key, change.leader_epoch)
-        if problem is None and NO_EPOCH != change.state_epoch < self._state_epoch(key):
+        if problem is None and self._is_fenced(key, change.state_epoch):
             problem = _refusal(ErrorCode.FENCED_STATE_EPOCH)
         problem = problem or self._unknown_topic(key)
         if problem is not None:
@@ -173,16 +182,18 @@ class StateShard:
         """Take a record in."""
         key = record.key
         if isinstance(record, Update):
-            self._note_epochs(key, record.change.leader_epoch, 0)
+            _raise(self._leader_epochs, key, record.change.leader_epoch)
             known = self.states.get(key)
             self.states[key] = _merge(known, record.change) if known else record.change
             self._update_counts[key] = self._update_counts.get(key, 0) + 1
         elif record.state is None:
             self.states.pop(key, None)
-            self.epochs.pop(key, None)
+            self._leader_epochs.pop(key, None)
+            self._state_epochs.pop(key, None)
             self._update_counts.pop(key, None)
         else:
-            self._note_epochs(key, record.state.leader_epoch, record.state.state_epoch)
+            _raise(self._leader_epochs, key, record.state.leader_epoch)
+            _raise(self._state_epochs, key, record.state.state_epoch)
             self.states[key] = record.state
             if self._update_counts.get(key, 0) >= self.config.updates_per_snapshot:
                 self._update_counts[key] = 0
@@ -250,7 +261,7 @@ class StateShard:
         return None
 
     def _fenced_leader(self, key: SharePartitionKey, leader_epoch: int) -> StateAnswer | None:
-        if NO_EPOCH != leader_epoch < self._leader_epoch(key):
+        if NO_EPOCH != leader_epoch < self._leader_epochs.get(key, leader_epoch):
             return _refusal(ErrorCode.FENCED_LEADER_EPOCH)
         return None
 
@@ -259,15 +270,12 @@ class StateShard:
             return _refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return None
 
-    def _leader_epoch(self, key: SharePartitionKey) -> int:
-        return self.epochs.get(key, (NO_EPOCH, NO_EPOCH))[0]
+    def _is_fenced(self, key: SharePartitionKey, state_epoch: int) -> bool:
+        return NO_EPOCH != state_epoch < self._state_epochs.get(key, state_epoch)
 
-    def _state_epoch(self, key: SharePartitionKey) -> int:
-        return self.epochs.get(key, (NO_EPOCH, NO_EPOCH))[1]
 
-    def _note_epochs(self, key: SharePartitionKey, leader_epoch: int, state_epoch: int) -> None:
-        leader, state = self.epochs.get(key, (leader_epoch, state_epoch))
-        self.epochs[key] = max(leader, leader_epoch), max(state, state_epoch)
+def _raise(epochs: dict[SharePartitionKey, int], key: SharePartitionKey, epoch: int) -> None:
+    epochs[key] = max(epochs.get(key, epoch), epoch)
 
 
 def _merge(known: ShareState, change: ShareState) -> ShareState:

@@ -368,6 +368,37 @@ async def test_an_administrator_ends_what_no_coordinator_knows(tmp_path: Path) -
 
 
 @on_uvloop
+async def test_a_marker_of_no_producer_fails_the_request_whole_unless_nothing_it_names_is_there(
+    tmp_path: Path,
+) -> None:
+    async with live(tmp_path, ONE_PARTITION) as broker, client(broker) as one:
+        await create(broker, "orders")
+
+        def marker(producer_id: int, name: str) -> WritableTxnMarker:
+            return WritableTxnMarker(
+                producer_id=producer_id,
+                producer_epoch=0,
+                transaction_result=False,
+                topics=[WritableTxnMarkerTopic(name=name, partition_indexes=[0])],
+                coordinator_epoch=0,
+            )
+
+        async def told(*markers: WritableTxnMarker) -> dict[int, int]:
+            answer = await one.ask(WriteTxnMarkersRequest(markers=list(markers)), version=1)
+            return {
+                one.producer_id: one.topics[0].partitions[0].error_code for one in answer.markers
+            }
+
+        unknown, failed = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await told(marker(7, "orders"), marker(-1, "no")) == {7: 0, -1: unknown}
+        assert await told(marker(7, "orders"), marker(-1, "orders"), marker(8, "no")) == {
+            7: failed,
+            -1: failed,
+            8: failed,
+        }
+
+
+@on_uvloop
 async def test_with_the_classic_transactions_an_abort_behind_a_producer_raises_its_epoch_once(
     tmp_path: Path,
 ) -> None:

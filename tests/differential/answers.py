@@ -14,6 +14,8 @@ from typing import Any
 
 from protocol.batches import decode_records, iterate_batches
 from protocol.errors import ProtocolError
+from protocol.messages.describe_producers import ProducerState
+from protocol.messages.write_txn_markers import WritableTxnMarkerResult
 from tests.differential.wire import Outcome, read_answer
 
 # Ids that a broker makes up, by the names of their fields.
@@ -199,6 +201,10 @@ class Pairs:
     def _name(self, item: Any, shared: set[Any], *, is_ours: bool) -> str:
         """Name an item of a list by what identifies it, its ids being ours."""
         parts = []
+        if isinstance(item, WritableTxnMarkerResult):
+            parts.append(str(item.producer_id))  # the one that was asked for
+        elif isinstance(item, ProducerState):
+            parts.append(f"{item.producer_epoch} {item.last_sequence}")
         for name in _IDENTITY:
             if not hasattr(item, name):
                 continue

@@ -37,12 +37,9 @@ class Known:
         )
 
 
-# APIs of Kafka's that are not served, by their keys: security, the newer groups.
+# APIs of Kafka's that are not served, by their keys: security, groups of Kafka Streams.
 # When one is served, its key goes.
-UNSERVED = (
-    *(17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51),
-    *(68, 69, 76, 77, 78, 79, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92),
-)
+UNSERVED = (17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51, 88, 89)
 
 KNOWN: tuple[Known, ...] = (
     *(
@@ -58,7 +55,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "Only levels whose code is there are announced.",
         "ApiVersions",
-        r"\.(supported|finalized)_features\[(group|kraft|share|streams)\.version\].*",
+        r"\.(supported|finalized)_features\[(kraft|streams)\.version\].*",
     ),
     Known(
         "Kafka has them in the order of a hash table.",
@@ -120,6 +117,14 @@ KNOWN: tuple[Known, ...] = (
         "DescribeConfigs",
         r".*\[node\.id\]\.synonyms\[node\.id 5\]",
         theirs="absent",
+    ),
+    # --- share groups ---
+    Known(
+        "Kafka never answers when asked for partitions that are not there.",
+        "DescribeShareGroupOffsets",
+        r"\.outcome",
+        theirs="no answer, silent",
+        ours="an answer .*, open",
     ),
     # --- frames that no client sends ---
     Known(

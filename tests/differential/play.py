@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,11 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeStateData,
+    PartitionData,
+)
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -50,15 +56,6 @@ _AT_ONCE = frozenset(
         *("ApiVersions", "Metadata", "DescribeCluster", "DescribeConfigs"),
         *("DescribeTopicPartitions", "DescribeLogDirs", "ListPartitionReassignments"),
         *("DescribeQuorum", "GetTelemetrySubscriptions", "PushTelemetry", "ListConfigResources"),
-    )
-)
-# Share groups and their state come about in steps: tests/broker/test_shares_against_kafka.py.
-_SCRIPTED = frozenset(
-    (
-        *("ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge"),
-        *("InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState"),
-        *("DeleteShareGroupState", "ReadShareGroupStateSummary", "DescribeShareGroupOffsets"),
-        *("AlterShareGroupOffsets", "DeleteShareGroupOffsets"),
     )
 )
 BY_NAME: Mapping[str, Api] = {api.name: api for api in APIS}
@@ -90,18 +87,18 @@ class Play:
         for one in ours.topics:
             world.topic_ids[one.name] = one.topic_id
             self.pairs.pair(one.topic_id, theirs_by_name[one.name])
-        for peer in (self.ours, self.theirs):
+        for peer, created in ((self.ours, ours), (self.theirs, theirs)):
             _await_topics(peer, world)
             _await_coordinator(peer, world.groups[0])
             _await_producer_ids(peer)
             _await_transactions(peer, f"one-{seed}")
+            _await_share_state(peer, created.topics[0].topic_id)
         self._reset()
         return world
 
     def play(self, world: World, number: int) -> Iterator[tuple[str, Difference]]:
         """Ask every API at every version once, in an order of its own; yield differences."""
-        apis = [api for api in APIS if api.name not in _SCRIPTED]
-        order = [(api, version) for api in apis for version in versions_of(api)]
+        order = [(api, version) for api in APIS for version in versions_of(api)]
         Random(f"{world.seed} {number}").shuffle(order)
         for api, version in order:
             random = Random(f"{world.seed} {number} {api.name} {version}")
@@ -275,6 +272,23 @@ def _await_transactions(peer: Peer, transactional_id: str) -> None:
     deadline = time.monotonic() + SETTLE_S
     while peer.ask(finding, 1).error_code or peer.ask(asking, 4).error_code:
         assert time.monotonic() < deadline, "the coordinator of transactions does not come"
+        time.sleep(0.05)
+
+
+def _await_share_state(peer: Peer, topic_id: bytes) -> None:
+    """Begin the state of a share-partition, which has the topic of states made."""
+    key = f"one:{base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}:0"
+    finding = FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
+    part = PartitionData(partition=0, state_epoch=0, start_offset=0)
+    state = InitializeStateData(topic_id=topic_id, partitions=[part])
+    beginning = InitializeShareGroupStateRequest(group_id="one", topics=[state])
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        peer.ask(finding, 6)
+        answer = peer.ask(beginning, 0).results[0].partitions[0]
+        if not answer.error_code:
+            return
+        assert time.monotonic() < deadline, f"no coordinator of share groups: {answer}"
         time.sleep(0.05)
 
 
