@@ -7,8 +7,9 @@ from collections.abc import Awaitable
 from broker import topic_names
 from broker.apis.end_txn import told
 from broker.context import RequestContext
+from broker.coordination.effects import Producer
 from broker.coordination.java import partition_for
-from broker.transactions.state import Producer, TopicPartition
+from broker.transactions.state import TopicPartition
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 # Clients of this version and later know PRODUCER_FENCED.

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Mapping
 from broker import topic_names
 from broker.apis.end_txn import told
 from broker.context import RequestContext
-from broker.transactions.state import EPOCH_RAISED_SINCE, Producer, TopicPartition
+from broker.coordination.effects import Producer
+from broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from broker.context import RequestContext
-from broker.transactions.state import EPOCH_RAISED_SINCE, Producer
+from broker.coordination.effects import Producer
+from broker.transactions.state import EPOCH_RAISED_SINCE
 from protocol.errors import ErrorCode
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 

@@ -11,10 +11,11 @@ import logging
 
 from broker.apis.end_txn import told
 from broker.context import RequestContext
+from broker.coordination.effects import Producer
 from broker.errors import code_of
 from broker.metadata import MetadataError
 from broker.transactions.effects import Granted
-from broker.transactions.state import NO_EPOCH, NO_PRODUCER, Producer
+from broker.transactions.state import NO_EPOCH, NO_PRODUCER
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

@@ -53,12 +53,11 @@ class Reply:
     response: object
 
 
-@dataclass(frozen=True, slots=True)
-class Producer:
-    """Whose transaction it is that records are part of."""
+class Producer(NamedTuple):
+    """Who a producer says that it is, or is told to be; -1 where there is none."""
 
-    producer_id: int
-    epoch: int
+    producer_id: int = -1
+    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,10 @@ import asyncio
 import gc
 import logging
 from asyncio import Future, Task, TimerHandle
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, Union, cast
+from typing import Any, Generic, TypeAlias, TypeVar, Union, cast
 
 from broker import errors
 from broker.coordination import failures
@@ -37,67 +36,24 @@ from broker.coordination.effects import (
     Timer,
 )
 from broker.coordination.java import partition_for
+from broker.coordination.loading import replay
+from broker.coordination.machine import Codec, Machine
 from broker.coordination.seams import (
     InternalTopic,
-    InTransaction,
-    KeyValue,
     Loop,
     Requester,
-    StoredBatch,
     WallClock,
 )
-from protocol.batches import NO_PRODUCER_ID
 from protocol.errors import ErrorCode, ProtocolError
-from storage.transactions import Marker
 
 logger = logging.getLogger(__name__)
 
 _MS_PER_S = 1_000
-# Records that are replayed before the loop runs others: about ten milliseconds of work.
-_REPLAY_SLICE = 2_000
-
-
-class Machine(Protocol):
-    """The state machine of one partition: without clock, without I/O."""
-
-    def replay(self, record: Any) -> None:
-        """Take in a record of the log, while it is loaded.
-
-        One of a transaction comes as InTransaction, and the Marker that ends it as it is: only
-        logs that producers' transactions reach have those.
-        """
-
-    def loaded(self, now_ms: int) -> Sequence[Effect]:
-        """Begin to serve what has been replayed."""
-
-    def unload(self, now_ms: int) -> Sequence[Effect]:
-        """End serving: whoever waits is told to look for the coordinator again."""
-
-    def stored(self, ticket: Any, error: ErrorCode, now_ms: int) -> Sequence[Effect]:
-        """Go on after the log has a ticket's records (NONE), or could not take them."""
-
-    def timer_fired(self, timer: Timer, now_ms: int) -> Sequence[Effect]:
-        """Do what a timer was started for."""
 
 
 M = TypeVar("M", bound=Machine)
 T = TypeVar("T")
 Answer: TypeAlias = Union[T, Awaitable[T]]  # noqa: UP007 (an alias of a type variable)
-
-
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """How a coordinator's records stand in its topic.
-
-    `decode` returns None for a record of a kind that is not kept, and raises ProtocolError for
-    bytes that are none.
-    """
-
-    encode: Callable[[Any], KeyValue]
-    decode: Callable[[bytes, bytes | None], object | None]
-    # Has a machine take in records, from one on, of a kind of which there are millions; returns
-    # where the first is that has to be decoded. Not asked for those of transactions.
-    replay: Callable[[Any, Sequence[KeyValue], int], int] | None = None
 
 
 class _Appended(Generic[M]):
@@ -283,7 +239,7 @@ class Runtime(Generic[M]):
     async def _load(self, partition: int) -> None:
         machine = self._new_machine(partition)
         try:
-            await self._replay(partition, machine)
+            await replay(self._what, self._log, self._codec, partition, machine)
         except errors.EXPLAINED as error:
             self._failed.add(partition)
             logger.error("failed to load %s partition=%d error=%s", self._what, partition, error)
@@ -294,52 +250,6 @@ class Runtime(Generic[M]):
         gc.freeze()
         self._machines[partition] = machine
         self.perform(partition, machine.loaded(self._clock.now_ms()))
-
-    async def _replay(self, partition: int, machine: M) -> None:
-        """Bring a machine to where its partition of the log ends, with pauses for others.
-
-        A damaged record is skipped with a warning; one of a kind that belongs to other
-        protocols is counted and left alone.
-        """
-        counts: Counter[str] = Counter()
-        unpaused = 0
-        for stored in self._log.replay(partition):
-            if isinstance(stored, Marker):
-                machine.replay(stored)
-                continue
-            self._replay_batch(partition, machine, stored, counts)
-            unpaused += len(stored.records)
-            if unpaused >= _REPLAY_SLICE:
-                unpaused = 0
-                await asyncio.sleep(0)
-        if counts:
-            told = " ".join(f"{name}={count}" for name, count in counts.items())
-            logger.info("loaded %s partition=%d %s", self._what, partition, told)
-
-    def _replay_batch(
-        self, partition: int, machine: M, batch: StoredBatch, counts: Counter[str]
-    ) -> None:
-        records, at = batch.records, 0
-        counts["records"] += len(records)
-        shortcut = self._codec.replay if batch.producer_id == NO_PRODUCER_ID else None
-        while at < len(records):
-            if shortcut is not None:
-                at = shortcut(machine, records, at)
-                if at == len(records):
-                    return
-            try:
-                record = self._codec.decode(*records[at])
-            except ProtocolError as error:
-                counts["damaged"] += 1
-                logger.warning("skipped damaged record partition=%d error=%s", partition, error)
-            else:
-                if record is None:
-                    counts["ignored"] += 1
-                elif batch.producer_id == NO_PRODUCER_ID:
-                    machine.replay(record)
-                else:
-                    machine.replay(InTransaction(batch.producer_id, record))
-            at += 1
 
     def _reload(self, partition: int) -> None:
         """Throw a machine away that is ahead of its log, and load another."""

@@ -10,7 +10,8 @@ import uuid
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
-from broker.coordination.runtime import Answer, Codec, Runtime
+from broker.coordination.machine import Codec
+from broker.coordination.runtime import Answer, Runtime
 from broker.coordination.seams import InternalTopic, Loop, Requester, WallClock
 from broker.errors import Refusal, message_of
 from broker.groups import commits, responses, sessions, transactional
@@ -95,7 +96,7 @@ class GroupCoordinator:
         self._runtime.do_in_turn(
             "expire offsets",
             lambda: self.config.offsets_retention_check_interval_ms,
-            Shard.expire,
+            lambda shard, now_ms: shard.offsets.expire(now_ms),
         )
 
     def close(self) -> None:
@@ -180,7 +181,7 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             return commits.commit_error(request, shard)
         caller = self._runtime.caller(requester)
-        effects = shard.commit(request, caller, self._clock.now_ms())
+        effects = shard.offsets.commit(request, caller, self._clock.now_ms())
         return self._runtime.run(request.group_id, effects, caller, OffsetCommitResponse)
 
     def commit_in_transaction(
@@ -204,7 +205,7 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             return shard
         caller = self._runtime.caller()
-        effects = shard.end_transaction(marker, caller.token)
+        effects = shard.offsets.end_transaction(marker, caller.token)
         return self._runtime.run_at(partition, effects, caller, ErrorCode)
 
     def fetch(
@@ -242,7 +243,8 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             return shard
         caller = self._runtime.caller()
-        return self._runtime.run(group_id, shard.delete(group_id, caller.token), caller, ErrorCode)
+        effects = shard.offsets.delete(group_id, caller.token)
+        return self._runtime.run(group_id, effects, caller, ErrorCode)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Answer[OffsetDeleteResponse]:
         """Remove offsets of partitions that exist, in topics that the group does not read."""
@@ -250,7 +252,7 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             return OffsetDeleteResponse(error_code=shard)
         caller = self._runtime.caller()
-        effects = shard.delete_offsets(request, caller.token)
+        effects = shard.offsets.delete_offsets(request, caller.token)
         return self._runtime.run(request.group_id, effects, caller, OffsetDeleteResponse)
 
     def describe(self, group_id: str, *, api_version: int) -> DescribedGroup:
@@ -315,7 +317,7 @@ class GroupCoordinator:
     def topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Remove the offsets that groups have committed for a topic."""
         now_ms = self._clock.now_ms()
-        self._runtime.for_all(lambda shard: shard.topic_deleted(name, topic_id))
+        self._runtime.for_all(lambda shard: shard.offsets.topic_deleted(name, topic_id))
         self._runtime.for_all(lambda shard: shard.shares.topic_deleted(topic_id, now_ms))
 
     async def _commit_when_admitted(
@@ -345,5 +347,5 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             return transactional.refusal(request, shard)
         caller = self._runtime.caller(requester)
-        effects = shard.commit_in_transaction(request, caller, self._clock.now_ms())
+        effects = shard.offsets.commit_in_transaction(request, caller, self._clock.now_ms())
         return self._runtime.run(request.group_id, effects, caller, TxnOffsetCommitResponse)

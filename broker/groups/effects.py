@@ -6,10 +6,11 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.coordination.effects import Caller, Token
+from broker.coordination.effects import Caller, Effect, Note, Token
 from broker.groups.consumer.effects import ConsumerStored
 from broker.groups.records import OffsetRecord
 from broker.groups.share.turn import ShareStored
+from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from protocol.messages.offset_delete import OffsetDeleteResponse
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -111,16 +112,27 @@ class GroupRemoved:
     is_gone: bool = False
 
 
-Ticket = (
-    AssignmentStored
-    | StaticMemberStored
-    | EmptyGroupStored
-    | OffsetsStored
+OffsetTicket = (
+    OffsetsStored
     | UndecidedOffsetsStored
     | TransactionEnded
     | OffsetsDeleted
     | OffsetsRemoved
     | GroupRemoved
+)
+Ticket = (
+    AssignmentStored
+    | StaticMemberStored
+    | EmptyGroupStored
+    | OffsetTicket
     | ConsumerStored
     | ShareStored
 )
+
+
+def note_failure(group_id: str, error: ErrorCode) -> list[Effect]:
+    """Tell the log of what could not be stored, and nobody waits for."""
+    if error is ErrorCode.NONE:
+        return []
+    # Nobody waits for it: what the log has of the group stays true until it is written again.
+    return [Note(f"failed to store group={group_id} error={error.name}", is_warning=True)]

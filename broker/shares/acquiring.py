@@ -113,6 +113,8 @@ class _Taking:
         elif partition.batches[at].last_offset >= base_offset:
             base_offset = partition.batches[at].first_offset
         else:
+            # The batch that was read may begin before the log's start, all else being over.
+            base_offset = max(base_offset, partition.start_offset)
             at += 1
         known = partition.between(at, self.last_offset)
         if not known:

@@ -316,9 +316,9 @@ class SharePartition:
                 if batch.first_offset > gap_start:
                     return gap_start
                 gap_start = max(batch.last_offset + 1, gap_start)
-            for first, _, delivery in batch.parts():
-                if delivery.is_free:
-                    return first
+            for first, last, delivery in batch.parts():
+                if delivery.is_free and last >= self.start_offset:
+                    return max(first, self.start_offset)
         return None
 
     def _count_terminal(self, end: int) -> int:

@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from broker.coordination.effects import Caller, Effect
-from broker.coordination.runtime import Answer, Codec, Runtime
+from broker.coordination.machine import Codec
+from broker.coordination.runtime import Answer, Runtime
 from broker.coordination.seams import InternalTopic, Loop, Topics, WallClock
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_records import ShareState, decode_record, encode_record

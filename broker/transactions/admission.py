@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from broker import topic_names
 from broker.context import RequestContext
+from broker.coordination.effects import Producer
 from broker.errors import code_of, message_of
 from broker.partitions import OfflinePartition
 from broker.topic import Topic
-from broker.transactions.state import EPOCH_RAISED_SINCE, Producer, TopicPartition
+from broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
 from protocol.batches import (
     BASE_SEQUENCE,
     HEADER,

@@ -11,7 +11,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from broker.coordination.runtime import Answer, Codec, Runtime
+from broker.coordination.effects import Producer
+from broker.coordination.machine import Codec
+from broker.coordination.runtime import Answer, Runtime
 from broker.coordination.seams import InternalTopic, Loop, WallClock
 from broker.errors import Explained, Refusal, code_of
 from broker.metadata import MetadataError
@@ -24,7 +26,6 @@ from broker.transactions.markers import MarkerWriter
 from broker.transactions.records import TransactionRecord, decode_record, encode_record
 from broker.transactions.shard import TransactionShard
 from broker.transactions.state import (
-    Producer,
     TopicPartition,
     Transaction,
     TransactionState,

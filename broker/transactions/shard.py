@@ -15,9 +15,8 @@ second time where they have been. Kafka's source: TransactionCoordinator, Transa
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from broker.coordination.effects import (
@@ -26,6 +25,7 @@ from broker.coordination.effects import (
     Effect,
     Note,
     Persist,
+    Producer,
     Reply,
     StartTimer,
     Timer,
@@ -43,11 +43,11 @@ from broker.transactions.effects import (
     TimerKind,
     WriteMarkers,
 )
+from broker.transactions.entry import Entry
 from broker.transactions.records import TransactionRecord
 from broker.transactions.state import (
     NO_TIMEOUT_MS,
     PREPARED,
-    Producer,
     TakeId,
     TopicPartition,
     Transaction,
@@ -63,34 +63,6 @@ _TOMBSTONES_BYTES_MAX = 16_384
 _TOMBSTONE_OVERHEAD_BYTES = 32
 
 Answer = Granted | ErrorCode
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A request that waits: how it is begun again, or told that it cannot be."""
-
-    again: Callable[[int], list[Effect]]
-    refuse: Callable[[ErrorCode], Effect]
-
-
-@dataclass(slots=True)
-class Entry:
-    """A transactional id; owned by its shard."""
-
-    value: Transaction
-    # What has been decided and is on its way to the log, DEAD when that is a tombstone.
-    pending: TransactionState | None = None
-    # What the prepared transaction becomes when all partitions have the marker.
-    completed: Transaction | None = None
-    # Whether a partition could not be written to.
-    is_stuck: bool = False
-    # Who waits until it is no longer busy.
-    waiting: deque[Waiting] = field(default_factory=deque)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether what follows from something is about to be known."""
-        return self.pending is not None or (self.value.state in PREPARED and not self.is_stuck)
 
 
 class TransactionShard:
@@ -129,7 +101,7 @@ class TransactionShard:
             entry = self.entries[transactional_id] = Entry(Transaction(taken, timeout_ms, now_ms))
         if entry.is_busy:
             again = partial(self.initialize, transactional_id, timeout_ms, expected, token)
-            return _wait(entry, again, lambda error: Reply(token, Granted(error)))
+            return entry.wait(again, lambda error: Reply(token, Granted(error)))
         known = entry.value
         if known.state is TransactionState.ONGOING:
             if not state.may_continue(known, expected):
@@ -159,7 +131,7 @@ class TransactionShard:
             again = partial(
                 self.add_partitions, transactional_id, producer, added, client_version, token
             )
-            return _wait(entry, again, lambda error: Reply(token, error))
+            return entry.wait(again, lambda error: Reply(token, error))
         changed = state.add_partitions(
             entry.value, producer, added, client_version=client_version, now_ms=now_ms
         )
@@ -191,7 +163,7 @@ class TransactionShard:
             again = partial(
                 self.end, transactional_id, producer, is_commit, client_version, token
             )
-            return _wait(entry, again, lambda error: Reply(token, Granted(error)))
+            return entry.wait(again, lambda error: Reply(token, Granted(error)))
         changed = state.end(
             entry.value,
             producer,
@@ -250,10 +222,10 @@ class TransactionShard:
         retry = Timer(asked.transactional_id, TimerKind.MARKERS)
         if left:
             entry.is_stuck = True
-            return [StartTimer(retry, _MARKERS_RETRY_MS), *self._settle(entry, now_ms)]
+            return [StartTimer(retry, _MARKERS_RETRY_MS), *entry.settle(now_ms)]
         effects: list[Effect] = [CancelTimer(retry)] if entry.is_stuck else []
         effects += self._complete(asked.transactional_id, entry)
-        return effects + self._settle(entry, now_ms)
+        return effects + entry.settle(now_ms)
 
     def timer_fired(self, timer: Timer, now_ms: int) -> list[Effect]:
         """Try again to write markers."""
@@ -304,13 +276,6 @@ class TransactionShard:
             return None, ErrorCode.INVALID_REQUEST
         return self.entries.get(transactional_id), ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
-    def _settle(self, entry: Entry, now_ms: int) -> list[Effect]:
-        """Let those go on who wait, as long as none makes it busy again."""
-        effects: list[Effect] = []
-        while entry.waiting and not entry.is_busy:
-            effects += entry.waiting.popleft().again(now_ms)
-        return effects
-
     def _abort(self, transactional_id: str, token: Token | None, now_ms: int) -> list[Effect]:
         """Abort an open transaction behind its producer's back."""
         changed = state.abort_behind(
@@ -339,12 +304,12 @@ class TransactionShard:
         if error is not ErrorCode.NONE:
             answer = Granted(error) if isinstance(answer, Granted) else error
             effects = _reply(ticket.token, answer)
-            return effects + self._settle(entry, now_ms)
+            return effects + entry.settle(now_ms)
         entry.value = ticket.value
         effects = _reply(ticket.token, answer)
         if entry.value.state in PREPARED:
             effects += self._write_markers(ticket.transactional_id, entry, now_ms)
-        return effects + self._settle(entry, now_ms)
+        return effects + entry.settle(now_ms)
 
     def _write_markers(self, transactional_id: str, entry: Entry, now_ms: int) -> list[Effect]:
         entry.completed = state.complete(entry.value, now_ms)
@@ -371,17 +336,8 @@ class TransactionShard:
             entry.pending = None
             if error is ErrorCode.NONE:
                 del self.entries[transactional_id]
-            effects += self._settle(entry, now_ms)
+            effects += entry.settle(now_ms)
         return effects
-
-
-def _wait(
-    entry: Entry,
-    again: Callable[[int], list[Effect]],
-    refuse: Callable[[ErrorCode], Effect],
-) -> list[Effect]:
-    entry.waiting.append(Waiting(again, refuse))
-    return []
 
 
 def _note_failure(ticket: Completed, error: ErrorCode) -> list[Effect]:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from broker.coordination.effects import Producer
 from protocol.errors import ErrorCode
 
 NO_PRODUCER = -1
@@ -100,13 +101,6 @@ class Transaction:
     def is_exhausted(self) -> bool:
         """Whether the producer id has no further epoch that a client may use."""
         return _is_exhausted(self.epoch)
-
-
-class Producer(NamedTuple):
-    """Who a producer says that it is, or is told to be."""
-
-    producer_id: int = NO_PRODUCER
-    epoch: int = NO_EPOCH
 
 
 def initialize(

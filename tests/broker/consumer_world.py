@@ -1,4 +1,4 @@
-"""A shard with consumer groups and all that is around it: topics, a log, time.
+"""A shard with groups of the newer protocols and all that is around it: topics, a log, time.
 
 A batch is in the log as soon as it is asked for, unless the test lets the broker crash with it:
 before the log has it, or after, but before anybody has been answered.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from broker.coordination.effects import (
@@ -73,7 +74,7 @@ class ConsumerWorld:
         """Have the shard carry out a request; return its answer, None while it stays parked."""
         token = object()
         caller = Caller(token, version, self.client_id, self.client_host, self.fresh_id)
-        act = getattr(self.shard, operation)
+        act = attrgetter(operation)(self.shard)
         self.perform(act(request, caller, self.now_ms))
         if token not in self.replies:
             self.pass_time(_SHORT_MS)
@@ -140,12 +141,15 @@ class ConsumerWorld:
         present = self.topics.by_name.get(name, (topic_id or fresh_id, 0))
         self.topics.by_name[name] = (present[0], count)
         self.shard.consumers.topic_changed(name, is_new=is_new)
+        self.shard.shares.topic_changed(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
         topic_id, _ = self.topics.by_name.pop(name)
         self.shard.consumers.topic_changed(name, is_new=False)
-        self.perform(self.shard.topic_deleted(name, topic_id))
+        self.shard.shares.topic_changed(name)
+        self.perform(self.shard.offsets.topic_deleted(name, topic_id))
+        self.perform(self.shard.shares.topic_deleted(topic_id, self.now_ms))
 
     def reconfigure(self, **changes: Any) -> None:
         """Go by other options."""

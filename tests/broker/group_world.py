@@ -230,7 +230,7 @@ class World:
             ],
         )
         caller = self._caller(version)
-        return self._do(caller, self.shard.commit(request, caller, self.now_ms))
+        return self._do(caller, self.shard.offsets.commit(request, caller, self.now_ms))
 
     def commit_in_transaction(
         self,
@@ -267,18 +267,19 @@ class World:
             ],
         )
         caller = self._caller(5)
-        return self._do(caller, self.shard.commit_in_transaction(request, caller, self.now_ms))
+        effects = self.shard.offsets.commit_in_transaction(request, caller, self.now_ms)
+        return self._do(caller, effects)
 
     def end_transaction(self, producer_id: int = 1, *, is_commit: bool = True) -> int:
         """Write the marker that ends a producer's transaction."""
         caller = self._caller(2)
         marker = Marker(producer_id, 0, 0, is_commit=is_commit, timestamp=self.now_ms)
-        return self._do(caller, self.shard.end_transaction(marker, caller.token))
+        return self._do(caller, self.shard.offsets.end_transaction(marker, caller.token))
 
     def delete(self, group: str = GROUP) -> int:
         """Delete a group."""
         caller = self._caller(2)
-        return self._do(caller, self.shard.delete(group, caller.token))
+        return self._do(caller, self.shard.offsets.delete(group, caller.token))
 
     def delete_offsets(self, *offsets: tuple[str, int], group: str = GROUP) -> int:
         """Send an OffsetDelete."""
@@ -291,7 +292,7 @@ class World:
             topics=[OffsetDeleteRequestTopic(name=n, partitions=p) for n, p in topics.items()],
         )
         caller = self._caller(0)
-        return self._do(caller, self.shard.delete_offsets(request, caller.token))
+        return self._do(caller, self.shard.offsets.delete_offsets(request, caller.token))
 
     # What happens to the world.
 
@@ -307,11 +308,11 @@ class World:
 
     def expire(self) -> None:
         """Search for expired offsets."""
-        self.carry_out(self.shard.expire(self.now_ms))
+        self.carry_out(self.shard.offsets.expire(self.now_ms))
 
     def delete_topic(self, name: str, topic_id: bytes = ZERO_UUID) -> None:
         """Tell the groups that a topic is gone."""
-        self.carry_out(self.shard.topic_deleted(name, topic_id))
+        self.carry_out(self.shard.offsets.topic_deleted(name, topic_id))
 
     def finish_append(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """End the oldest append that is held: its records are in the log, or are not."""

@@ -160,7 +160,7 @@ def commit(world: ConsumerWorld, member_id: str, epoch: int, partition: int) -> 
         generation_id_or_member_epoch=epoch,
         topics=topics,
     )
-    answer = world.ask("commit", request, 9)
+    answer = world.ask("offsets.commit", request, 9)
     error: int = answer.topics[0].partitions[0].error_code
     return error
 
@@ -183,10 +183,10 @@ def test_a_group_keeps_the_offsets_of_what_it_reads_and_goes_when_it_has_none() 
     join(world, "a")
     assert commit(world, "a", 2, 0) == ErrorCode.NONE
     later_ms = world.now_ms + world.config.offsets_retention_ms
-    world.perform(world.shard.expire(later_ms))
+    world.perform(world.shard.offsets.expire(later_ms))
     assert world.group().offsets.get("t", 0) is not None
     world.heartbeat("a", -1)
-    world.perform(world.shard.expire(later_ms))
+    world.perform(world.shard.offsets.expire(later_ms))
     assert world.shard.group(GROUP) is None
     world.restart()
     assert world.shard.group(GROUP) is None

@@ -11,6 +11,7 @@ so many records of the state's log. Then:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import settings
@@ -25,7 +26,7 @@ from hypothesis.stateful import (
 
 from broker.coordination.effects import Persist, Reply
 from broker.shares.acknowledging import Acknowledgement, acknowledge, release
-from broker.shares.acquiring import Asked, Span, acquire
+from broker.shares.acquiring import Acquired, Asked, Span, acquire
 from broker.shares.batches import RecordState
 from broker.shares.key import SharePartitionKey
 from broker.shares.locks import expire
@@ -37,7 +38,7 @@ from broker.shares.partition import (
     SharePartition,
     Write,
 )
-from broker.shares.state_records import decode_record, encode_record
+from broker.shares.state_records import ShareState, decode_record, encode_record
 from broker.shares.state_shard import StateAnswer, StateConfig, StateShard
 from protocol.errors import ErrorCode
 
@@ -323,3 +324,18 @@ class Shares(RuleBasedStateMachine):
 
 TestShares = Shares.TestCase
 TestShares.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_what_a_batch_has_before_the_logs_start_is_not_acquired() -> None:
+    """It would be available again in the end, could not be read, and kept all others waiting."""
+    partition = SharePartition(ShareState(0, 0, 0, 0, 0, ()), 0, 0, PartitionConfig)
+    asked = Asked("a", is_record_limit=True, batch_size=1, records_max=1,
+                  fetch_offset=0, now_ms=0)  # fmt: skip
+    acquire(partition, asked, [Span(0, 0)])
+    partition.log_begins_at(5)
+    ranges, count = acquire(partition, replace(asked, fetch_offset=5), [Span(3, 7)])
+    assert (ranges, count) == ([Acquired(5, 5, 1)], 1)
+    for outcome in release(partition, "a", None):
+        assert isinstance(outcome, Write)
+        partition.written(outcome.ticket, None)
+    assert partition.next_fetch_offset() == 5

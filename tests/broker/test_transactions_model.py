@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from broker.transactions import state
 from broker.transactions.config import TransactionConfig
 from broker.transactions.effects import Granted
-from broker.transactions.shard import Entry
+from broker.transactions.entry import Entry
 from broker.transactions.state import Producer, TopicPartition, Transaction, TransactionState
 from protocol.errors import ErrorCode
 from tests.broker.transaction_world import PARTITIONS, World

@@ -1,0 +1,62 @@
+"""The groups of one partition of __consumer_offsets, of every kind, by their ids."""
+
+from __future__ import annotations
+
+from broker.groups.config import GroupConfig
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.groups import ConsumerGroups
+from broker.groups.modern.topics import TopicView
+from broker.groups.offsets import GroupOffsets
+from broker.groups.share.groups import Configs as ShareConfigs
+from broker.groups.share.groups import ShareGroups
+from broker.groups.state import ClassicGroup, Turn
+
+Group = ClassicGroup | ConsumerGroup
+
+
+class Registry:
+    """Groups of the classic protocol, of the consumer protocol, and share groups.
+
+    None is in two of them; only share groups have no offsets here. Owned by its Shard.
+    """
+
+    __slots__ = ("classic", "config", "consumers", "shares")
+
+    def __init__(self, config: GroupConfig, topics: TopicView, share_config: ShareConfigs) -> None:
+        self.config = config
+        self.classic: dict[str, ClassicGroup] = {}
+        self.consumers = ConsumerGroups(topics, self.classic)
+        self.shares = ShareGroups(topics, share_config, lambda name: self.get(name) is not None)
+
+    def get(self, group_id: str) -> Group | None:
+        """Return a group that may have offsets by its id."""
+        return self.classic.get(group_id) or self.consumers.get(group_id)
+
+    def all(self) -> list[Group]:
+        """Return all groups that may have offsets."""
+        return [*self.classic.values(), *self.consumers.groups.values()]
+
+    def turn(self, group_id: str, now_ms: int) -> Turn | None:
+        """Begin an operation on a classic group, None when there is none of this id."""
+        group = self.classic.get(group_id)
+        return None if group is None else Turn(group, self.config, now_ms)
+
+    def add(self, group_id: str, now_ms: int) -> ClassicGroup:
+        """Make a classic group."""
+        group = self.classic[group_id] = ClassicGroup(group_id, state_since_ms=now_ms)
+        return group
+
+    def offsets_of(self, group_id: str) -> GroupOffsets:
+        """Return the offsets of a group; they make a simple one where there is none."""
+        group = self.get(group_id)
+        if group is None:
+            group = self.classic[group_id] = ClassicGroup(group_id)
+        return group.offsets
+
+    def forget(self, group: Group) -> None:
+        """Drop a group of which the log has a tombstone; offsets make it a simple one."""
+        self.consumers.groups.pop(group.group_id, None)
+        if group.offsets:
+            self.classic[group.group_id] = ClassicGroup(group.group_id, offsets=group.offsets)
+        else:
+            self.classic.pop(group.group_id, None)
