@@ -5,8 +5,10 @@ Used by the benchmarks, the demo and the tests. Everything listens on loopback o
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
+import shlex
 import shutil
 import socket
 import struct
@@ -29,6 +31,8 @@ _KAFKA_FLAGS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
+# For what runs for seconds only: compiling it well would take longer.
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 
@@ -139,7 +143,10 @@ class KafkaProcess:
         return self.directory / "kafka.log"
 
     def start(self) -> float:
-        """Format the data directory when it is new, start, return seconds to the first answer."""
+        """Format the data directory when it is new, start, return seconds to the first answer.
+
+        KAFKA_OPTS may hold more flags of Java's, as for Kafka's own script.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
         properties = self.directory / "server.properties"
         settings = {
@@ -162,10 +169,12 @@ class KafkaProcess:
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not self.data.exists():
-            cluster_id = kafka_tool(["kafka.tools.StorageTool", "random-uuid"]).stdout.strip()
+            # No dash comes first: the tool would take it for an option.
+            cluster_id = base64.urlsafe_b64encode(b"k" + os.urandom(15)).decode().rstrip("=")
             format_it = ["kafka.tools.StorageTool", "format", "-t", cluster_id]
             kafka_tool([*format_it, "-c", str(properties)])
-        flags = [*_KAFKA_FLAGS, "-Droot.level=WARN", "-Dcleaner.level=INFO"]
+        own = shlex.split(os.environ.get("KAFKA_OPTS", ""))
+        flags = [*_KAFKA_FLAGS, *own, "-Droot.level=WARN", "-Dcleaner.level=INFO"]
         with self.log_file.open("ab") as output:
             self.process = subprocess.Popen(
                 [*java(flags), "kafka.Kafka", str(properties)], stdout=output, stderr=output
@@ -211,10 +220,11 @@ def kafka_tool(
     timeout_s: float = 120,
     text: str | None = None,
     check: bool = True,
+    flags: Sequence[str] = QUICK_START,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools by its class name to its end."""
     return subprocess.run(
-        [*java(["-Xmx512m"]), *arguments],
+        [*java(["-Xmx512m", *flags]), *arguments],
         input=text,
         capture_output=True,
         text=True,

@@ -63,6 +63,7 @@ def perform(
         + ["--num-records", str(records), "--record-size", str(size), "--throughput", "-1"]
         + ["--producer-props", *properties],
         timeout_s=500,
+        flags=(),
     )
     return float(_RATE.findall(done.stdout)[-1])
 

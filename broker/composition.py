@@ -254,8 +254,8 @@ class Broker:
         await self.server.close(_DRAIN_S)
 
     def _start_background(self) -> None:
-        loading = start_task("load coordinators", self._coordinators.load())
-        self._stopping.callback(loading.cancel)
+        self.loading = start_task("load coordinators", self._coordinators.load())
+        self._stopping.callback(self.loading.cancel)
         prefer_the_event_loop()
         self.cleaner = CleanerPool(
             LogTable(self.partitions),

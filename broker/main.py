@@ -76,9 +76,10 @@ async def _serve(static: Layer, version: str, fs: RealFileSystem) -> None:
         ) from error
     except (MetadataError, StorageError) as error:
         raise StartError(str(error)) from error
-    # What lives as long as the broker need not be looked at by each full collection, which
-    # holds up every client for a tenth of a second.
+    # What lives as long as the broker, a million offsets of groups too, need not be looked at by
+    # each full collection, which holds up every client for a tenth of a second.
     gc.freeze()
+    broker.loading.add_done_callback(lambda _: gc.freeze())
     where = ", ".join(str(one) for one in broker.server.listeners)
     data = ", ".join(str(directory.path) for directory in broker.directories)
     print(f"odradek {version} accepts connections on {where}, data in {data}", flush=True)

@@ -159,6 +159,15 @@ class _Pool:
                 self._shrink()
             return descriptor
 
+    def close(self) -> None:
+        """Give up all descriptors."""
+        with self.lock:
+            for reference in list(self._open):
+                file = reference()
+                if file is not None:
+                    file.descriptor = None
+            self._open.clear()
+
     def _shrink(self) -> None:
         while len(self._open) > self._files_max:
             reference = next(iter(self._open))
@@ -261,6 +270,10 @@ class RealFileSystem:
 
     def __init__(self, open_files_max: int = OPEN_FILES_MAX) -> None:
         self._pool = _Pool(open_files_max)
+
+    def close(self) -> None:
+        """Close the files that are open; one that is used again is opened again."""
+        self._pool.close()
 
     def open(self, path: Path, *, write: bool = False) -> RealFile:
         return RealFile(path, self._pool, write=write)

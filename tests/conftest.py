@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +21,10 @@ settings.register_profile("quick", parent=settings.get_profile("default"), max_e
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2000)
 settings.load_profile("default")
 
+# Kafka runs beside many tests, none of them for long enough to be compiled well.
+os.environ.setdefault("KAFKA_OPTS", "-XX:TieredStopAtLevel=1")
+
+OPEN_FILES_MAX = 500
 B = TypeVar("B", OdradekProcess, KafkaProcess)
 StartBroker = Callable[..., OdradekProcess]
 
@@ -42,6 +48,16 @@ def quiet_logs() -> Iterator[None]:
     yield
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_open_files() -> Iterator[None]:
+    """Fail where tests leave files open: beyond 1,024 select() ends the process's other tests."""
+    yield
+    folder = Path("/proc/self/fd")
+    if folder.exists() and len(list(folder.iterdir())) > OPEN_FILES_MAX:
+        gc.collect()
+        assert len(list(folder.iterdir())) <= OPEN_FILES_MAX
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ deadlines in one heap with one timer of the event loop. All of it runs on the lo
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from asyncio import Future, Task, TimerHandle
 from collections import defaultdict, deque
@@ -246,8 +245,6 @@ class Runtime(Generic[M]):
             return
         if self._is_closed:
             return
-        # What a million offsets are made of stays: the collector need not look at it again.
-        gc.freeze()
         self._machines[partition] = machine
         self.perform(partition, machine.loaded(self._clock.now_ms()))
 

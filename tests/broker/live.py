@@ -77,13 +77,15 @@ async def live(
         **(settings or {}),
     }
     static = Layer(Source.STATIC_BROKER, values)
-    broker = Broker(static, fs or RealFileSystem(), clock or SystemClock())
+    own = RealFileSystem()
+    broker = Broker(static, fs or own, clock or SystemClock())
     with mock.patch.object(composition, "start_warm_up"):
         await broker.start()
     try:
         yield broker
     finally:
         await broker.stop()
+        own.close()
 
 
 class Client:

@@ -480,7 +480,7 @@ class Play:
             topics=[topic],
         )
         # By name, so that both are told the same; Kafka takes the id from its metadata.
-        self.both.ask("commit", request, 9)
+        self.both.ask("offsets.commit", request, 9)
 
 
 def told_partitions(owned: Mapping[bytes, Sequence[int]]) -> list[TopicPartitions]:

@@ -15,6 +15,8 @@ PARTITIONS = 3
 RECORD_BYTES = 100
 SHORT, FULL = 2_000, 200_000
 IDLE_TIMEOUT_MS = 5_000
+# A member is given partitions with its second heartbeat, after five seconds.
+SHARE_TIMEOUT_MS = 30_000
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -77,6 +79,31 @@ def _round(start_broker: StartBroker, count: int) -> None:
 @pytest.mark.timeout(300)
 def test_the_performance_tools_see_every_record_once(start_broker: StartBroker) -> None:
     _round(start_broker, SHORT)
+
+
+@pytest.mark.timeout(300)
+def test_share_consumers_of_the_tools_see_every_record(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    _create(broker)
+    for group in (GROUP, "console"):
+        kafka_tool(
+            ["kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, "--alter"]
+            + ["--entity-type", "groups", "--entity-name", group]
+            + ["--add-config", "share.auto.offset.reset=earliest"]
+        )
+    _produce(broker, "none", SHORT)
+    measured = kafka_tool(
+        ["org.apache.kafka.tools.ShareConsumerPerformance"]
+        + ["--bootstrap-server", broker.bootstrap, "--topic", TOPIC, "--group", GROUP]
+        + ["--num-records", str(SHORT), "--timeout", str(SHARE_TIMEOUT_MS), "--hide-header"]
+    )
+    assert int(measured.stdout.strip().splitlines()[-1].split(", ")[5]) == SHORT
+    printed = kafka_tool(
+        ["org.apache.kafka.tools.consumer.ConsoleShareConsumer"]
+        + ["--bootstrap-server", broker.bootstrap, "--topic", TOPIC, "--group", "console"]
+        + ["--max-messages", str(SHORT), "--timeout-ms", str(SHARE_TIMEOUT_MS)]
+    )
+    assert len(printed.stdout.splitlines()) == SHORT
 
 
 @pytest.mark.interop

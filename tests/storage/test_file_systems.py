@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -122,16 +121,24 @@ def test_a_removed_or_renamed_file_is_read_to_its_end(home: tuple[FileSystem, Pa
     assert file.read(0, 100) == b"content"
 
 
-def test_a_descriptor_goes_with_its_file(tmp_path: Path) -> None:
-    def open_descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+def test_closing_gives_up_descriptors_until_files_are_used_again(tmp_path: Path) -> None:
+    fs = RealFileSystem()
+    files = [fs.open(tmp_path / str(at), write=True) for at in range(20)]
+    assert len(open_descriptors(tmp_path)) == 20
+    fs.close()
+    assert not open_descriptors(tmp_path)
+    files[7].append(0, [b"content"])
+    assert files[7].read(0, 100) == b"content"
+    assert len(open_descriptors(tmp_path)) == 1
+    fs.close()
 
-    before = open_descriptors()
+
+def test_a_descriptor_goes_with_its_file(tmp_path: Path) -> None:
     files = [REAL.open(tmp_path / str(at), write=True) for at in range(20)]
-    assert open_descriptors() == before + 20
+    assert len(open_descriptors(tmp_path)) == 20
     del files
     gc.collect()
-    assert open_descriptors() == before
+    assert not open_descriptors(tmp_path)
 
 
 def test_writing_to_a_file_that_is_only_read_is_refused(tmp_path: Path) -> None:
