@@ -60,7 +60,16 @@ def run(
     uvloop.run(_serve(static, version, RealFileSystem(open_files_max)))
 
 
+def _collect_garbage_from_now_on() -> None:
+    # What lives as long as the broker need not be looked at by each full collection, which would
+    # hold up every client for a tenth of a second.
+    gc.freeze()
+    gc.enable()
+
+
 async def _serve(static: Layer, version: str, fs: RealFileSystem) -> None:
+    # A million offsets of groups make no garbage while they are loaded, but looks for it.
+    gc.disable()
     broker = Broker(static, fs, SystemClock())
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -76,10 +85,7 @@ async def _serve(static: Layer, version: str, fs: RealFileSystem) -> None:
         ) from error
     except (MetadataError, StorageError) as error:
         raise StartError(str(error)) from error
-    # What lives as long as the broker, a million offsets of groups too, need not be looked at by
-    # each full collection, which holds up every client for a tenth of a second.
-    gc.freeze()
-    broker.loading.add_done_callback(lambda _: gc.freeze())
+    broker.loading.add_done_callback(lambda _: _collect_garbage_from_now_on())
     where = ", ".join(str(one) for one in broker.server.listeners)
     data = ", ".join(str(directory.path) for directory in broker.directories)
     print(f"odradek {version} accepts connections on {where}, data in {data}", flush=True)

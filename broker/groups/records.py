@@ -46,6 +46,9 @@ _INT64 = Struct(">q")
 _COMMITTED_HEAD = Struct(">hqiB")
 _COMMITTED_MIN = _COMMITTED_HEAD.size + 9
 _MORE = 0x80  # another byte of the metadata's size follows
+# A whole value with a topic's id and without metadata, as nearly all are.
+_COMMITTED = Struct(">hqiBq3s16s")
+_SIZE_OF_NOTHING = 1
 # The end of an offset's key.
 PARTITION = Struct(">i")
 _NO_TAGS = b"\0"
@@ -146,7 +149,12 @@ def read_committed(value: bytes) -> CommittedOffset | None:
         | version 4 i16 | offset i64 | leader epoch i32 | size + 1 | metadata | timestamp i64
         | tag count: 0, or 1 | tag 0 | size 16 | topic id |
     """
-    if len(value) < _COMMITTED_MIN:
+    size_bytes = len(value)
+    if size_bytes == _COMMITTED.size:
+        version, offset, epoch, size, timestamp_ms, tag, topic_id = _COMMITTED.unpack(value)
+        if version == _OFFSET_VALUE_VERSION and size == _SIZE_OF_NOTHING and tag == _ID_TAG:
+            return CommittedOffset(offset, epoch, "", timestamp_ms, -1, topic_id)
+    elif size_bytes < _COMMITTED_MIN:
         return None
     version, offset, leader_epoch, size = _COMMITTED_HEAD.unpack_from(value)
     end = _COMMITTED_HEAD.size + size - 1

@@ -1,8 +1,8 @@
 """Producers, time, a slow or failing log, partitions offline and crashes, in any order.
 
 What always holds: a transaction that was said to be committed is committed in every partition,
-one that was not is aborted in every one, nothing stays open, and no two producers ever are told
-the same id and epoch.
+one that was not is aborted in every one, nothing stays open, and no id and epoch is ever told
+twice: not to two producers, and with version 2 not for two transactions.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class Transactions(RuleBasedStateMachine):
             if client.add in self.world.answers:
                 self._hear_add(name, client)
             if client.end in self.world.answers:
-                self._hear_end(client)
+                self._hear_end(name, client)
 
     def _hear_init(self, name: str, client: Client) -> None:
         answer, client.init = self.world.granted(client.init), 0
@@ -245,9 +245,7 @@ class Transactions(RuleBasedStateMachine):
             client.producer = None
             self._give_up(client)
             return
-        client.producer = Producer(answer.producer_id, answer.epoch)
-        assert (name, client.producer) not in self.granted, "told twice"
-        self.granted.add((name, client.producer))
+        client.producer = self._granted_to(name, answer)
         self._give_up(client)
 
     def _hear_add(self, name: str, client: Client) -> None:
@@ -262,7 +260,7 @@ class Transactions(RuleBasedStateMachine):
             self._give_up(client)
             client.producer = None
 
-    def _hear_end(self, client: Client) -> None:
+    def _hear_end(self, name: str, client: Client) -> None:
         answer: Granted = self.world.granted(client.end)
         client.end = 0
         if answer.error is ErrorCode.NONE:
@@ -270,7 +268,7 @@ class Transactions(RuleBasedStateMachine):
             client.tag = ""
             client.written.clear()
             if self.world.version >= 2:
-                client.producer = Producer(answer.producer_id, answer.epoch)
+                client.producer = self._granted_to(name, answer)
         elif answer.error in FAILURES:
             # It may be in the log or not: the producer must abort, or ask again the same.
             self._give_up(client)
@@ -278,6 +276,12 @@ class Transactions(RuleBasedStateMachine):
         else:
             self._give_up(client)
             client.producer = None
+
+    def _granted_to(self, name: str, answer: Granted) -> Producer:
+        producer = Producer(answer.producer_id, answer.epoch)
+        assert (name, producer) not in self.granted, "told twice"
+        self.granted.add((name, producer))
+        return producer
 
     def _give_up(self, client: Client) -> None:
         client.tag = ""
