@@ -64,16 +64,17 @@ class Transactions(RuleBasedStateMachine):
         self.promised: dict[str, bool] = {}
         self.undecided: set[str] = set()
 
-    @initialize(version=st.sampled_from((0, 1, 2)), near_the_end=st.booleans())
-    def begin(self, version: int, near_the_end: bool) -> None:
+    @initialize(version=st.sampled_from((0, 1, 2)), epochs_left=st.sampled_from((0, 2, 3, 5)))
+    def begin(self, version: int, epochs_left: int) -> None:
         self.world.version = version
-        for name in NAMES if near_the_end else ():
-            # Ids whose epochs are about to end.
-            entry = self.world.shard.entries
+        for name in NAMES if epochs_left else ():
             value = Transaction(
-                next(self.world.ids), 60_000, self.world.now_ms, epoch=state.EPOCH_MAX - 4
+                next(self.world.ids),
+                60_000,
+                self.world.now_ms,
+                epoch=state.EPOCH_MAX - epochs_left,
             )
-            entry[name] = Entry(value)
+            self.world.shard.entries[name] = Entry(value)
 
     # --- what producers do ----------------------------------------------------------------------
 
