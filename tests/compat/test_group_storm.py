@@ -87,8 +87,8 @@ def test_twenty_members_of_franz_go(tmp_path: Path, protocol: str) -> None:
 @pytest.mark.kafka
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_members_of_the_java_client(tmp_path: Path, java: Command, protocol: str) -> None:
-    rage(tmp_path, java, protocol, seed=1, members=10, duration_s=120)
+def test_twenty_members_of_the_java_client(tmp_path: Path, java: Command, protocol: str) -> None:
+    rage(tmp_path, java, protocol, seed=1, members=20, duration_s=120)
 
 
 class TestWhatIsFound:

@@ -1,5 +1,6 @@
 import java.time.Duration;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -16,6 +17,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 /** A member of a group that says what it does, for tests/compat/storm.py: the Java client. */
 public class Member implements ConsumerRebalanceListener {
     private final KafkaConsumer<byte[], byte[]> consumer;
+    private final Map<TopicPartition, OffsetAndMetadata> uncommitted = new HashMap<>();
     private volatile boolean ending = false;
 
     private Member(String[] arguments) {
@@ -58,9 +60,11 @@ public class Member implements ConsumerRebalanceListener {
         consumer.subscribe(List.of(topic), this);
         try {
             while (!ending) {
-                for (var records : partitions()) {
-                    process(records);
+                var polled = consumer.poll(Duration.ofMillis(100));
+                for (TopicPartition one : polled.partitions()) {
+                    take(one, polled.records(one));
                 }
+                commit();
             }
         } catch (WakeupException asked) {
             // It is to end.
@@ -68,23 +72,24 @@ public class Member implements ConsumerRebalanceListener {
         consumer.close();
     }
 
-    private List<List<ConsumerRecord<byte[], byte[]>>> partitions() {
-        var polled = consumer.poll(Duration.ofMillis(100));
-        return polled.partitions().stream().map(polled::records).toList();
+    private void take(TopicPartition partition, List<ConsumerRecord<byte[], byte[]>> records) {
+        long next = records.get(records.size() - 1).offset() + 1;
+        say("read", partition.partition(), records.get(0).offset(), next);
+        uncommitted.put(partition, new OffsetAndMetadata(next));
     }
 
-    private void process(List<ConsumerRecord<byte[], byte[]>> records) {
-        var last = records.get(records.size() - 1);
-        long next = last.offset() + 1;
-        say("read", last.partition(), records.get(0).offset(), next);
+    private void commit() {
+        if (uncommitted.isEmpty()) {
+            return;
+        }
         try {
-            var at = new TopicPartition(last.topic(), last.partition());
-            consumer.commitSync(Map.of(at, new OffsetAndMetadata(next)));
-            say("done", last.partition(), next);
+            consumer.commitSync(uncommitted);
+            uncommitted.forEach((one, next) -> say("done", one.partition(), next.offset()));
+            uncommitted.clear();
         } catch (WakeupException asked) {
             throw asked;
-        } catch (KafkaException lost) {
-            // It has lost the partition, or the broker is away.
+        } catch (KafkaException failed) {
+            // The group is about to change, or the broker is away: again after the next poll.
         }
     }
 
@@ -112,6 +117,7 @@ public class Member implements ConsumerRebalanceListener {
     @Override
     public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
         for (TopicPartition one : partitions) {
+            uncommitted.remove(one);
             say("lost", one.partition());
         }
     }
