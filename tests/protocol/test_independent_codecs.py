@@ -59,6 +59,8 @@ def kio_holds(name: str) -> Strategy | None:
         return st.sampled_from([code.value for code in KioErrorCode])
     if name in ("log_append_time_ms", "retention_time_ms"):
         return st.integers(-1, LAST_DATETIME_MS)
+    if name == "transaction_start_time_ms":  # its type has no None
+        return st.integers(0, LAST_DATETIME_MS)
     return None
 
 
