@@ -18,6 +18,7 @@ from broker.coordination.effects import (
     Token,
 )
 from broker.groups import commits, deletion, transactional
+from broker.groups.commits import Group
 from broker.groups.consumer import commits as consumer_commits
 from broker.groups.consumer import conversion
 from broker.groups.consumer.group import ConsumerGroup
@@ -32,7 +33,7 @@ from broker.groups.effects import (
     note_failure,
 )
 from broker.groups.records import GroupRecord, OffsetRecord, Record
-from broker.groups.registry import Group, Registry
+from broker.groups.registry import Registry
 from broker.groups.state import ClassicGroup, GroupState, Turn
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest

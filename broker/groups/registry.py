@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from broker.groups.commits import Group
 from broker.groups.config import GroupConfig
-from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.groups import ConsumerGroups
 from broker.groups.modern.topics import TopicView
 from broker.groups.offsets import GroupOffsets
 from broker.groups.share.groups import Configs as ShareConfigs
 from broker.groups.share.groups import ShareGroups
 from broker.groups.state import ClassicGroup, Turn
-
-Group = ClassicGroup | ConsumerGroup
 
 
 class Registry:

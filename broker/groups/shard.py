@@ -27,6 +27,7 @@ from broker.groups import (
     sessions,
     syncing,
 )
+from broker.groups.commits import Group
 from broker.groups.config import GroupConfig
 from broker.groups.consumer import conversion, heartbeats
 from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer
@@ -45,7 +46,7 @@ from broker.groups.modern.topics import NO_TOPICS, TopicView
 from broker.groups.offset_operations import OffsetOperations
 from broker.groups.offsets import GroupOffsets
 from broker.groups.records import GroupRecord, KeyValue, OffsetRecord, Record
-from broker.groups.registry import Group, Registry
+from broker.groups.registry import Registry
 from broker.groups.replaying import OffsetReplay
 from broker.groups.share.groups import Configs as ShareConfigs
 from broker.groups.share.groups import ShareGroups, default_config
@@ -211,18 +212,9 @@ class Shard:
             case EmptyGroupStored():
                 return note_failure(ticket.group_id, error)
             case AssignmentStored() | StaticMemberStored():
-                pass
+                return self._classic_stored(ticket, error, now_ms)
             case _:
                 return self.offsets.stored(ticket, error)
-        turn = self._registry.turn(ticket.group_id, now_ms)
-        if turn is None:
-            return []
-        if isinstance(ticket, AssignmentStored):
-            syncing.assignment_stored(turn, ticket, error)
-        else:
-            assert isinstance(ticket, StaticMemberStored)
-            joining.static_member_stored(turn, ticket, error)
-        return turn.effects
 
     def replay_offsets(self, records: Sequence[KeyValue], start: int) -> int:
         """Take in offsets, from a record on, up to any other record; return where that is."""
@@ -283,6 +275,18 @@ class Shard:
                 turn.reply(sync, responses.sync_error(gone))
             group.move_to(GroupState.DEAD, now_ms)
         return effects
+
+    def _classic_stored(
+        self, ticket: AssignmentStored | StaticMemberStored, error: ErrorCode, now_ms: int
+    ) -> list[Effect]:
+        turn = self._registry.turn(ticket.group_id, now_ms)
+        if turn is None:
+            return []
+        if isinstance(ticket, AssignmentStored):
+            syncing.assignment_stored(turn, ticket, error)
+        else:
+            joining.static_member_stored(turn, ticket, error)
+        return turn.effects
 
     def _join_problem(self, request: JoinGroupRequest) -> ErrorCode:
         config = self.config

@@ -87,7 +87,7 @@ class StateShard:
     ) -> list[Effect]:
         """Begin the state of a share-partition, or begin it anew."""
         problem = self._negative(key)
-        if problem is None and self._is_fenced(key, state_epoch):
+        if problem is None and _is_past(self._state_epochs, key, state_epoch):
             problem = _refusal(ErrorCode.FENCED_STATE_EPOCH)
         problem = problem or self._unknown_topic(key)
         if problem is not None:
@@ -130,7 +130,7 @@ class StateShard:
         if problem is None and key not in self.states:
             problem = StateAnswer(ErrorCode.INVALID_REQUEST, _WRITE_UNINITIALIZED)
         problem = problem or self._fenced_leader(key, change.leader_epoch)
-        if problem is None and self._is_fenced(key, change.state_epoch):
+        if problem is None and _is_past(self._state_epochs, key, change.state_epoch):
             problem = _refusal(ErrorCode.FENCED_STATE_EPOCH)
         problem = problem or self._unknown_topic(key)
         if problem is not None:
@@ -261,7 +261,7 @@ class StateShard:
         return None
 
     def _fenced_leader(self, key: SharePartitionKey, leader_epoch: int) -> StateAnswer | None:
-        if NO_EPOCH != leader_epoch < self._leader_epochs.get(key, leader_epoch):
+        if _is_past(self._leader_epochs, key, leader_epoch):
             return _refusal(ErrorCode.FENCED_LEADER_EPOCH)
         return None
 
@@ -270,8 +270,9 @@ class StateShard:
             return _refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return None
 
-    def _is_fenced(self, key: SharePartitionKey, state_epoch: int) -> bool:
-        return NO_EPOCH != state_epoch < self._state_epochs.get(key, state_epoch)
+
+def _is_past(epochs: dict[SharePartitionKey, int], key: SharePartitionKey, epoch: int) -> bool:
+    return NO_EPOCH != epoch < epochs.get(key, epoch)
 
 
 def _raise(epochs: dict[SharePartitionKey, int], key: SharePartitionKey, epoch: int) -> None:
