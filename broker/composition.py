@@ -51,7 +51,7 @@ from broker.warm_up import start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
 from config.effective import resolve_broker, resolve_shares
-from config.option import Layer
+from config.resolution import Layer
 from config.values import INT64_MAX
 from protocol.wire import encode_uuid
 from storage.directory import LogDirectory, refuse_kafkas

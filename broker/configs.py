@@ -24,7 +24,7 @@ from config.effective import (
     resolve_topic,
 )
 from config.errors import ConfigError
-from config.option import Entry, Layer, Resolved, Source
+from config.resolution import Entry, Layer, Resolved, Source
 from config.share import ShareConfig
 from config.topic import TopicConfig
 from protocol.errors import ErrorCode

@@ -19,7 +19,7 @@ from broker.metadata import MetadataError
 from config.effective import resolve_broker
 from config.errors import ConfigError
 from config.layers import static_layer
-from config.option import Layer
+from config.resolution import Layer
 from storage.errors import StorageError
 from storage.files import RealFileSystem, raise_open_files_limit
 

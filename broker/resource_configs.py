@@ -14,7 +14,7 @@ from broker.errors import Refusal
 from broker.metadata import MetadataStore, Resource, ResourceType
 from config.client_metrics import InvalidSubscription, client_metrics_entries, read_subscription
 from config.group import check_group, group_entries
-from config.option import Entry
+from config.resolution import Entry
 from protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)

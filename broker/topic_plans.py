@@ -13,7 +13,7 @@ from broker import topic_names
 from broker.errors import Refusal
 from broker.metadata import TopicRecord
 from config.broker import BrokerConfig
-from config.option import Resolved
+from config.resolution import Resolved
 from config.share import ShareConfig
 from config.topic import SEGMENT_BYTES_MIN, TopicConfig
 from protocol.errors import ErrorCode

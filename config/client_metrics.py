@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from config.errors import ConfigError
-from config.option import Entry, Option, Source, Synonym
+from config.option import Option
+from config.resolution import Entry, Source, Synonym
 from config.values import Kind, render, words
 
 METRICS, INTERVAL_MS, MATCH = "metrics", "interval.ms", "match"

@@ -15,18 +15,8 @@ from config.broker import BrokerConfig
 from config.consumer import ConsumerConfig, consumer_problems
 from config.errors import ConfigError, raise_any
 from config.inert import INERT, INERT_GROUPS, is_removed
-from config.option import (
-    Entry,
-    Layer,
-    Option,
-    Resolved,
-    Source,
-    Synonym,
-    defaults_of,
-    fallbacks_of,
-    options_of,
-    resolve,
-)
+from config.option import Option, fallbacks_of, options_of
+from config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
 from config.share import ShareConfig, share_problems
 from config.topic import TopicConfig, check_topic
 from config.values import Kind

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from config.errors import ConfigError, raise_any
-from config.option import Entry, Option, Source, Synonym
+from config.option import Option
+from config.resolution import Entry, Source, Synonym
 from config.values import INT64_MAX, Kind, Validator, Value, at_least, invalid, one_of, render
 
 # What Java's Duration.parse() reads: days, hours, minutes and seconds, each with a sign.

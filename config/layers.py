@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from config.errors import ConfigError, raise_any
-from config.option import Layer, Source
+from config.resolution import Layer, Source
 
 # What Kafka's images keep from server.properties (KafkaDockerWrapper in Kafka 4.3).
 EXCLUDED_VARIABLES = frozenset(

@@ -10,10 +10,8 @@
             doc="How long the delete policy keeps a segment; -1 keeps it for ever.",
         )
 
-The class is a frozen value that the code reads by attribute. resolve() makes one out of layers
-of strings (a topic's own settings, the broker's, a file's) and keeps the trace: for each option
-its value, where that came from and what else was in line. The trace is what DescribeConfigs
-answers.
+The class is a frozen value that the code reads by attribute; config.resolution makes one out of
+strings.
 """
 
 from __future__ import annotations
@@ -21,13 +19,10 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from itertools import dropwhile
-from typing import Any, Generic, Literal, TypeVar, dataclass_transform
+from typing import Any, Literal, TypeVar, dataclass_transform
 
-from config.errors import ConfigError, raise_any
 from config.values import Kind, Validator, Value, parse, render
 
 T = TypeVar("T")
@@ -40,29 +35,6 @@ Update = Literal["", "cluster-wide", "per-broker"]
 
 _SPEC = "option"
 _PLAIN_KINDS = {bool: Kind.BOOLEAN, float: Kind.DOUBLE, str: Kind.STRING}
-
-
-class Source(IntEnum):
-    """Where a value came from, numbered as in DescribeConfigs; the lower number wins."""
-
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    # Of these there is one layer only, so that their order says nothing.
-    BROKER_LOGGER = 6
-    CLIENT_METRICS = 7
-    GROUP = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """Settings of one source, as text; origins say where each was written, for errors."""
-
-    source: Source
-    values: Mapping[str, str]
-    origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +60,7 @@ class Fallback:
         return str(number * self.unit_ms if number >= 0 else -1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Option:
     """One declared option. `broker` is None for a broker's own, else a topic's fallbacks.
 
@@ -128,6 +100,10 @@ class Option:
         """The default as Kafka prints it."""
         return None if self.default is None else render(self.default)
 
+    def names(self, family: tuple[str, ...]) -> tuple[str, ...]:
+        """Return every name that its value or its synonyms may be written under."""
+        return (self.name, *(fallback.name for fallback in self.broker or ()), *family)
+
     def read(self, text: str) -> Value:
         """Parse and check a value; raise ConfigError when it is not a valid one."""
         value = parse(self.kind, self.name, text)
@@ -137,38 +113,6 @@ class Option:
             value = tuple(dict.fromkeys(value))
         self.valid.check(self.name, value)
         return value
-
-
-@dataclass(frozen=True, slots=True)
-class Synonym:
-    """One of the values in line for an option; the first in line is the one in force."""
-
-    name: str
-    value: str | None
-    source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What DescribeConfigs says of one option. Values of sensitive ones are None."""
-
-    name: str
-    value: str | None
-    source: Source
-    synonyms: tuple[Synonym, ...]
-    read_only: bool
-    sensitive: bool
-    kind: Kind
-    doc: str
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved(Generic[T]):
-    """A configuration and where every value in it came from."""
-
-    config: T
-    entries: Mapping[str, Entry]
-    warnings: tuple[str, ...] = ()
 
 
 def option(
@@ -247,123 +191,6 @@ def values_of(config: object) -> dict[str, str]:
         for spec in options_of(type(config))
         if (value := getattr(config, spec.attribute)) != spec.default and value is not None
     }
-
-
-def defaults_of(specs: Iterable[Option]) -> Layer:
-    """Return the layer of declared defaults, those without one left out."""
-    texts = {spec.name: spec.default_text for spec in specs}
-    values = {name: text for name, text in texts.items() if text is not None}
-    return Layer(Source.DEFAULT, values)
-
-
-def resolve(
-    cls: type[T],
-    layers: Iterable[Layer],
-    *,
-    also: Sequence[Option] = (),
-    families: Mapping[str, tuple[str, ...]] | None = None,
-) -> Resolved[T]:
-    """Make a config out of layers, and trace it; raise one ConfigError for all bad values.
-
-    A topic's option takes its own name from the TOPIC layer and its fallbacks' names from the
-    others; within a layer the order of fallbacks decides. A broker's option takes its own name
-    from any layer. `also` are options to check and trace that have no attribute. `families`
-    are names that DescribeConfigs lists together, each mapped to all of them in order.
-    """
-    ordered = sorted(layers, key=lambda layer: layer.source)
-    fields: dict[str, Any] = {}
-    entries: dict[str, Entry] = {}
-    problems: list[str] = []
-    declared = options_of(cls)
-    for spec in (*declared, *also):
-        line = _in_line(spec, ordered)
-        value: Any = spec.default
-        try:
-            if line:
-                value = spec.read(line[0].in_unit())
-        except ConfigError as error:
-            problems += [f"{problem}{line[0].where(spec.name)}" for problem in error.problems]
-        fields[spec.attribute] = frozenset(value) if spec.is_set else value
-        if not spec.internal or any(one.source < Source.DEFAULT for one in line):
-            family = families.get(spec.name) if families else None
-            entries[spec.name] = _entry(spec, value, _related(spec, line, family, ordered))
-    raise_any(problems)
-    # Cut to the declared ones, since `also` options have no attribute to go to.
-    attributes = {spec.attribute: fields[spec.attribute] for spec in declared}
-    return Resolved(cls(**attributes), entries)
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A text in line for an option: under which name it was written, in which source."""
-
-    written_as: Fallback
-    text: str
-    source: Source
-    origin: str
-
-    def in_unit(self) -> str:
-        """Return the text in the unit of the option that it is in line for."""
-        return self.written_as.convert(self.text)
-
-    def where(self, wanted: str) -> str:
-        """Return a note of where the text was written, for the end of an error."""
-        name = self.written_as.name
-        notes = ["" if name == wanted else f"from {name}", self.origin]
-        told = ", ".join(note for note in notes if note)
-        return f" ({told})" if told else ""
-
-
-def _in_line(spec: Option, ordered: list[Layer]) -> list[_Candidate]:
-    """Return what is set for an option, the one in force first."""
-    own = (Fallback(spec.name),)
-    line = []
-    for layer in ordered:
-        is_fallback = spec.broker is not None and layer.source is not Source.TOPIC
-        for written_as in (spec.broker or ()) if is_fallback else own:
-            text = layer.values.get(written_as.name)
-            if text is not None:
-                origin = layer.origins.get(written_as.name, "")
-                line.append(_Candidate(written_as, text, layer.source, origin))
-    return line
-
-
-def _related(
-    spec: Option,
-    line: list[_Candidate],
-    family: tuple[str, ...] | None,
-    ordered: list[Layer],
-) -> list[Synonym]:
-    """Return the synonyms of an option's entry, the one in force first."""
-    if family is None:
-        return [Synonym(one.written_as.name, one.text, one.source) for one in line]
-    together = (
-        Synonym(name, layer.values[name], layer.source)
-        for layer in ordered
-        for name in family
-        if name in layer.values
-    )
-    # Kafka lists the family from the described name on: what precedes it is not its value.
-    return list(dropwhile(lambda one: one.name != spec.name, together))
-
-
-def _entry(spec: Option, value: Any, synonyms: list[Synonym]) -> Entry:
-    hidden = spec.sensitive or value is None
-    shown = None if hidden else render(value)
-    if synonyms and synonyms[0].source is Source.TOPIC:
-        synonyms[0] = dataclasses.replace(synonyms[0], value=shown)
-    if spec.sensitive:
-        synonyms = [dataclasses.replace(one, value=None) for one in synonyms]
-    return Entry(
-        name=spec.name,
-        value=shown,
-        source=synonyms[0].source if synonyms else Source.DEFAULT,
-        synonyms=tuple(synonyms),
-        read_only=spec.read_only,
-        sensitive=spec.sensitive,
-        kind=spec.kind,
-        doc=f"{spec.doc} {spec.inert}".strip(),
-    )
 
 
 def _fallback(name: str | Fallback) -> Fallback:

@@ -10,16 +10,7 @@ from __future__ import annotations
 import re
 
 from config.errors import ConfigError
-from config.option import (
-    DAY_MS,
-    HOUR_MS,
-    Fallback,
-    hours,
-    milliseconds,
-    minutes,
-    option,
-    options,
-)
+from config.option import DAY_MS, HOUR_MS, Fallback, hours, milliseconds, minutes, option, options
 from config.values import (
     INT32_MAX,
     INT64_MAX,

@@ -17,7 +17,7 @@ from broker.metadata import ResourceType, TopicRecord
 from broker.topic_plans import internal_topic
 from config.effective import check_dynamic, resolve_broker, resolve_shares, resolve_topic
 from config.errors import ConfigError
-from config.option import Layer, Source
+from config.resolution import Layer, Source
 from config.topic import TopicConfig
 from protocol.wire import encode_uuid
 from storage.checkpoints import TopicPartition

@@ -21,7 +21,7 @@ from broker.metadata import Resource, ResourceType
 from broker.repeats import answer_each
 from broker.resource_configs import KINDS
 from config.effective import TOPIC_OPTION
-from config.option import Entry, Source
+from config.resolution import Entry, Source
 from config.values import Kind
 from protocol.compiler import encode
 from protocol.errors import ErrorCode

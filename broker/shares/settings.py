@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from broker.configs import Configs
 from broker.metadata import Resource, ResourceType
 from broker.shares.partition import PartitionConfig
-from config.option import Entry
+from config.resolution import Entry
 
 _CACHED_MAX = 10_000
 

@@ -35,7 +35,7 @@ from broker.server import Listener
 from broker.telemetry.clients import Telemetry
 from broker.topics import Topics
 from config.broker import BrokerConfig
-from config.option import Layer, Source
+from config.resolution import Layer, Source
 from protocol.batches import Record, encode_batch
 from protocol.compiler import decode, encode
 from protocol.messages.create_topics import (

@@ -26,7 +26,7 @@ from broker.clock import Clock, SystemClock
 from broker.composition import Broker
 from broker.topic import Topic
 from broker.topic_plans import NewTopic
-from config.option import Layer, Source
+from config.resolution import Layer, Source
 from protocol.batches import Record, encode_batch
 from protocol.compiler import decode
 from protocol.frames import encode_request, read_response_header

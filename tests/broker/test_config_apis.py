@@ -13,7 +13,7 @@ from broker.apis import alter_configs, describe_configs, incremental_alter_confi
 from broker.config_operations import APPEND, DELETE, SET, SUBTRACT, Operation, Wish, alteration
 from broker.context import CloseConnection
 from broker.metadata import ResourceType
-from config.option import Source
+from config.resolution import Source
 from protocol.errors import ErrorCode
 from protocol.messages import alter_configs as replacing
 from protocol.messages import incremental_alter_configs as changing

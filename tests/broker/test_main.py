@@ -202,6 +202,7 @@ def join() -> JoinGroupRequest:
     )
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_stop_answers_what_is_parked_and_closes_the_connections(tmp_path: Path) -> None:
     settings = {"group.initial.rebalance.delay.ms": "60000"}
@@ -236,6 +237,7 @@ async def ready(member: Client) -> None:
             return
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_stop_waits_for_what_is_on_its_way_to_the_disk(tmp_path: Path) -> None:
     async with live(tmp_path) as broker, client(broker) as one:
@@ -248,6 +250,7 @@ async def test_a_stop_waits_for_what_is_on_its_way_to_the_disk(tmp_path: Path) -
             assert (await one.receive())[0] == number
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_stop_answers_a_commit_once_it_is_on_the_disk(tmp_path: Path) -> None:
     async with live(tmp_path, {"offsets.topic.num.partitions": "1"}) as broker:
@@ -369,7 +372,7 @@ import asyncio, sys
 from unittest import mock
 from broker import composition
 from broker.clock import SystemClock
-from config.option import Layer, Source
+from config.resolution import Layer, Source
 from storage.files import RealFileSystem
 from storage.meta_properties import META
 

@@ -41,6 +41,7 @@ from broker.shares.partition import (
 from broker.shares.state_records import ShareState, decode_record, encode_record
 from broker.shares.state_shard import StateAnswer, StateConfig, StateShard
 from protocol.errors import ErrorCode
+from tests.profiles import examples
 
 KEY = SharePartitionKey("g", bytes(15) + b"\1", 0)
 LOCK_MS = 1_000
@@ -323,7 +324,7 @@ class Shares(RuleBasedStateMachine):
 
 
 TestShares = Shares.TestCase
-TestShares.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestShares.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 
 
 def test_what_a_batch_has_before_the_logs_start_is_not_acquired() -> None:

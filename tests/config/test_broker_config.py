@@ -14,7 +14,8 @@ from config.effective import (
 )
 from config.errors import ConfigError
 from config.layers import from_properties, static_layer
-from config.option import Layer, Source, values_of
+from config.option import values_of
+from config.resolution import Layer, Source
 from config.values import Kind
 
 # The server.properties that Kafka 4 comes with, without its comments.

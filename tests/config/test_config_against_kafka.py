@@ -21,7 +21,8 @@ from config.effective import (
 )
 from config.errors import ConfigError
 from config.layers import from_properties
-from config.option import Layer, Option, Source
+from config.option import Option
+from config.resolution import Layer, Source
 from config.values import Kind, render
 from tests.config.conftest import Ask
 

@@ -16,7 +16,7 @@ from config.layers import (
     from_properties,
     static_layer,
 )
-from config.option import Source
+from config.resolution import Source
 
 # Surrogates are no characters, and Java's properties cannot hold one by itself either.
 texts = st.text(st.characters(exclude_categories=["Cs"]))

@@ -9,17 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import ConfigError
-from config.option import (
-    Entry,
-    Layer,
-    Source,
-    Synonym,
-    option,
-    options,
-    options_of,
-    resolve,
-    values_of,
-)
+from config.option import option, options, options_of, values_of
+from config.resolution import Entry, Layer, Source, Synonym, resolve
 from config.values import Kind, at_least, class_name, int16, int32, int64, password
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from config.effective import BROKER_OPTION, BROKER_OPTIONS, TOPIC_OPTION, resolve_topic
 from config.errors import ConfigError
-from config.option import DAY_MS, HOUR_MS, MINUTE_MS, Layer, Source, Synonym, options_of
+from config.option import DAY_MS, HOUR_MS, MINUTE_MS, options_of
+from config.resolution import Layer, Source, Synonym
 from config.topic import TopicConfig
 
 STATIC = Source.STATIC_BROKER

@@ -88,6 +88,7 @@ def test_no_prefix_of_a_message_is_a_message(cls: type) -> None:
     check()
 
 
+@pytest.mark.slow
 @every_message
 def test_a_huge_count_or_length_allocates_nothing_like_it(cls: type) -> None:
     @examples(2)

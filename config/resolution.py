@@ -1,0 +1,219 @@
+"""How layers of strings become a configuration, and the trace of where each value came from.
+
+A layer is what one source says: a topic's own settings, the broker's, a file's. The trace tells
+for each option its value, where that came from and what else was in line; it is what
+DescribeConfigs answers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import dropwhile
+from typing import Any, Generic, TypeVar
+
+from config.errors import ConfigError, raise_any
+from config.option import Fallback, Option, options_of
+from config.values import Kind, render
+
+T = TypeVar("T")
+
+
+class Source(IntEnum):
+    """Where a value came from, numbered as in DescribeConfigs; the lower number wins."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    # Of these there is one layer only, so that their order says nothing.
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """Settings of one source, as text; origins say where each was written, for errors."""
+
+    source: Source
+    values: Mapping[str, str]
+    origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """One of the values in line for an option; the first in line is the one in force."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What DescribeConfigs says of one option. Values of sensitive ones are None."""
+
+    name: str
+    value: str | None
+    source: Source
+    synonyms: tuple[Synonym, ...]
+    read_only: bool
+    sensitive: bool
+    kind: Kind
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved(Generic[T]):
+    """A configuration and where every value in it came from."""
+
+    config: T
+    entries: Mapping[str, Entry]
+    warnings: tuple[str, ...] = ()
+
+
+def defaults_of(specs: Iterable[Option]) -> Layer:
+    """Return the layer of declared defaults, those without one left out."""
+    texts = {spec.name: spec.default_text for spec in specs}
+    values = {name: text for name, text in texts.items() if text is not None}
+    return Layer(Source.DEFAULT, values)
+
+
+def resolve(
+    cls: type[T],
+    layers: Iterable[Layer],
+    *,
+    also: Sequence[Option] = (),
+    families: Mapping[str, tuple[str, ...]] | None = None,
+) -> Resolved[T]:
+    """Make a config out of layers, and trace it; raise one ConfigError for all bad values.
+
+    A topic's option takes its own name from the TOPIC layer and its fallbacks' names from the
+    others; within a layer the order of fallbacks decides. A broker's option takes its own name
+    from any layer. `also` are options to check and trace that have no attribute. `families`
+    are names that DescribeConfigs lists together, each mapped to all of them in order.
+    """
+    ordered = tuple(sorted(layers, key=lambda layer: layer.source))
+    defaults = tuple(layer for layer in ordered if layer.source is Source.DEFAULT)
+    told = {name for layer in ordered if layer not in defaults for name in layer.values}
+    fields: dict[str, Any] = {}
+    entries: dict[str, Entry] = {}
+    problems: list[str] = []
+    declared = options_of(cls)
+    for spec in (*declared, *also):
+        family = families.get(spec.name, ()) if families else ()
+        try:
+            if told.isdisjoint(spec.names(family)):
+                value, entry = _settle_untold(spec, family, defaults)
+            else:
+                value, entry = _settle(spec, family, ordered)
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        fields[spec.attribute] = value
+        if entry is not None:
+            entries[spec.name] = entry
+    raise_any(problems)
+    # Cut to the declared ones, since `also` options have no attribute to go to.
+    attributes = {spec.attribute: fields[spec.attribute] for spec in declared}
+    return Resolved(cls(**attributes), entries)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A text in line for an option: under which name it was written, in which source."""
+
+    written_as: Fallback
+    text: str
+    source: Source
+    origin: str
+
+    def in_unit(self) -> str:
+        """Return the text in the unit of the option that it is in line for."""
+        return self.written_as.convert(self.text)
+
+    def where(self, wanted: str) -> str:
+        """Return a note of where the text was written, for the end of an error."""
+        name = self.written_as.name
+        notes = ["" if name == wanted else f"from {name}", self.origin]
+        told = ", ".join(note for note in notes if note)
+        return f" ({told})" if told else ""
+
+
+def _settle(
+    spec: Option, family: tuple[str, ...], ordered: tuple[Layer, ...]
+) -> tuple[Any, Entry | None]:
+    """Return the value in force and its trace, which internal options have where they are set."""
+    line = _in_line(spec, ordered)
+    value: Any = spec.default
+    try:
+        if line:
+            value = spec.read(line[0].in_unit())
+    except ConfigError as error:
+        where = line[0].where(spec.name)
+        raise_any(f"{problem}{where}" for problem in error.problems)
+    entry = None
+    if not spec.internal or any(one.source < Source.DEFAULT for one in line):
+        entry = _entry(spec, value, _related(spec, line, family, ordered))
+    return frozenset(value) if spec.is_set else value, entry
+
+
+# Most options are set nowhere, and are asked for with each topic.
+_settle_untold = functools.lru_cache(maxsize=4096)(_settle)
+
+
+def _in_line(spec: Option, ordered: tuple[Layer, ...]) -> list[_Candidate]:
+    """Return what is set for an option, the one in force first."""
+    own = (Fallback(spec.name),)
+    line = []
+    for layer in ordered:
+        is_fallback = spec.broker is not None and layer.source is not Source.TOPIC
+        for written_as in (spec.broker or ()) if is_fallback else own:
+            text = layer.values.get(written_as.name)
+            if text is not None:
+                origin = layer.origins.get(written_as.name, "")
+                line.append(_Candidate(written_as, text, layer.source, origin))
+    return line
+
+
+def _related(
+    spec: Option,
+    line: list[_Candidate],
+    family: tuple[str, ...],
+    ordered: tuple[Layer, ...],
+) -> list[Synonym]:
+    """Return the synonyms of an option's entry, the one in force first."""
+    if not family:
+        return [Synonym(one.written_as.name, one.text, one.source) for one in line]
+    together = (
+        Synonym(name, layer.values[name], layer.source)
+        for layer in ordered
+        for name in family
+        if name in layer.values
+    )
+    # Kafka lists the family from the described name on: what precedes it is not its value.
+    return list(dropwhile(lambda one: one.name != spec.name, together))
+
+
+def _entry(spec: Option, value: Any, synonyms: list[Synonym]) -> Entry:
+    hidden = spec.sensitive or value is None
+    shown = None if hidden else render(value)
+    if synonyms and synonyms[0].source is Source.TOPIC:
+        synonyms[0] = dataclasses.replace(synonyms[0], value=shown)
+    if spec.sensitive:
+        synonyms = [dataclasses.replace(one, value=None) for one in synonyms]
+    return Entry(
+        name=spec.name,
+        value=shown,
+        source=synonyms[0].source if synonyms else Source.DEFAULT,
+        synonyms=tuple(synonyms),
+        read_only=spec.read_only,
+        sensitive=spec.sensitive,
+        kind=spec.kind,
+        doc=f"{spec.doc} {spec.inert}".strip(),
+    )
