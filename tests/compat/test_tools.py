@@ -92,6 +92,8 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ("transactions", r"(?<=TIME )\d+(?= )"),
     # How the producer filled its batches.
     ("log-dirs", r'(?<="size": )[1-9]\d*'),
+    # How often the clients committed.
+    ("offsets", r"(?<=\b__consumer_offsets:\d:)[1-9]\d*"),
 )
 
 
@@ -243,6 +245,7 @@ def _normal(line: str, text: str) -> list[str]:
         return _events(text)
     if line.startswith("log-dirs"):
         text = re.sub(r"(?m)^\{.*", lambda found: _laid_out(found[0]), text)
+    text = re.sub(r"(?m)(?<=Configs: ).+$", lambda found: _sorted_settings(found[0]), text)
     for pattern, replacement in NATURAL:
         text = re.sub(pattern, replacement, text)
     for command, pattern in KNOWN:
@@ -252,6 +255,11 @@ def _normal(line: str, text: str) -> list[str]:
     # What is logged of several partitions comes in any order.
     logged = sorted(one for one in lines if one.startswith("[TIME]"))
     return [*logged, *(one for one in lines if not one.startswith("[TIME]"))]
+
+
+def _sorted_settings(text: str) -> str:
+    """Return a topic's settings by name: the tool takes them from a hash map."""
+    return ",".join(sorted(re.split(r",(?=[a-z.]+=)", text)))
 
 
 def _laid_out(text: str) -> str:
