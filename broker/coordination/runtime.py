@@ -48,6 +48,7 @@ from protocol.errors import ErrorCode, ProtocolError
 logger = logging.getLogger(__name__)
 
 _MS_PER_S = 1_000
+_YIELD_MS = 1
 
 
 M = TypeVar("M", bound=Machine)
@@ -199,19 +200,29 @@ class Runtime(Generic[M]):
         interval_ms: Callable[[], int],
         decide: Callable[[M, int], Iterable[Effect]],
     ) -> None:
-        """Have every machine decide something again and again, told the time."""
+        """Have every machine decide something again and again, told the time.
+
+        One machine after another, since one may have many things to look at: between two of
+        them the loop answers requests.
+        """
+        waiting: list[int] = []  # Partitions that are to decide in this round.
 
         def act() -> None:
-            now_ms = self._clock.now_ms()
-            self.for_all(lambda machine: decide(machine, now_ms))
-            schedule()
+            if not waiting:
+                waiting.extend(self._machines)
+            if waiting:
+                partition = waiting.pop()
+                machine = self._machines.get(partition)
+                if machine is not None:
+                    self.perform(partition, decide(machine, self._clock.now_ms()))
+            schedule(_YIELD_MS if waiting else interval_ms())
 
-        def schedule() -> None:
-            self._deadlines.set(name, self._loop.time() + interval_ms() / _MS_PER_S)
+        def schedule(delay_ms: int) -> None:
+            self._deadlines.set(name, self._loop.time() + delay_ms / _MS_PER_S)
             self._arm()
 
         self._in_turn[name] = act
-        schedule()
+        schedule(interval_ms())
 
     def appending(self, partition: int) -> list[Future[None]]:
         """Return the appends to a partition that are on their way to the disk."""

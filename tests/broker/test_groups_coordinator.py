@@ -251,6 +251,29 @@ async def test_expired_offsets_are_looked_for_again_and_again(bench: Bench) -> N
 
 
 @scenario
+async def test_requests_are_answered_while_expired_offsets_are_looked_for(bench: Bench) -> None:
+    bench.log.partition_count = 5
+    bench.groups = bench.new_coordinator()
+    await bench.groups.load()
+    bench.groups.reconfigure(GroupConfig(offsets_retention_ms=60_000))
+    names = [f"group{number}" for number in range(20)]
+    for name in names:
+        bench.groups.commit(commit_request(group=name), bench.context())
+    bench.clock.at_ms += 60_000
+    left = {20}
+
+    def look() -> None:
+        left.add(sum(committed(bench.groups, name) != {} for name in names))
+        if 0 not in left:
+            bench.loop.call_later(0.0005, look)
+
+    bench.loop.call_later(599.99, look)
+    await bench.loop.advance(601)
+    assert 0 in left
+    assert len(left) == 6, "a look between any two partitions"
+
+
+@scenario
 async def test_deleting_waits_for_the_tombstones(bench: Bench) -> None:
     bench.groups.commit(commit_request(), bench.context())
     bench.log.is_held = True
