@@ -36,7 +36,10 @@ class ErrorCode(IntEnum):
         member.retriable = retriable
         return member
 
-    UNKNOWN_SERVER_ERROR = -1, "The broker failed in a way it did not foresee; its log says how."
+    UNKNOWN_SERVER_ERROR = (
+        -1,
+        "The server experienced an unexpected error when processing the request.",
+    )
     NONE = 0, "Nothing went wrong."
     OFFSET_OUT_OF_RANGE = 1, "The offset lies outside the log."
     CORRUPT_MESSAGE = (
@@ -81,7 +84,7 @@ class ErrorCode(IntEnum):
     INVALID_REQUIRED_ACKS = 21, "acks must be 0, 1 or -1."
     ILLEGAL_GENERATION = 22, "The group has moved on to another generation."
     INCONSISTENT_GROUP_PROTOCOL = 23, "The member shares no protocol with the group."
-    INVALID_GROUP_ID = 24, "The group id is not allowed."
+    INVALID_GROUP_ID = 24, "The group id is invalid."
     UNKNOWN_MEMBER_ID = 25, "The group has no such member."
     INVALID_SESSION_TIMEOUT = 26, "The session timeout is outside the bounds of the broker."
     REBALANCE_IN_PROGRESS = 27, "The group is rebalancing; the member has to join again."
@@ -135,7 +138,11 @@ class ErrorCode(IntEnum):
     INVALID_FETCH_SESSION_EPOCH = 71, "The fetch session is at another epoch.", _RETRIABLE
     LISTENER_NOT_FOUND = 72, "The leader does not listen on this listener.", _RETRIABLE
     TOPIC_DELETION_DISABLED = 73, "delete.topic.enable is false."
-    FENCED_LEADER_EPOCH = 74, "The leader epoch is older than the broker's.", _RETRIABLE
+    FENCED_LEADER_EPOCH = (
+        74,
+        "The leader epoch in the request is older than the epoch on the broker.",
+        _RETRIABLE,
+    )
     UNKNOWN_LEADER_EPOCH = 75, "The leader epoch is newer than the broker's.", _RETRIABLE
     UNSUPPORTED_COMPRESSION_TYPE = 76, "This version of the API cannot carry the codec."
     STALE_BROKER_EPOCH = 77, "The broker has registered anew since."
@@ -193,7 +200,11 @@ class ErrorCode(IntEnum):
     INVALID_RECORD_STATE = 121, "The record cannot be acknowledged in the state it is in."
     SHARE_SESSION_NOT_FOUND = 122, "The broker has forgotten the share session.", _RETRIABLE
     INVALID_SHARE_SESSION_EPOCH = 123, "The share session is at another epoch.", _RETRIABLE
-    FENCED_STATE_EPOCH = 124, "The share group's state is at another epoch."
+    FENCED_STATE_EPOCH = (
+        124,
+        "The share coordinator rejected the request because the share-group state epoch did not "
+        "match.",
+    )
     INVALID_VOTER_KEY = 125, "The voter key belongs to another replica."
     DUPLICATE_VOTER = 126, "The node is a voter already."
     VOTER_NOT_FOUND = 127, "The node is no voter."

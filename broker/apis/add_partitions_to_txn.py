@@ -7,7 +7,7 @@ have not been attempted.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 
 from broker import topic_names
 from broker.apis.end_txn import told
@@ -40,7 +40,7 @@ async def handle(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
                     transactional_id=one.transactional_id,
-                    topic_results=_results(one, await _errors(context, one)),
+                    topic_results=await _results(context, one),
                 )
                 for one in request.transactions
             ]
@@ -51,12 +51,12 @@ async def handle(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=_results(only, await _errors(context, only))
-    )
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(context, only))
 
 
-async def _errors(context: RequestContext, asked: AddPartitionsToTxnTransaction) -> Errors:
+async def _results(
+    context: RequestContext, asked: AddPartitionsToTxnTransaction
+) -> list[AddPartitionsToTxnTopicResult]:
     partitions = [
         TopicPartition(topic.name, partition)
         for topic in asked.topics
@@ -68,13 +68,15 @@ async def _errors(context: RequestContext, asked: AddPartitionsToTxnTransaction)
         if (error := _problem(context, one)) is not ErrorCode.NONE
     }
     if unknown:
-        return {one: unknown.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED) for one in partitions}
+        return _told_apart(
+            {one: unknown.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED) for one in partitions}
+        )
     producer = Producer(asked.producer_id, asked.producer_epoch)
     coordinator = context.broker.transactions
     if asked.verify_only:
-        return {
-            one: coordinator.verify(asked.transactional_id, producer, one) for one in partitions
-        }
+        return _told_apart(
+            {one: coordinator.verify(asked.transactional_id, producer, one) for one in partitions}
+        )
     added = coordinator.add_partitions(
         asked.transactional_id,
         producer,
@@ -82,7 +84,11 @@ async def _errors(context: RequestContext, asked: AddPartitionsToTxnTransaction)
         version=EPOCH_RAISED_SINCE if context.api_version >= _BROKERS_SINCE else 0,
     )
     error = await added if isinstance(added, Awaitable) else added
-    return dict.fromkeys(partitions, told(error, context.api_version, _FENCED_SINCE))
+    error = told(error, context.api_version, _FENCED_SINCE)
+    return [
+        _result(topic.name, [(partition, error) for partition in topic.partitions])
+        for topic in asked.topics
+    ]
 
 
 def _problem(context: RequestContext, one: TopicPartition) -> ErrorCode:
@@ -94,19 +100,21 @@ def _problem(context: RequestContext, one: TopicPartition) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _results(
-    asked: AddPartitionsToTxnTransaction, errors: Errors
-) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=partition,
-                    partition_error_code=errors[TopicPartition(topic.name, partition)],
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in asked.topics
-    ]
+def _told_apart(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    """Tell each partition's error; topics without partitions are left out, as in Kafka."""
+    by_topic: dict[str, list[tuple[int, ErrorCode]]] = {}
+    for one, error in errors.items():
+        by_topic.setdefault(one.topic, []).append((one.partition, error))
+    return [_result(name, of_topic) for name, of_topic in by_topic.items()]
+
+
+def _result(name: str, errors: Sequence[tuple[int, ErrorCode]]) -> AddPartitionsToTxnTopicResult:
+    return AddPartitionsToTxnTopicResult(
+        name=name,
+        results_by_partition=[
+            AddPartitionsToTxnPartitionResult(
+                partition_index=partition, partition_error_code=error
+            )
+            for partition, error in errors
+        ],
+    )

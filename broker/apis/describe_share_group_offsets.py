@@ -5,6 +5,7 @@ Kafka's source: GroupCoordinatorService.describeShareGroupOffsets, computeShareG
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from broker.context import RequestContext
@@ -47,9 +48,7 @@ async def _describe(
     if group.topics is None:
         wanted = broker.share_groups.partitions_of(group_id)
         if isinstance(wanted, ErrorCode):
-            return DescribeShareGroupOffsetsResponseGroup(
-                group_id=group_id, error_code=wanted, error_message=wanted.sentence
-            )
+            return _refused(group_id, wanted)
     else:
         named: dict[bytes, Sequence[int]] = {}
         for topic in group.topics:
@@ -58,6 +57,9 @@ async def _describe(
                 unknown.append(_unknown(topic.topic_name, topic.partitions))
             else:
                 named[known.topic_id] = topic.partitions
+        if named and (not group_id or min(itertools.chain(*named.values()), default=0) < 0):
+            # Kafka's persister fails over what it is asked.
+            return _refused(group_id, ErrorCode.UNKNOWN_SERVER_ERROR)
         wanted = named
     answers = await broker.share_groups.summarize(group_id, wanted)
     topics: dict[bytes, DescribeShareGroupOffsetsResponseTopic] = {}
@@ -72,6 +74,12 @@ async def _describe(
         told.partitions.append(_told(context, key.topic_id, key.partition, answer))
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=group_id, topics=[*topics.values(), *unknown]
+    )
+
+
+def _refused(group_id: str, error: ErrorCode) -> DescribeShareGroupOffsetsResponseGroup:
+    return DescribeShareGroupOffsetsResponseGroup(
+        group_id=group_id, error_code=error, error_message=error.sentence
     )
 
 

@@ -41,7 +41,8 @@ async def handle(
                     for one in request.markers
                 }
             )
-        told.setdefault(asked.producer_id, {}).update(codes)
+        if codes:
+            told.setdefault(asked.producer_id, {}).update(codes)
     return _answer(told)
 
 

@@ -215,9 +215,6 @@ class GroupCoordinator:
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=shard)
-        if shard.shares.get(request.group_id) is not None:
-            error = ErrorCode.GROUP_ID_NOT_FOUND
-            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
         group = shard.group(request.group_id)
         if isinstance(group, ConsumerGroup):
             error = consumer_commits.fetch_problem(group, request)

@@ -121,8 +121,11 @@ class Shard:
         """Carry out a JoinGroup; the answer may come with a later operation."""
         error = self._join_problem(request)
         if error is not ErrorCode.NONE:
-            version = caller.api_version
-            refusal = responses.join_error(error, request.member_id, api_version=version)
+            # Kafka throws over a share group, and the answer to an exception names no member.
+            is_shared = error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            refusal = responses.join_error(
+                error, "" if is_shared else request.member_id, api_version=caller.api_version
+            )
             return [Reply(caller.token, refusal)]
         consumers = self.consumers.get(request.group_id)
         if consumers is not None and consumers.members:

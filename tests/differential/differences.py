@@ -118,6 +118,13 @@ KNOWN: tuple[Known, ...] = (
         r".*\[node\.id\]\.synonyms\[node\.id 5\]",
         theirs="absent",
     ),
+    Known(
+        "Kafka looks in one segment only, though all in it may be below the log's start.",
+        "ListOffsets",
+        r".*\.partitions\[\d+\]\.(timestamp|offset|leader_epoch)",
+        theirs="-1",
+        ours=r"\d+",
+    ),
     # --- share groups ---
     Known(
         "Kafka never answers when asked for partitions that are not there.",

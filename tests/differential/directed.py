@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from config.option import DAY_MS
+from protocol.batches import Record, encode_batch
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -32,8 +34,10 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.messages.push_telemetry import PushTelemetryRequest
 from tests.broker.raw_batches import RawBatch, RawRecord
 from tests.differential.answers import Difference
+from tests.differential.corners import corners
 from tests.differential.drawing import BROKER, GROUP, TOPIC
 from tests.differential.play import BY_NAME, SETTLE_S, Play
+from tests.differential.strangers import strangers
 from tests.differential.wire import Peer
 from tests.differential.world import NODE_ID, World, batch
 
@@ -53,12 +57,15 @@ def directed(play: Play, world: World) -> Iterator[Found]:
     for version in range(1, 5):
         yield from _ask(play, world, _settings(world), version)
     yield from _largest_timestamp(play, world)
+    yield from _timestamps_past_the_start(play, world)
     for version in range(4):
         yield from _ask(play, world, _too_many_partitions(world), version)
     yield from _asked_again(play, world)
     yield from _client_comes_back(play, world)
     for request in _no_operations(world):
         yield from _ask(play, world, request, 1)
+    for corner, version in (*corners(world), *strangers(world)):
+        yield from _ask(play, world, corner, version)
     for version in range(5, 10):
         yield from _join_with_another_instance(play, world, version)
 
@@ -120,18 +127,37 @@ def _largest_timestamp(play: Play, world: World) -> Iterator[Found]:
     )
     timeless = RawBatch((RawRecord(), RawRecord())).encode()
     for records in (timeless, timeless, batch(b"a", b"b"), batch(b"a", b"b")):
-        part = PartitionProduceData(index=2, records=records)
-        data = TopicProduceData(
-            name=topic, topic_id=world.topic_ids[topic], partition_data=[part]
-        )
-        produced = ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data])
-        yield from _ask(play, world, produced, 12)
+        yield from _ask(play, world, _producing(world, topic, records), 12)
         yield from _ask(play, world, listing, 7)
-    cut = DeleteRecordsPartition(partition_index=2, offset=-1)
-    deleted = DeleteRecordsTopic(name=topic, partitions=[cut])
-    deletion = DeleteRecordsRequest(topics=[deleted], timeout_ms=20_000)
-    yield from _ask(play, world, deletion, 2)
+    yield from _ask(play, world, _deletion(topic, -1), 2)
     yield from _ask(play, world, listing, 7)
+
+
+def _timestamps_past_the_start(play: Play, world: World) -> Iterator[Found]:
+    """Look for a timestamp that a segment has which is below the log's start, and the next one."""
+    topic = world.topics[1]
+    first = ListOffsetsPartition(partition_index=2, timestamp=1_000)
+    listing = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[first])]
+    )
+    for timestamp in (1_000, 1_000 + 10 * DAY_MS):  # a segment is a week long
+        records = encode_batch([Record(0, timestamp, b"k", b"v")])
+        yield from _ask(play, world, _producing(world, topic, records), 12)
+    yield from _ask(play, world, listing, 7)
+    yield from _ask(play, world, _deletion(topic, 1), 2)
+    yield from _ask(play, world, listing, 7)
+
+
+def _producing(world: World, topic: str, records: bytes) -> ProduceRequest:
+    part = PartitionProduceData(index=2, records=records)
+    data = TopicProduceData(name=topic, topic_id=world.topic_ids[topic], partition_data=[part])
+    return ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data])
+
+
+def _deletion(topic: str, offset: int) -> DeleteRecordsRequest:
+    cut = DeleteRecordsPartition(partition_index=2, offset=offset)
+    deleted = DeleteRecordsTopic(name=topic, partitions=[cut])
+    return DeleteRecordsRequest(topics=[deleted], timeout_ms=20_000)
 
 
 def _asked_again(play: Play, world: World) -> Iterator[Found]:

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.kafka
 SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "offsets.topic.num.partitions": "1",
+    # The records are of 1970: each broker would delete them when it looks next.
+    "log.retention.ms": "-1",
     # On a busy machine Kafka's controller takes the broker for dead, and all epochs change.
     "broker.session.timeout.ms": "600000",
 }

@@ -1,0 +1,124 @@
+"""Requests of consumers about a share group, which is none of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from protocol.messages.sync_group import SyncGroupRequest
+from tests.differential.world import World
+
+
+def strangers(world: World) -> Iterator[tuple[Any, int]]:
+    """Make them, each with a version to ask it in: the first makes the group, the last ends it."""
+    group_id, topic = f"shared-{world.seed}", world.topics[0]
+    yield _share_group(group_id, topic), 0
+    for member_id in ("", "stranger"):
+        for version in (2, 5, 9):
+            yield _joining(group_id, member_id), version
+        yield _syncing(group_id, member_id), 5
+        yield HeartbeatRequest(group_id=group_id, generation_id=1, member_id=member_id), 4
+        yield LeaveGroupRequest(group_id=group_id, member_id=member_id), 1
+        leaving = [MemberIdentity(member_id=member_id)]
+        yield LeaveGroupRequest(group_id=group_id, members=leaving), 5
+        for version in (2, 9):
+            yield _commit(group_id, member_id, topic), version
+        yield from _fetches(world, group_id, member_id, topic)
+        yield _heartbeat(group_id, member_id, topic), 1
+    deleted = [OffsetDeleteRequestPartition(partition_index=0)]
+    topics = [OffsetDeleteRequestTopic(name=topic, partitions=deleted)]
+    yield OffsetDeleteRequest(group_id=group_id, topics=topics), 0
+    yield ConsumerGroupDescribeRequest(
+        group_ids=[group_id], include_authorized_operations=True
+    ), 1
+    for version in (4, 6):
+        yield DescribeGroupsRequest(
+            groups=[group_id], include_authorized_operations=True
+        ), version
+    yield DeleteGroupsRequest(groups_names=[group_id]), 2
+
+
+def _share_group(group_id: str, topic: str) -> AlterShareGroupOffsetsRequest:
+    part = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
+    topics = [AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[part])]
+    return AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics)
+
+
+def _joining(group_id: str, member_id: str) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+
+
+def _syncing(group_id: str, member_id: str) -> SyncGroupRequest:
+    return SyncGroupRequest(
+        group_id=group_id, generation_id=1, member_id=member_id, assignments=[]
+    )
+
+
+def _commit(group_id: str, member_id: str, topic: str) -> OffsetCommitRequest:
+    part = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_metadata=""
+    )
+    topics = [OffsetCommitRequestTopic(name=topic, topic_id=bytes(16), partitions=[part])]
+    return OffsetCommitRequest(group_id=group_id, member_id=member_id, topics=topics)
+
+
+def _fetches(world: World, group_id: str, member_id: str, topic: str) -> Iterator[tuple[Any, int]]:
+    parts = [0, 1]
+    old = [OffsetFetchRequestTopic(name=topic, partition_indexes=parts)]
+    for version, topics in ((1, old), (5, old), (7, None)):
+        yield OffsetFetchRequest(group_id=group_id, topics=topics), version
+    new = OffsetFetchRequestTopics(
+        name=topic, topic_id=world.topic_ids[topic], partition_indexes=parts
+    )
+    for version, named in ((8, [new]), (9, None), (10, [new])):
+        for epoch in (-1, 3):
+            one = OffsetFetchRequestGroup(
+                group_id=group_id, member_id=member_id, member_epoch=epoch, topics=named
+            )
+            yield OffsetFetchRequest(groups=[one], require_stable=True), version
+
+
+def _heartbeat(group_id: str, member_id: str, topic: str) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id=group_id,
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[topic],
+        topic_partitions=[],
+    )
