@@ -81,6 +81,7 @@ async def carry_out(
                 continue
             if failure is not None:
                 raise failure
+            _check_lists(wish)
             if wish.resource_type == ResourceType.TOPIC:
                 _check_topic(wish)
                 of_topics[wish.resource_name] = alteration(wish)
@@ -151,8 +152,7 @@ def _failure(wishes: Iterable[Wish]) -> Refusal | None:
         if unknown is None or wish.resource_type == ResourceType.BROKER_LOGGER:
             continue
         try:
-            if wish.resource_type == ResourceType.TOPIC:
-                _check_lists(wish)
+            _check_lists(wish)
         except Refusal:
             continue
         return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, unknown)
@@ -172,7 +172,6 @@ def _check_lists(wish: Wish) -> None:
 
 
 def _check_topic(wish: Wish) -> None:
-    _check_lists(wish)
     if not wish.resource_name:
         message = "Default topic resources are not allowed."
         raise Refusal(ErrorCode.INVALID_REQUEST, message)

@@ -47,7 +47,7 @@ _TOPIC_KEYS = (
     *("retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms", "min.insync.replicas"),
 )
 _MAX_TIMESTAMP = -3
-_LOGGER = 8
+_LOGGER, _CLIENT_METRICS = 8, 16
 
 Found = tuple[str, Difference]
 
@@ -77,8 +77,14 @@ def _settings(world: World) -> DescribeConfigsRequest:
     topic = DescribeConfigsResource(
         resource_type=TOPIC, resource_name=world.topics[0], configuration_keys=list(_TOPIC_KEYS)
     )
+    all_of_topics = [
+        DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=keys)
+        for name, keys in zip(world.topics[1:], (None, []), strict=False)
+    ]
     return DescribeConfigsRequest(
-        resources=[broker, topic, topic], include_synonyms=True, include_documentation=True
+        resources=[broker, topic, topic, *all_of_topics],
+        include_synonyms=True,
+        include_documentation=True,
     )
 
 
@@ -86,20 +92,22 @@ def _no_operations(world: World) -> Iterator[IncrementalAlterConfigsRequest]:
     """Ask for an operation that there is not, among others of which some are refused before."""
     topic, other = world.topics[:2]
     for wanted in (
+        *([(kind, "g", "a", 3), (kind, "g", "b", 9)] for kind in (GROUP, _CLIENT_METRICS)),
         [(TOPIC, topic, "retention.ms", 9), (BROKER, str(NODE_ID), "max.connections", 0)],
         [(TOPIC, topic, "retention.ms", -1), (BROKER, str(NODE_ID), "max.connections", 9)],
         [(BROKER, str(NODE_ID), "max.connections", 9), (TOPIC, other, "retention.ms", 2)],
         [(GROUP, "g", "consumer.session.timeout.ms", 9), (TOPIC, "a/b", "retention.ms", 0)],
         [(_LOGGER, str(NODE_ID), "root", 9), (TOPIC, "nowhere", "retention.ms", 0)],
+        [(GROUP, "g", "no.list", 3), (GROUP, "h", "no.such", 9), (TOPIC, topic, "x", 0)],
         [(TOPIC, topic, "retention.ms", 9), (_LOGGER, "7", "root", 0), (77, "x", "y", 0)],
     ):
+        operations: dict[tuple[int, str], list[AlterableConfig]] = {}
+        for kind, name, key, operation in wanted:
+            one = AlterableConfig(name=key, config_operation=operation, value="1")
+            operations.setdefault((kind, name), []).append(one)
         resources = [
-            AlterConfigsResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[AlterableConfig(name=key, config_operation=operation, value="1")],
-            )
-            for kind, name, key, operation in wanted
+            AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+            for (kind, name), configs in operations.items()
         ]
         yield IncrementalAlterConfigsRequest(resources=resources, validate_only=True)
 

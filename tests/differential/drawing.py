@@ -69,6 +69,7 @@ class Drawing:
         _keep_few(made)
         _keep_codecs(made, version)
         _keep_types(made)
+        _keep_operations(made)
         return made
 
     def pick(self, *values: Any) -> Any:
@@ -161,7 +162,10 @@ def _place(item: Any) -> Any:
         return values["transactional_id"]
     if "resource_type" in values:
         return values["resource_type"], values["resource_name"]
-    if type(item).__name__ in ("AlterableConfig", "CreatableTopicConfig"):
+    if type(item).__name__ in (
+        *("AlterableConfig", "CreatableTopicConfig"),
+        "JoinGroupRequestProtocol",
+    ):
         return values["name"]
     for name in ("partition", "partition_index", "index"):
         if name in values:
@@ -215,6 +219,18 @@ def _keep_types(request: Any) -> None:
         taken = {(kind if kind in _TYPES else None, name): kind for kind, name in named}
         if len(taken) < len(named):
             request.resources = request.resources[:1]
+
+
+def _keep_operations(request: Any) -> None:
+    """Have nobody ask a group for an operation that there is not, beside others.
+
+    Kafka goes by a hash table's order, and tells of what it meets first.
+    """
+    if type(request).__name__ == "IncrementalAlterConfigsRequest":
+        for one in request.resources:
+            kinds = {config.config_operation for config in one.configs}
+            if one.resource_type == GROUP and not kinds <= set(range(4)):
+                one.configs = one.configs[:1]
 
 
 def _topic(d: Drawing) -> str:
@@ -426,7 +442,13 @@ NEVER_TWICE = frozenset(
 )
 
 # Kafka never answers a request for no transaction.
-NEVER_EMPTY = frozenset({"AddPartitionsToTxnRequest.transactions"})
+# All settings of a broker differ; those of a topic are asked for elsewhere.
+NEVER_EMPTY = frozenset(
+    {
+        "AddPartitionsToTxnRequest.transactions",
+        "DescribeConfigsResource.configuration_keys",
+    }
+)
 
 # Kafka never answers a Produce request that has no records at all (null) for a partition.
 NEVER_NULL = frozenset(
