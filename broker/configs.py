@@ -135,8 +135,6 @@ class Configs:
 
     async def _alter(self, name: str, alteration: Alteration, validate_only: bool) -> None:
         values = alteration(self._dynamic[name])
-        if self.min_isr_is_fixed():
-            _check_min_isr(values, of_all=name == ALL_BROKERS)
         dynamic = self._dynamic | {name: dict(values)}
         layers = self._layers_of(dynamic)
         try:
@@ -147,6 +145,9 @@ class Configs:
         except ConfigError as error:
             # Kafka's word for it is the wrong one, and kept for compatibility (KAFKA-13609).
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
+        # The broker has looked at the values by now; this is the controller's to say.
+        if self.min_isr_is_fixed():
+            _check_min_isr(values, of_all=name == ALL_BROKERS)
         if validate_only:
             return
         await self._store.replace_configs({Resource(ResourceType.BROKER, name): values})

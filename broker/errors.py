@@ -51,9 +51,8 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (storage.CopyCancelled, ErrorCode.UNKNOWN_SERVER_ERROR),
 )
 
-# Messages quote what the client sent. A string of the older versions holds 32,767 bytes, of
-# which a character takes up to four.
-_MESSAGE_CHARACTERS_MAX = 8_000
+# Messages quote what the client sent. A string of the older versions holds no more.
+_MESSAGE_BYTES_MAX = 32_767
 
 _CODE_OF = dict(_CODES)
 
@@ -77,6 +76,8 @@ def code_of(error: Explained) -> ErrorCode:
 def message_of(error: Explained) -> str:
     """Return the sentence that goes with the code, short enough for any version's string."""
     text = str(error)
-    if len(text) <= _MESSAGE_CHARACTERS_MAX:
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= _MESSAGE_BYTES_MAX:
         return text
-    return text[:_MESSAGE_CHARACTERS_MAX] + "…"
+    mark = "…"
+    return encoded[: _MESSAGE_BYTES_MAX - len(mark.encode())].decode(errors="ignore") + mark

@@ -10,7 +10,11 @@ from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -42,6 +46,7 @@ def corners(world: World) -> Iterator[tuple[Any, int]]:
     yield _describing({here: [0]}, group_id=""), 1
     yield _describing({}, group_id=""), 1
     yield AlterShareGroupOffsetsRequest(group_id="", topics=[]), 0
+    yield _altering(world, here), 0
 
 
 def _adding(topics: list[AddPartitionsToTxnTopic]) -> AddPartitionsToTxnRequest:
@@ -81,6 +86,15 @@ def _marking(partitions: dict[str, list[int]]) -> WriteTxnMarkersRequest:
         transaction_version=0,
     )
     return WriteTxnMarkersRequest(markers=[marker, marker])
+
+
+def _altering(world: World, topic: str) -> AlterShareGroupOffsetsRequest:
+    parts = [
+        AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=0)
+        for number in (0, -2, -3)
+    ]
+    topics = [AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=parts)]
+    return AlterShareGroupOffsetsRequest(group_id=f"below-{world.seed}", topics=topics)
 
 
 def _describing(

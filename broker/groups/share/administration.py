@@ -22,6 +22,7 @@ from broker.groups.share.partitions import (
 from broker.groups.share.turn import ShareTurn
 from protocol.errors import ErrorCode
 from protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequestTopic
+from protocol.wire import encode_uuid
 
 NOT_EMPTY = "The group is not empty."
 _NOTHING_TO_DELETE = "There is no offset information to delete."
@@ -113,6 +114,22 @@ def forget_deleted(turn: ShareTurn, topic_ids: Sequence[bytes]) -> None:
             noted.initializing, noted.initialized, noted.deleting - frozenset(topic_ids)
         )
     )
+
+
+def alter_problem(
+    turn: ShareTurn, topics: Sequence[AlterShareGroupOffsetsRequestTopic]
+) -> Altered | None:
+    """Refuse partitions below zero, in Kafka's words; it fails once it has noted them."""
+    for topic in topics:
+        topic_id = turn.topics.id_of(topic.topic_name)
+        for one in topic.partitions:
+            if topic_id is not None and one.partition_index < 0:
+                return Altered(
+                    ErrorCode.UNKNOWN_SERVER_ERROR,
+                    "Initialize share group parameters has invalid partitionId - "
+                    f"{turn.group.group_id} {encode_uuid(topic_id)} {one.partition_index}",
+                )
+    return None
 
 
 def alter(turn: ShareTurn, topics: Sequence[AlterShareGroupOffsetsRequestTopic]) -> Altered:

@@ -167,6 +167,9 @@ class ShareGroups:
             error = ErrorCode.NON_EMPTY_GROUP
             return [Reply(token, Altered(error, administration.NOT_EMPTY))]
         turn = self._turn(group or ShareGroup(group_id), now_ms)
+        refused = administration.alter_problem(turn, request.topics)
+        if refused is not None:
+            return [Reply(token, refused)]
         altered = administration.alter(turn, request.topics)
         turn.answer(token, altered, Altered)
         return self._finish(turn)
