@@ -438,6 +438,9 @@ NEVER_TWICE = frozenset(
         "AddPartitionsToTxnRequest",
         "AddPartitionsToTxnTransaction",
         "AddPartitionsToTxnTopic",
+        # Kafka never answers a request for two markers of one producer in a partition.
+        "WritableTxnMarker",
+        "WritableTxnMarkerTopic",
     }
 )
 

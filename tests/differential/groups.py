@@ -207,6 +207,9 @@ class GroupScript:
         actor.member_id = ""
         version = self.random.randint(_STATIC_JOIN_SINCE, _JOIN_LAST)
         yield from self._ask(actor, self._join(actor), version, "member_id", "generation_id")
+        if not actor.member_id:  # refused: a full group takes it for a newcomer
+            actor.member_id, actor.generation_id = old.member_id, old.generation_id
+            return
         yield from self._ask(old, self._heartbeat(old), _HEARTBEAT_LAST)
         yield from self._ask(actor, self._sync(actor), _SYNC_LAST)
 

@@ -52,7 +52,10 @@ def strangers(world: World) -> Iterator[tuple[Any, int]]:
         for version in (2, 9):
             yield _commit(group_id, member_id, topic), version
         yield from _fetches(world, group_id, member_id, topic)
-        yield _heartbeat(group_id, member_id, topic), 1
+        for epoch in (0, 1, -1, -2):
+            for group in (group_id, "nobody"):
+                if group == group_id or epoch:  # a group that is not there is joined elsewhere
+                    yield _heartbeat(group, member_id, epoch, topic), 1
     deleted = [OffsetDeleteRequestPartition(partition_index=0)]
     topics = [OffsetDeleteRequestTopic(name=topic, partitions=deleted)]
     yield OffsetDeleteRequest(group_id=group_id, topics=topics), 0
@@ -113,11 +116,14 @@ def _fetches(world: World, group_id: str, member_id: str, topic: str) -> Iterato
             yield OffsetFetchRequest(groups=[one], require_stable=True), version
 
 
-def _heartbeat(group_id: str, member_id: str, topic: str) -> ConsumerGroupHeartbeatRequest:
+def _heartbeat(
+    group_id: str, member_id: str, epoch: int, topic: str
+) -> ConsumerGroupHeartbeatRequest:
     return ConsumerGroupHeartbeatRequest(
         group_id=group_id,
         member_id=member_id,
-        member_epoch=0,
+        member_epoch=epoch,
+        instance_id="instance" if epoch == -2 else None,
         rebalance_timeout_ms=60_000,
         subscribed_topic_names=[topic],
         topic_partitions=[],

@@ -229,7 +229,8 @@ class ConsumerGroups:
             return self.turn(present, config, now_ms)
         group = self._classic.get(group_id)
         if group is None and not is_joining:
-            raise checks.no_such_group(f"Consumer group {group_id} not found.")
+            what = "Group" if request.member_epoch < JOINING_EPOCH else "Consumer group"
+            raise checks.no_such_group(f"{what} {group_id} not found.")
         if group is None:
             return self.turn(ConsumerGroup(group_id), config, now_ms)
         if not is_joining:
