@@ -142,7 +142,10 @@ class Play:
         self.asked += 1
         self.ours.send(ours)
         self.theirs.send(theirs)
-        return self.ours.receive(), self.theirs.receive()
+        outcomes = self.ours.receive(), self.theirs.receive()
+        if outcomes[0].connection != outcomes[1].connection:
+            self.reconnect()  # both forget what a closed connection has brought about
+        return outcomes
 
     def _pair_log_dirs(self) -> str:
         ours, theirs = (
