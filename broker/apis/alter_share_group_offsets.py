@@ -47,7 +47,8 @@ async def handle(
             if one.partition_index not in altered.starts.get(topic_id, ()):
                 answer.error_code, answer.error_message = _UNKNOWN, _UNKNOWN.sentence
             elif failure is not None:
-                answer.error_code, answer.error_message = failure.error, failure.message
+                answer.error_code = failure.error
+                answer.error_message = failure.told_of("initialize")
             told.partitions.append(answer)
         responses.append(told)
     return AlterShareGroupOffsetsResponse(responses=responses)

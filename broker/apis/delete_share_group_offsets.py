@@ -40,7 +40,7 @@ async def handle(
         )
         failure = failures.get(topic_id)
         if failure is not None:
-            answer.error_code, answer.error_message = failure.error, failure.message
+            answer.error_code, answer.error_message = failure.error, failure.told_of("delete")
         told.append(answer)
     for name, (code, message) in deleting.refused.items():
         told.append(

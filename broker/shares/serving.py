@@ -119,7 +119,7 @@ class Served:
 
     def _written(self, ticket: Ticket, answer: StateAnswer) -> None:
         assert self.partition is not None, "who writes is loaded"
-        self.perform(self.partition.written(ticket, failure_of(answer)))
+        self.perform(self.partition.written(ticket, failure_of(answer, "write")))
 
     def _wait(self, duration_ms: int) -> None:
         delay_s = max(duration_ms + 1, 1) / _MS_PER_S
@@ -238,7 +238,7 @@ class SharePartitions:
         await around.states.is_loaded.wait()
         answer = around.states.read(key, log.leader_epoch)
         told = answer if isinstance(answer, StateAnswer) else await answer
-        failure = failure_of(told)
+        failure = failure_of(told, "read")
         if failure is not None:
             return failure
         settings = around.settings.of
@@ -263,9 +263,9 @@ class SharePartitions:
                 self.drop(served.key)
 
 
-def failure_of(answer: StateAnswer) -> Failure | None:
+def failure_of(answer: StateAnswer, operation: str) -> Failure | None:
     """Say what a member is told of a state that could not be read or written."""
-    error, message = answer.error, answer.message or answer.error.sentence
+    error, message = answer.error, answer.told_of(operation)
     if error is ErrorCode.NONE:
         return None
     if error in _UNAVAILABLE:

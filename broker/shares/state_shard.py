@@ -43,6 +43,10 @@ class StateAnswer:
     message: str | None = None
     state: ShareState = _UNKNOWN
 
+    def told_of(self, operation: str) -> str:
+        """Say what went wrong as Kafka's PersisterStateManager passes it on."""
+        return f"Error in {operation} state RPC. {self.message or self.error.sentence}"
+
 
 @dataclass(slots=True)
 class Ticket:
