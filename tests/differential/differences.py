@@ -15,6 +15,10 @@ from tests.differential.answers import Difference
 
 _ANY = r"(?s:.*)"
 _QUOTED = r"(?s:['\"].*)"
+_SETTINGS = (
+    r"['\"](Invalid value|Unknown topic config name|Invalid config|Can't |"
+    r"Cannot update these configs dynamically: \[.*,).*"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,11 @@ KNOWN: tuple[Known, ...] = (
         ours=_QUOTED,
     ),
     Known(
-        "All that is wrong with a topic's settings is told at once, in a fixed order.",
+        "All that is wrong with settings is told at once, in a fixed order.",
         "CreateTopics|(Incremental)?AlterConfigs",
         r".*\.error_message",
-        theirs=r"['\"](Invalid value|Unknown topic config name|Invalid config|Can't ).*",
-        ours=r"['\"](Invalid value|Unknown topic config name|Invalid config|Can't ).*",
+        theirs=_SETTINGS,
+        ours=_SETTINGS,
     ),
     # --- settings ---
     Known(
