@@ -57,7 +57,8 @@ def _by_group(data: Path, pairs: Pairs) -> dict[str, list[str]]:
                     found[group].append(f"{marker[1]} of its transaction")
             elif record := _RECORD.fullmatch(line):
                 key = json.loads(record[1])
-                group = key["data"]["group"]
+                named = key["data"]
+                group = named["group"] if "group" in named else named["groupId"]
                 if producer:
                     in_transaction[producer].add(group)
                 told = f"{bool(producer)} {json.dumps(key)}"
