@@ -10,6 +10,11 @@ from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from protocol.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
 from protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -20,11 +25,13 @@ from protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 )
+from protocol.messages.list_transactions import ListTransactionsRequest
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from tests.differential.drawing import BROKER
 from tests.differential.world import World
 
 
@@ -46,6 +53,12 @@ def corners(world: World) -> Iterator[tuple[Any, int]]:
     yield _describing({here: [0]}, group_id=""), 1
     yield _describing({}, group_id=""), 1
     yield AlterShareGroupOffsetsRequest(group_id="", topics=[]), 0
+    # Two of a kind, which Kafka tells in the order of a hash table.
+    states = [f"State{number}" for number in range(5)]
+    yield ListTransactionsRequest(state_filters=states, producer_id_filters=[]), 0
+    fixed = [AlterableConfig(name=name, value="1") for name in ("num.partitions", "node.id")]
+    broker = AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=fixed)
+    yield AlterConfigsRequest(resources=[broker], validate_only=True), 2
     # The group is there first: Kafka notes what it refuses, and so makes it.
     for numbers in ([0], [1, -2, -3]):
         yield _altering(world, here, numbers), 0
