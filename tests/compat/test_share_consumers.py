@@ -44,6 +44,6 @@ def test_records_go_the_same_ways(tmp_path: Path) -> None:
 
 def _run(bootstrap: str) -> list[str]:
     command = [*java(["-Xmx256m"]), str(PROGRAM), bootstrap]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
-    ).stdout.splitlines()
+    run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout.splitlines()
