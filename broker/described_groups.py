@@ -19,17 +19,18 @@ class Described(Protocol):
 
 
 G = TypeVar("G", bound=Described)
+R = TypeVar("R")
 
 
 def describe_each(
     group_ids: Sequence[str],
     describe: Callable[[str], G],
-    respond: Callable[[list[G]], object],
+    respond: Callable[[list[G]], R],
     *,
     tells_operations: bool,
     api_version: int,
-) -> list[G]:
-    """Describe groups, with what a client may do to them if so; `respond` makes a response.
+) -> R:
+    """Respond with groups described, and with what a client may do to them if so.
 
     Raises CloseConnection for groups that are named too often.
     """
@@ -40,9 +41,10 @@ def describe_each(
             group.authorized_operations = ALL_OF_GROUP
         return group
 
-    return answer_each(
+    groups = answer_each(
         group_ids,
         name=lambda group_id: group_id,
         answer=answer,
         size_bytes=lambda group: len(encode(respond([group]), api_version)),
     )
+    return respond(groups)

@@ -14,11 +14,10 @@ def handle(
     context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """Describe each group, with what a client may do to it where that is asked for."""
-    groups = describe_each(
+    return describe_each(
         request.group_ids,
         context.broker.groups.describe_consumers,
         lambda groups: ConsumerGroupDescribeResponse(groups=groups),
         tells_operations=request.include_authorized_operations,
         api_version=context.api_version,
     )
-    return ConsumerGroupDescribeResponse(groups=groups)

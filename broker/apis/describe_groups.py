@@ -13,11 +13,10 @@ from protocol.messages.describe_groups import (
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group, with what a client may do to it where that is asked for."""
     version = context.api_version
-    groups = describe_each(
+    return describe_each(
         request.groups,
         lambda group_id: context.broker.groups.describe(group_id, api_version=version),
         lambda groups: DescribeGroupsResponse(groups=groups),
         tells_operations=request.include_authorized_operations,
         api_version=version,
     )
-    return DescribeGroupsResponse(groups=groups)

@@ -5,7 +5,6 @@ Kafka's source: GroupCoordinatorService.describeShareGroupOffsets, computeShareG
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 from broker.context import RequestContext
@@ -57,7 +56,8 @@ async def _describe(
                 unknown.append(_unknown(topic.topic_name, topic.partitions))
             else:
                 named[known.topic_id] = topic.partitions
-        if named and (not group_id or min(itertools.chain(*named.values()), default=0) < 0):
+        is_below = any(number < 0 for numbers in named.values() for number in numbers)
+        if named and (is_below or not group_id):
             # Kafka's persister fails over what it is asked.
             return _refused(group_id, ErrorCode.UNKNOWN_SERVER_ERROR)
         wanted = named

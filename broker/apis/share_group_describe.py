@@ -14,11 +14,10 @@ def handle(
     context: RequestContext, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse:
     """Describe each group, with what a client may do to it where that is asked for."""
-    groups = describe_each(
+    return describe_each(
         request.group_ids,
         context.broker.share_groups.describe,
         lambda groups: ShareGroupDescribeResponse(groups=groups),
         tells_operations=request.include_authorized_operations,
         api_version=context.api_version,
     )
-    return ShareGroupDescribeResponse(groups=groups)

@@ -265,9 +265,10 @@ class SharePartitions:
 
 def failure_of(answer: StateAnswer, operation: str) -> Failure | None:
     """Say what a member is told of a state that could not be read or written."""
-    error, message = answer.error, answer.told_of(operation)
+    error = answer.error
     if error is ErrorCode.NONE:
         return None
+    message = answer.told_of(operation)
     if error in _UNAVAILABLE:
         return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
     if error in _FENCED:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from broker.groups.modern.topics import TopicView
 from broker.groups.share.group import ShareGroup
 from broker.groups.share.partitions import (
     Begun,
@@ -21,7 +22,10 @@ from broker.groups.share.partitions import (
 )
 from broker.groups.share.turn import ShareTurn
 from protocol.errors import ErrorCode
-from protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequestTopic
+from protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from protocol.wire import encode_uuid
 
 NOT_EMPTY = "The group is not empty."
@@ -116,19 +120,17 @@ def forget_deleted(turn: ShareTurn, topic_ids: Sequence[bytes]) -> None:
     )
 
 
-def alter_problem(
-    turn: ShareTurn, topics: Sequence[AlterShareGroupOffsetsRequestTopic]
-) -> Altered | None:
+def alter_problem(request: AlterShareGroupOffsetsRequest, topics: TopicView) -> Altered | None:
     """Refuse partitions below zero, in Kafka's words; it fails once it has noted them."""
-    for topic in topics:
-        topic_id = turn.topics.id_of(topic.topic_name)
-        for one in topic.partitions:
-            if topic_id is not None and one.partition_index < 0:
-                return Altered(
-                    ErrorCode.UNKNOWN_SERVER_ERROR,
-                    "Initialize share group parameters has invalid partitionId - "
-                    f"{turn.group.group_id} {encode_uuid(topic_id)} {one.partition_index}",
-                )
+    for topic in request.topics:
+        topic_id = topics.id_of(topic.topic_name)
+        below = next((one for one in topic.partitions if one.partition_index < 0), None)
+        if topic_id is not None and below is not None:
+            return Altered(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                "Initialize share group parameters has invalid partitionId - "
+                f"{request.group_id} {encode_uuid(topic_id)} {below.partition_index}",
+            )
     return None
 
 

@@ -166,10 +166,10 @@ class ShareGroups:
         if group is not None and group.members:
             error = ErrorCode.NON_EMPTY_GROUP
             return [Reply(token, Altered(error, administration.NOT_EMPTY))]
-        turn = self._turn(group or ShareGroup(group_id), now_ms)
-        refused = administration.alter_problem(turn, request.topics)
+        refused = administration.alter_problem(request, self.topics)
         if refused is not None:
             return [Reply(token, refused)]
+        turn = self._turn(group or ShareGroup(group_id), now_ms)
         altered = administration.alter(turn, request.topics)
         turn.answer(token, altered, Altered)
         return self._finish(turn)
