@@ -31,8 +31,7 @@ from protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.differential.drawing import BROKER
-from tests.differential.world import World
+from tests.differential.world import BROKER, World
 
 
 def corners(world: World) -> Iterator[tuple[Any, int]]:

@@ -35,11 +35,19 @@ from protocol.messages.push_telemetry import PushTelemetryRequest
 from tests.broker.raw_batches import RawBatch, RawRecord
 from tests.differential.answers import Difference
 from tests.differential.corners import corners
-from tests.differential.drawing import BROKER, GROUP, TOPIC
 from tests.differential.play import BY_NAME, SETTLE_S, Play
 from tests.differential.strangers import strangers
 from tests.differential.wire import Peer
-from tests.differential.world import NODE_ID, World, batch
+from tests.differential.world import (
+    BROKER,
+    CLIENT_METRICS,
+    GROUP,
+    LOGGER,
+    NODE_ID,
+    TOPIC,
+    World,
+    batch,
+)
 
 _IN_MS = ("log.retention.ms", "log.roll.ms", "log.flush.interval.ms", "log.roll.jitter.ms")
 _KEYS = (*_IN_MS, "min.insync.replicas", "node.id", "broker.id")
@@ -47,7 +55,6 @@ _TOPIC_KEYS = (
     *("retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms", "min.insync.replicas"),
 )
 _MAX_TIMESTAMP = -3
-_LOGGER, _CLIENT_METRICS = 8, 16
 
 Found = tuple[str, Difference]
 
@@ -92,14 +99,14 @@ def _no_operations(world: World) -> Iterator[IncrementalAlterConfigsRequest]:
     """Ask for an operation that there is not, among others of which some are refused before."""
     topic, other = world.topics[:2]
     for wanted in (
-        *([(kind, "g", "a", 3), (kind, "g", "b", 9)] for kind in (GROUP, _CLIENT_METRICS)),
+        *([(kind, "g", "a", 3), (kind, "g", "b", 9)] for kind in (GROUP, CLIENT_METRICS)),
         [(TOPIC, topic, "retention.ms", 9), (BROKER, str(NODE_ID), "max.connections", 0)],
         [(TOPIC, topic, "retention.ms", -1), (BROKER, str(NODE_ID), "max.connections", 9)],
         [(BROKER, str(NODE_ID), "max.connections", 9), (TOPIC, other, "retention.ms", 2)],
         [(GROUP, "g", "consumer.session.timeout.ms", 9), (TOPIC, "a/b", "retention.ms", 0)],
-        [(_LOGGER, str(NODE_ID), "root", 9), (TOPIC, "nowhere", "retention.ms", 0)],
+        [(LOGGER, str(NODE_ID), "root", 9), (TOPIC, "nowhere", "retention.ms", 0)],
         [(GROUP, "g", "no.list", 3), (GROUP, "h", "no.such", 9), (TOPIC, topic, "x", 0)],
-        [(TOPIC, topic, "retention.ms", 9), (_LOGGER, "7", "root", 0), (77, "x", "y", 0)],
+        [(TOPIC, topic, "retention.ms", 9), (LOGGER, "7", "root", 0), (77, "x", "y", 0)],
     ):
         operations: dict[tuple[int, str], list[AlterableConfig]] = {}
         for kind, name, key, operation in wanted:

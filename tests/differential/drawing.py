@@ -15,34 +15,38 @@ from random import Random
 from typing import Any
 
 from protocol.schema import Field, fields_of
+from tests.differential.comparable import keep_comparable
 from tests.differential.world import (
+    BROKER,
     BROKER_CONFIGS,
+    CLIENT_METRICS,
     GOOD_BATCHES,
+    GROUP,
     GROUP_CONFIGS,
+    LOGGER,
     NODE_ID,
     ODD_BATCHES,
     PARTITIONS,
     STRANGE_ID,
+    TOPIC,
     TOPIC_CONFIGS,
-    UNKNOWN_CODEC,
-    ZSTD_SINCE,
     Member,
     World,
 )
 
 ODDITIES = (0.0, 0.0, 0.05, 0.2, 0.7)
-TOPIC, BROKER, GROUP = 2, 4, 32
-_TYPES = (TOPIC, BROKER, 8, 16, GROUP)
 CONFIGS: Mapping[int, Mapping[str, tuple[str, ...]]] = {
     TOPIC: TOPIC_CONFIGS,
     BROKER: BROKER_CONFIGS,
     GROUP: GROUP_CONFIGS,
 }
 INT32_MIN = -(2**31)
-COUNT_MAX = 10_000
 _LONG = 1_800_000  # no session ends while requests are compared
 
 FEATURES = ("metadata.version", "eligible.leader.replicas.version", "no-such")
+
+# Of these an array has one by each name.
+_NAMED = ("AlterableConfig", "CreatableTopicConfig", "JoinGroupRequestProtocol")
 
 Draw = Callable[["Drawing"], Any]
 
@@ -65,12 +69,7 @@ class Drawing:
         """Draw a request of a version."""
         self.version = version
         made = self._struct(cls)
-        _keep_short(made, self)
-        _keep_few(made)
-        _keep_codecs(made, version)
-        _keep_types(made)
-        _keep_operations(made)
-        _keep_markers(made)
+        keep_comparable(made, version, self.world)
         return made
 
     def pick(self, *values: Any) -> Any:
@@ -163,84 +162,12 @@ def _place(item: Any) -> Any:
         return values["transactional_id"]
     if "resource_type" in values:
         return values["resource_type"], values["resource_name"]
-    if type(item).__name__ in (
-        *("AlterableConfig", "CreatableTopicConfig"),
-        "JoinGroupRequestProtocol",
-    ):
+    if type(item).__name__ in _NAMED:
         return values["name"]
     for name in ("partition", "partition_index", "index"):
         if name in values:
             return values[name]
     return repr(item)
-
-
-def _keep_short(request: Any, drawing: Drawing) -> None:
-    """Have nobody wait for what will not come: a second member waits for the first to rejoin.
-
-    So each new member enters a group of its own, and none is taken out for being late.
-    """
-    if type(request).__name__ == "JoinGroupRequest" and not request.member_id:
-        world = drawing.world
-        world.lonely += 1
-        request.group_id = request.group_id and f"lonely-{world.lonely}-{world.seed}"
-
-
-def _keep_codecs(request: Any, version: int) -> None:
-    """Have nobody name a codec that there is not, where Kafka refuses the other batches for it."""
-    if type(request).__name__ != "ProduceRequest" or version >= ZSTD_SINCE:
-        return
-    for partition in (one for topic in request.topic_data for one in topic.partition_data):
-        if partition.records == UNKNOWN_CODEC:
-            partition.records = GOOD_BATCHES[0]
-
-
-def _keep_few(request: Any) -> None:
-    """Have nobody make thousands of partitions.
-
-    Where a request asks for more than 10,000 new ones Kafka answers with an error, but makes as
-    many as that; and for how many more depends on its memory, but for a topic that comes twice.
-    """
-    if type(request).__name__ != "CreatePartitionsRequest":
-        return
-    names = [one.name for one in request.topics]
-    for one in request.topics:
-        if one.count > COUNT_MAX:
-            request.validate_only = True
-            if names.count(one.name) > 1:
-                one.count = 2**31 - 1
-
-
-def _keep_types(request: Any) -> None:
-    """Have nobody alter two resources of types that there are not, by one name.
-
-    Kafka's controller takes them for the same one, fails, and never answers.
-    """
-    if type(request).__name__ in ("AlterConfigsRequest", "IncrementalAlterConfigsRequest"):
-        named = {(one.resource_type, one.resource_name) for one in request.resources}
-        taken = {(kind if kind in _TYPES else None, name): kind for kind, name in named}
-        if len(taken) < len(named):
-            request.resources = request.resources[:1]
-
-
-def _keep_operations(request: Any) -> None:
-    """Have nobody ask a group for an operation that there is not, beside others.
-
-    Kafka goes by a hash table's order, and tells of what it meets first.
-    """
-    if type(request).__name__ == "IncrementalAlterConfigsRequest":
-        for one in request.resources:
-            kinds = {config.config_operation for config in one.configs}
-            if one.resource_type == GROUP and not kinds <= set(range(4)):
-                one.configs = one.configs[:1]
-
-
-def _keep_markers(request: Any) -> None:
-    """Have nobody ask for several markers at once.
-
-    Kafka never answers where one is written before it comes to another that is for nothing.
-    """
-    if type(request).__name__ == "WriteTxnMarkersRequest":
-        request.markers = request.markers[:1]
 
 
 def _topic(d: Drawing) -> str:
@@ -430,7 +357,7 @@ REALISTIC: Mapping[str, Draw] = {
     "feature": lambda d: d.pick(*FEATURES),
     "max_version_level": lambda d: d.pick(1, 30, 99),
     "upgrade_type": lambda d: d.pick(1, 2, 3),
-    "resource_types": lambda d: d.pick(*CONFIGS, 8, 16),
+    "resource_types": lambda d: d.pick(*CONFIGS, LOGGER, CLIENT_METRICS),
     # Clients.
     "client_instance_id": _client_instance,
     "subscription_id": lambda d: 7,
@@ -456,11 +383,12 @@ NEVER_TWICE = frozenset(
     }
 )
 
-# Kafka never answers a request for no transaction.
-# All settings of a broker differ; those of a topic are asked for elsewhere.
 NEVER_EMPTY = frozenset(
     {
+        # Kafka never answers a request for no transaction.
         "AddPartitionsToTxnRequest.transactions",
+        # An empty list stands for all settings: those of a broker differ, and `directed.py` asks
+        # for those of topics.
         "DescribeConfigsResource.configuration_keys",
     }
 )

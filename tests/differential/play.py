@@ -45,9 +45,9 @@ from protocol.messages.offset_commit import (
 )
 from protocol.schema import info_of
 from tests.differential.answers import Difference, Pairs
-from tests.differential.drawing import BROKER, Drawing
+from tests.differential.drawing import Drawing
 from tests.differential.wire import CLIENT_ID, Outcome, Peer, read_answer
-from tests.differential.world import NODE_ID, PARTITIONS, SETTINGS, Member, World
+from tests.differential.world import BROKER, NODE_ID, PARTITIONS, SETTINGS, Member, World
 from tests.differential.wrong_frames import Wrong
 
 SETTLE_S = 30.0

@@ -16,6 +16,7 @@ from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from tests.broker.raw_batches import RawBatch, RawRecord
 
 NODE_ID = 1
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # types of resources
 MEMBERS_MAX = 5  # of a group
 # Nothing is to happen by itself while requests are compared.
 SETTINGS: Mapping[str, str] = {
