@@ -10,28 +10,18 @@ from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.messages.alter_configs import (
-    AlterableConfig,
-    AlterConfigsRequest,
-    AlterConfigsResource,
-)
-from protocol.messages.alter_share_group_offsets import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
-)
 from protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 )
-from protocol.messages.list_transactions import ListTransactionsRequest
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.differential.world import BROKER, World
+from tests.differential.group_requests import altering
+from tests.differential.world import World
 
 
 def corners(world: World) -> Iterator[tuple[Any, int]]:
@@ -51,16 +41,10 @@ def corners(world: World) -> Iterator[tuple[Any, int]]:
     yield _describing({nowhere: [-1]}), 1
     yield _describing({here: [0]}, group_id=""), 1
     yield _describing({}, group_id=""), 1
-    yield AlterShareGroupOffsetsRequest(group_id="", topics=[]), 0
-    # Two of a kind, which Kafka tells in the order of a hash table.
-    states = [f"State{number}" for number in range(5)]
-    yield ListTransactionsRequest(state_filters=states, producer_id_filters=[]), 0
-    fixed = [AlterableConfig(name=name, value="1") for name in ("num.partitions", "node.id")]
-    broker = AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=fixed)
-    yield AlterConfigsRequest(resources=[broker], validate_only=True), 2
+    yield altering("", {}), 0
     # The group is there first: Kafka notes what it refuses, and so makes it.
     for numbers in ([0], [1, -2, -3]):
-        yield _altering(world, here, numbers), 0
+        yield altering(f"below-{world.seed}", {here: numbers}), 0
 
 
 def _adding(topics: list[AddPartitionsToTxnTopic]) -> AddPartitionsToTxnRequest:
@@ -100,15 +84,6 @@ def _marking(partitions: dict[str, list[int]]) -> WriteTxnMarkersRequest:
         transaction_version=0,
     )
     return WriteTxnMarkersRequest(markers=[marker, marker])
-
-
-def _altering(world: World, topic: str, numbers: list[int]) -> AlterShareGroupOffsetsRequest:
-    parts = [
-        AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=0)
-        for number in numbers
-    ]
-    topics = [AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=parts)]
-    return AlterShareGroupOffsetsRequest(group_id=f"below-{world.seed}", topics=topics)
 
 
 def _describing(

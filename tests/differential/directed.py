@@ -9,6 +9,9 @@ from typing import Any
 
 from config.option import DAY_MS
 from protocol.batches import Record, encode_batch
+from protocol.messages.alter_configs import AlterableConfig as AlterableSetting
+from protocol.messages.alter_configs import AlterConfigsRequest
+from protocol.messages.alter_configs import AlterConfigsResource as Settings
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -23,18 +26,19 @@ from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from protocol.messages.list_transactions import ListTransactionsRequest
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.push_telemetry import PushTelemetryRequest
 from tests.broker.raw_batches import RawBatch, RawRecord
 from tests.differential.answers import Difference
 from tests.differential.corners import corners
+from tests.differential.group_requests import joining
 from tests.differential.play import BY_NAME, SETTLE_S, Play
 from tests.differential.strangers import strangers
 from tests.differential.wire import Peer
@@ -71,6 +75,8 @@ def directed(play: Play, world: World) -> Iterator[Found]:
     yield from _client_comes_back(play, world)
     for request in _no_operations(world):
         yield from _ask(play, world, request, 1)
+    for unordered, version in _in_no_order():
+        yield from _ask(play, world, unordered, version)
     for corner, version in (*corners(world), *strangers(world)):
         yield from _ask(play, world, corner, version)
     for version in range(5, 10):
@@ -117,6 +123,15 @@ def _no_operations(world: World) -> Iterator[IncrementalAlterConfigsRequest]:
             for (kind, name), configs in operations.items()
         ]
         yield IncrementalAlterConfigsRequest(resources=resources, validate_only=True)
+
+
+def _in_no_order() -> Iterator[tuple[Any, int]]:
+    """Ask for several of a kind, which Kafka tells in the order of a hash table."""
+    states = [f"State{number}" for number in range(5)]
+    yield ListTransactionsRequest(state_filters=states, producer_id_filters=[]), 0
+    fixed = [AlterableSetting(name=name, value="1") for name in ("num.partitions", "node.id")]
+    broker = Settings(resource_type=BROKER, resource_name=str(NODE_ID), configs=fixed)
+    yield AlterConfigsRequest(resources=[broker], validate_only=True), 2
 
 
 def _too_many_partitions(world: World) -> CreatePartitionsRequest:
@@ -219,18 +234,11 @@ def _await_new(peer: Peer, request: GetTelemetrySubscriptionsRequest) -> None:
 
 
 def _join_with_another_instance(play: Play, world: World, version: int) -> Iterator[Found]:
-    joining = JoinGroupRequest(
-        group_id=f"instance-{version}-{world.seed}",
-        session_timeout_ms=60_000,
-        rebalance_timeout_ms=60_000,
-        member_id="",
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-    )
-    yield from _ask(play, world, joining, version)
-    joining.member_id = world.members[-1].member_id
-    joining.group_instance_id = "static"
-    yield from _ask(play, world, joining, version)
+    request = joining(f"instance-{version}-{world.seed}")
+    yield from _ask(play, world, request, version)
+    request.member_id = world.members[-1].member_id
+    request.group_instance_id = "static"
+    yield from _ask(play, world, request, version)
 
 
 def _ask(play: Play, world: World, request: Any, version: int) -> Iterator[Found]:

@@ -38,14 +38,10 @@ from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from protocol.schema import info_of
 from tests.differential.answers import Difference, Pairs
 from tests.differential.drawing import Drawing
+from tests.differential.group_requests import committing
 from tests.differential.wire import CLIENT_ID, Outcome, Peer, read_answer
 from tests.differential.world import BROKER, NODE_ID, PARTITIONS, SETTINGS, Member, World
 from tests.differential.wrong_frames import Wrong
@@ -94,7 +90,8 @@ class Play:
             self.pairs.pair(one.topic_id, theirs_by_name[one.name])
         for peer, created in ((self.ours, ours), (self.theirs, theirs)):
             _await_topics(peer, world)
-            _await_coordinator(peer, world.groups[0], world.topics[0])
+            _await_coordinator(peer, world.groups[0])
+            _commit(peer, world.topics[0])
             _await_producer_ids(peer)
             _await_transactions(peer, f"one-{seed}")
             _await_share_state(peer, created.topics[0].topic_id)
@@ -260,24 +257,24 @@ def _await_topics(peer: Peer, world: World) -> None:
         time.sleep(0.05)
 
 
-def _await_coordinator(peer: Peer, group: str, topic: str) -> None:
-    """Ask for a group until it is coordinated; commit, which has the topic of offsets made here.
-
-    Kafka makes it as soon as somebody looks for a coordinator.
-    """
+def _await_coordinator(peer: Peer, group: str) -> None:
+    """Ask for a group until it is coordinated."""
     deadline = time.monotonic() + SETTLE_S
     while True:
         peer.ask(FindCoordinatorRequest(key=group), 1)
         answer = peer.ask(HeartbeatRequest(group_id=group, generation_id=1, member_id="x"), 1)
         if answer.error_code not in _COORDINATOR_ERRORS:
-            break
+            return
         assert time.monotonic() < deadline, "the coordinator does not come"
         time.sleep(0.05)
-    part = OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=0, committed_metadata=""
-    )
-    topics = [OffsetCommitRequestTopic(name=topic, topic_id=bytes(16), partitions=[part])]
-    answer = peer.ask(OffsetCommitRequest(group_id="one", member_id="", topics=topics), 7)
+
+
+def _commit(peer: Peer, topic: str) -> None:
+    """Commit an offset, which has the topic of offsets made here.
+
+    Kafka makes it as soon as somebody looks for a coordinator.
+    """
+    answer = peer.ask(committing("one", topic, 0), 7)
     assert not answer.topics[0].partitions[0].error_code, answer
 
 

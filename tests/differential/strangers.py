@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from protocol.messages.alter_share_group_offsets import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
-)
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -34,28 +23,30 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from protocol.messages.sync_group import SyncGroupRequest
+from tests.differential.group_requests import altering, committing, joining
 from tests.differential.world import World
 
 
 def strangers(world: World) -> Iterator[tuple[Any, int]]:
     """Make them, each with a version to ask it in: the first makes the group, the last ends it."""
     group_id, topic = f"shared-{world.seed}", world.topics[0]
-    yield _share_group(group_id, topic), 0
+    yield altering(group_id, {topic: [0]}), 0
     for member_id in ("", "stranger"):
         for version in (2, 5, 9):
-            yield _joining(group_id, member_id), version
+            yield joining(group_id, member_id), version
         yield _syncing(group_id, member_id), 5
         yield HeartbeatRequest(group_id=group_id, generation_id=1, member_id=member_id), 4
         yield LeaveGroupRequest(group_id=group_id, member_id=member_id), 1
         leaving = [MemberIdentity(member_id=member_id)]
         yield LeaveGroupRequest(group_id=group_id, members=leaving), 5
         for version in (2, 9):
-            yield _commit(group_id, member_id, topic), version
+            yield committing(group_id, topic, 1, member_id=member_id), version
         yield from _fetches(world, group_id, member_id, topic)
-        for epoch in (0, 1, -1, -2):
+        # With epoch 0 this one only: a group that is not there is joined elsewhere.
+        yield _heartbeat(group_id, member_id, 0, topic), 1
+        for epoch in (1, -1, -2):
             for group in (group_id, "nobody"):
-                if group == group_id or epoch:  # a group that is not there is joined elsewhere
-                    yield _heartbeat(group, member_id, epoch, topic), 1
+                yield _heartbeat(group, member_id, epoch, topic), 1
     deleted = [OffsetDeleteRequestPartition(partition_index=0)]
     topics = [OffsetDeleteRequestTopic(name=topic, partitions=deleted)]
     yield OffsetDeleteRequest(group_id=group_id, topics=topics), 0
@@ -69,35 +60,10 @@ def strangers(world: World) -> Iterator[tuple[Any, int]]:
     yield DeleteGroupsRequest(groups_names=[group_id]), 2
 
 
-def _share_group(group_id: str, topic: str) -> AlterShareGroupOffsetsRequest:
-    part = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
-    topics = [AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[part])]
-    return AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics)
-
-
-def _joining(group_id: str, member_id: str) -> JoinGroupRequest:
-    return JoinGroupRequest(
-        group_id=group_id,
-        session_timeout_ms=60_000,
-        rebalance_timeout_ms=60_000,
-        member_id=member_id,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-    )
-
-
 def _syncing(group_id: str, member_id: str) -> SyncGroupRequest:
     return SyncGroupRequest(
         group_id=group_id, generation_id=1, member_id=member_id, assignments=[]
     )
-
-
-def _commit(group_id: str, member_id: str, topic: str) -> OffsetCommitRequest:
-    part = OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=1, committed_metadata=""
-    )
-    topics = [OffsetCommitRequestTopic(name=topic, topic_id=bytes(16), partitions=[part])]
-    return OffsetCommitRequest(group_id=group_id, member_id=member_id, topics=topics)
 
 
 def _fetches(world: World, group_id: str, member_id: str, topic: str) -> Iterator[tuple[Any, int]]:
