@@ -24,7 +24,7 @@ COPY requirements-pipeline.lock ./
 RUN pip install -r requirements-pipeline.lock \
     && useradd --create-home odradek && mkdir /tables && chown odradek /tables
 USER odradek
-# The connector's jars, so that no start needs the network.
+# Kafka's connector, Delta Lake and Avro, so that no start needs the network.
 RUN python -m pipeline.fetch
 ENTRYPOINT ["odradek", "pipeline"]
 

@@ -1,15 +1,16 @@
-"""Choose Spark's Kafka connector, and where its jars come from.
+"""Choose the jars that a session needs past Spark's own, and where they come from.
 
-Spark's Kafka source is not part of PySpark: it is a jar on Maven Central that Spark fetches, with
-what it needs, through Ivy when a session starts (``spark.jars.packages``). Left alone, Ivy asks
-the user's local Maven repository (``~/.m2``) first. Where that holds a POM without its jar, as
-Maven leaves behind whenever it only needed the POM, Ivy settles on it and then fails with
-"download failed". So Ivy gets settings of our own, which name Maven Central alone, and a cache
-folder of our own, which nothing but Maven Central has filled.
+Spark's Kafka source is not part of PySpark, nor are Delta Lake, Avro and Protobuf: they are jars
+on Maven Central that Spark fetches, with what they need, through Ivy when a session starts
+(``spark.jars.packages``). Left alone, Ivy asks the user's local Maven repository (``~/.m2``)
+first. Where that holds a POM without its jar, as Maven leaves behind whenever it only needed the
+POM, Ivy settles on it and then fails with "download failed". So Ivy gets settings of our own,
+which name Maven Central alone, and a cache folder of our own, which nothing but Maven Central has
+filled.
 
 Two more things can fail and are settled here:
 
-- PySpark releases appear for which the connector does not: `connector_version`.
+- PySpark releases appear for which there is no such jar: `Package.coordinates`.
 - Connectors later than 4.0.0 ask for a token provider of their own version, which Maven Central
   may lack. The settings then take 4.0.0's jar in its place. It serves only Kafka delegation
   tokens, and connectors 4.1.2 and 4.2.0 were seen to read through it.
@@ -17,28 +18,92 @@ Two more things can fail and are settled here:
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from pipeline.errors import PipelineError
 
-# The last connector of each line of Spark releases that Maven Central listed in November 2026.
-# A PySpark that is later than its line's last connector takes that one, and a later line takes
-# the last line's: PySpark 4.3.0 was seen to read with connector 4.2.0.
-LAST_CONNECTORS = {(4, 0): 4, (4, 1): 3, (4, 2): 0}
+Version: TypeAlias = tuple[int, int, int]
 
-# Every Spark 4 is built with Scala 2.13.
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
-# What the connector depends on and a Spark distribution already holds: organisation -> jar names.
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package of Maven Central, with what it was published for.
+
+    ``published`` maps Spark's version to the package's coordinates, as Maven Central listed them
+    in November 2026. ``settings`` are what Spark needs to use it.
+    """
+
+    published: Mapping[Version, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def coordinates(self, spark_version: str) -> str:
+        """Return what to ask Maven Central for, given Spark's version.
+
+        That is the newest of the same line, as in 4.1, that is not newer than Spark, or else the
+        line's oldest; a line that has none takes the newest of the lines before it: Spark 4.3.0
+        was seen to read with connector 4.2.0. Raises PipelineError for a Spark that is not a 4.
+        """
+        found = re.match(r"(\d+)\.(\d+)\.(\d+)", spark_version)
+        if found is None or int(found[1]) != 4:
+            raise PipelineError(
+                f"PySpark {spark_version} is not supported: pip install 'pyspark>=4.0,<5'"
+            )
+        spark = (int(found[1]), int(found[2]), int(found[3]))
+        line = [version for version in self.published if version[:2] == spark[:2]]
+        earlier = [version for version in self.published if version <= spark]
+        chosen = max((version for version in line if version <= spark), default=None)
+        return self.published[chosen or min(line, default=max(earlier))]
+
+
+def _of_spark(module: str, *versions: str) -> Package:
+    """Describe a module of Spark itself, each version for the Spark of the same version."""
+    coordinates = {}
+    for version in versions:
+        major, minor, patch = version.split(".")
+        name = f"org.apache.spark:{module}_2.13:{version}"  # every Spark 4 has Scala 2.13
+        coordinates[int(major), int(minor), int(patch)] = name
+    return Package(coordinates)
+
+
+_RELEASES = (
+    *("4.0.0", "4.0.1", "4.0.2", "4.0.3", "4.0.4"),
+    *("4.1.0", "4.1.1", "4.1.2", "4.1.3"),
+    "4.2.0",
+)
+KAFKA = _of_spark("spark-sql-kafka-0-10", *_RELEASES)
+AVRO = _of_spark("spark-avro", "4.0.0", "4.0.1", "4.0.2", "4.1.1")
+PROTOBUF = _of_spark("spark-protobuf", *_RELEASES)
+DELTA = Package(
+    {
+        (4, 0, 0): "io.delta:delta-spark_2.13:4.0.1",
+        (4, 1, 0): "io.delta:delta-spark_4.1_2.13:4.4.0",
+        (4, 2, 0): "io.delta:delta-spark_4.2_2.13:4.4.0",
+    },
+    {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    },
+)
+
+# What the packages depend on and a Spark distribution already holds: organisation -> jar names.
 # Leaving these out fetches 10 MB instead of 63 MB, and never a second version of the same class.
 _OFTEN_PRESENT = (
+    ("com.fasterxml.jackson.core", "jackson-annotations"),
+    ("com.fasterxml.jackson.core", "jackson-core"),
+    ("com.fasterxml.jackson.core", "jackson-databind"),
+    ("com.fasterxml.jackson.datatype", "jackson-datatype-jdk8"),
     ("com.google.code.findbugs", "jsr305"),
+    ("org.antlr", "antlr4-runtime"),
     ("org.apache.hadoop", "hadoop-client-api"),
     ("org.apache.hadoop", "hadoop-client-runtime"),
     ("org.lz4", "lz4-java"),
     ("at.yawk.lz4", "lz4-java"),  # the same classes under the name that Spark 4.2 took
+    ("org.scala-lang", "scala-library"),
     ("org.scala-lang.modules", "scala-parallel-collections_2.13"),
     ("org.slf4j", "slf4j-api"),
+    ("org.tukaani", "xz"),
     ("org.xerial.snappy", "snappy-java"),
 )
 
@@ -65,24 +130,6 @@ IVY_SETTINGS = """\
 """
 
 
-def connector_version(spark_version: str) -> str:
-    """Return the connector to use with a Spark, the newest published that is not newer.
-
-    Raises PipelineError for a Spark that is not a 4.
-    """
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", spark_version)
-    if found is None or int(found[1]) != 4:
-        raise PipelineError(
-            f"PySpark {spark_version} is not supported: pip install 'pyspark>=4.0,<5'"
-        )
-    line, patch = (int(found[1]), int(found[2])), int(found[3])
-    if line > max(LAST_CONNECTORS):
-        line = max(LAST_CONNECTORS)
-        patch = LAST_CONNECTORS[line]
-    patch = min(patch, LAST_CONNECTORS[line])
-    return f"{line[0]}.{line[1]}.{patch}"
-
-
 def spark_version(jar_names: Iterable[str]) -> str | None:
     """Read Spark's version from the names of the jars in its distribution."""
     for name in jar_names:
@@ -91,18 +138,27 @@ def spark_version(jar_names: Iterable[str]) -> str | None:
     return None
 
 
-def connector_settings(jar_names: frozenset[str], version: str, folder: Path) -> Mapping[str, str]:
-    """Return the Spark settings that put the connector on the class path.
+def package_settings(
+    packages: Iterable[Package], jar_names: frozenset[str], version: str, folder: Path
+) -> Mapping[str, str]:
+    """Return the Spark settings that put packages on the class path, and set them up.
 
     ``jar_names`` are the jars of the Spark distribution and ``version`` is its version; ``folder``
-    holds Ivy's settings, written by `prepare`, and its cache. Empty where the distribution holds
-    the connector already, as an image may.
+    holds Ivy's settings, written by `prepare`, and its cache. What the distribution holds already,
+    as an image may, is not asked for.
     """
-    if _holds(jar_names, "spark-sql-kafka-0-10_2.13"):
-        return {}
+    settings: dict[str, str] = {}
+    wanted = []
+    for package in packages:
+        settings.update(package.settings)
+        coordinates = package.coordinates(version)
+        if not _holds(jar_names, coordinates.split(":")[1]):
+            wanted.append(coordinates)
+    if not wanted:
+        return settings
     present = [f"{org}:{name}" for org, name in _OFTEN_PRESENT if _holds(jar_names, name)]
-    return {
-        "spark.jars.packages": f"{CONNECTOR}:{connector_version(version)}",
+    return settings | {
+        "spark.jars.packages": ",".join(wanted),
         "spark.jars.excludes": ",".join(present),
         "spark.jars.ivySettings": str(folder / "ivysettings.xml"),
         "spark.jars.ivy": str(folder / "ivy"),

@@ -1,4 +1,4 @@
-"""Fetch the jars of Spark's Kafka connector ahead of time.
+"""Fetch the jars of the jobs' packages ahead of time: Kafka's connector, Delta Lake, Avro.
 
 A session fetches them when it first starts, which needs a network and takes some seconds. An image
 runs this while it is built, so that its containers start without either.
@@ -6,9 +6,11 @@ runs this while it is built, so that its containers start without either.
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
+from pipeline.connector import AVRO, DELTA, KAFKA
 from pipeline.options import run_command, session_options, told_in_one_line
 from pipeline.session import SessionOptions, open_session
 
@@ -17,6 +19,7 @@ from pipeline.session import SessionOptions, open_session
 @session_options
 def fetch_command(*, session: SessionOptions) -> None:
     """Fetch the jars that Spark needs to read Kafka, and start Spark once to prove it."""
+    session = replace(session, packages=(KAFKA, DELTA, AVRO))
     with told_in_one_line(debug=session.debug), open_session(session) as spark:
         # Loading the source asks for its class, and so for the connector.
         spark.read.format("kafka").options(

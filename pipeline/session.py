@@ -1,6 +1,6 @@
 """Start a Spark session that can read Kafka, or say in one line why not.
 
-`open_session` picks the connector that goes with the installed PySpark, gives Ivy settings and a
+`open_session` picks the packages that go with the installed PySpark, gives Ivy settings and a
 cache of its own (see `pipeline.connector`), and keeps the Java side's chatter out of the terminal
 unless it is asked for.
 """
@@ -8,8 +8,9 @@ unless it is asked for.
 import collections
 import re
 import socket
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import environ
@@ -23,7 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from pipeline.connector import connector_settings, prepare, spark_version
+from pipeline.connector import KAFKA, Package, package_settings, prepare, spark_version
 from pipeline.errors import PipelineError
 from pipeline.java import require_java
 
@@ -48,13 +49,17 @@ _LOCAL_DEFAULTS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host":
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """How to start Spark: where it runs, its settings, where fetched jars are kept."""
+    """How to start Spark: where it runs, its settings, where fetched jars are kept.
+
+    ``packages`` are those that the job needs past Spark's own.
+    """
 
     cache: Path
     app_name: str = "odradek"
     master: str = "local[2]"
     settings: Mapping[str, str] = field(default_factory=dict)
     debug: bool = False
+    packages: Sequence[Package] = (KAFKA,)
 
 
 def session_settings(
@@ -65,7 +70,8 @@ def session_settings(
     settings.update(_DEFAULTS)
     if options.master.startswith("local"):
         settings.update(_LOCAL_DEFAULTS)
-    settings.update(connector_settings(jar_names, version, jars_folder(options.cache, version)))
+    folder = jars_folder(options.cache, version)
+    settings.update(package_settings(options.packages, jar_names, version, folder))
     settings.update(options.settings)
     return {name: value for name, value in settings.items() if value}
 
@@ -77,9 +83,9 @@ def jars_folder(cache: Path, version: str) -> Path:
 
 @contextmanager
 def open_session(options: SessionOptions) -> Iterator[SparkSession]:
-    """Start a Spark session with the Kafka connector, and stop it at the end.
+    """Start a Spark session with the packages asked for, and stop it at the end.
 
-    The first start on a machine fetches the connector's jars; later ones need no network.
+    The first start on a machine fetches their jars; later ones need no network.
     Raises PipelineError where there is no suitable Java, the jars cannot be had, or Spark refuses
     a setting.
     """
@@ -89,6 +95,7 @@ def open_session(options: SessionOptions) -> Iterator[SparkSession]:
     version = spark_version(jar_names) or pyspark.__version__
     settings = session_settings(options, jar_names, version)
     prepare(jars_folder(options.cache, version))
+    _choose_python(options.master)
     log = _JavaLog()
     try:
         spark = _start(settings, None if options.debug else log)
@@ -133,6 +140,16 @@ def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> 
         return "Spark did not start, and Java said nothing of why (--debug shows all of it)"
     reason = re.sub(r"^Exception in thread \S+ |(?:\w+\.)+(?=\w+(?:Exception|Error))", "", said[0])
     return f"Spark did not start: {reason[:300]} (--debug shows all of it)"
+
+
+def _choose_python(master: str) -> None:
+    """Have Spark's Python processes be this Python, which has the packages that they need.
+
+    Spark's default is the first python3 on PATH. A cluster's workers have their own.
+    """
+    environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master.startswith("local"):
+        environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:

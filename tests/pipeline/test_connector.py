@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from pipeline.connector import (
+    AVRO,
+    DELTA,
     IVY_SETTINGS,
-    LAST_CONNECTORS,
-    connector_settings,
-    connector_version,
+    KAFKA,
+    PROTOBUF,
+    Package,
+    package_settings,
     prepare,
     spark_version,
 )
@@ -33,24 +36,33 @@ DISTRIBUTION = frozenset(
     ],
 )
 def test_a_spark_that_has_a_connector_takes_its_own(spark: str, connector: str) -> None:
-    assert connector_version(spark) == connector
+    assert KAFKA.coordinates(spark).split(":")[-1] == connector
 
 
-@pytest.mark.parametrize("spark", ["4.0.99", "4.1.99", "4.2.1", "4.3.0", "4.9.2"])
-def test_a_later_spark_takes_the_last_connector_before_it(spark: str) -> None:
-    major, minor, patch = (int(part) for part in connector_version(spark).split("."))
-    assert LAST_CONNECTORS[major, minor] == patch
-    assert (major, minor) == max(line for line in LAST_CONNECTORS if line <= _line(spark))
+@pytest.mark.parametrize("package", [KAFKA, AVRO, PROTOBUF, DELTA])
+@pytest.mark.parametrize("spark", ["4.0.99", "4.1.0", "4.1.99", "4.2.1", "4.3.0", "4.9.2"])
+def test_another_spark_takes_what_is_nearest(package: Package, spark: str) -> None:
+    major, minor, patch = (int(part) for part in spark.split("."))
+    chosen = next(
+        version
+        for version, coordinates in package.published.items()
+        if coordinates == package.coordinates(spark)
+    )
+    lines = {version[:2] for version in package.published}
+    assert chosen[:2] == max(line for line in lines if line <= (major, minor))
+    for other in package.published:
+        if other[:2] == chosen[:2]:
+            assert other <= chosen or other > (major, minor, patch)
 
 
 @pytest.mark.parametrize("spark", ["3.5.8", "5.0.0", "main", ""])
-def test_another_spark_is_refused_with_the_one_to_install(spark: str) -> None:
+def test_another_line_of_spark_is_refused_with_the_one_to_install(spark: str) -> None:
     with pytest.raises(PipelineError, match="pip install 'pyspark>="):
-        connector_version(spark)
+        KAFKA.coordinates(spark)
 
 
 def test_only_what_the_distribution_holds_is_left_out(tmp_path: Path) -> None:
-    excluded = connector_settings(DISTRIBUTION, "4.0.0", tmp_path)["spark.jars.excludes"]
+    excluded = package_settings([KAFKA], DISTRIBUTION, "4.0.0", tmp_path)["spark.jars.excludes"]
     assert set(excluded.split(",")) == {
         "org.lz4:lz4-java",
         "at.yawk.lz4:lz4-java",
@@ -61,7 +73,14 @@ def test_only_what_the_distribution_holds_is_left_out(tmp_path: Path) -> None:
 
 def test_nothing_is_fetched_where_the_distribution_holds_the_connector(tmp_path: Path) -> None:
     jars = DISTRIBUTION | {"spark-sql-kafka-0-10_2.13-4.0.0.jar"}
-    assert connector_settings(jars, "4.0.0", tmp_path) == {}
+    assert package_settings([KAFKA], jars, "4.0.0", tmp_path) == {}
+
+
+def test_what_a_package_needs_is_set_though_the_distribution_holds_it(tmp_path: Path) -> None:
+    jars = DISTRIBUTION | {"delta-spark_2.13-4.0.1.jar"}
+    assert package_settings([DELTA], jars, "4.0.0", tmp_path) == DELTA.settings
+    both = package_settings([KAFKA, DELTA], jars, "4.0.0", tmp_path)
+    assert both["spark.jars.packages"] == KAFKA.coordinates("4.0.0")
 
 
 def test_the_version_of_spark_is_read_from_its_jars() -> None:
@@ -96,8 +115,3 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PipelineError, match="--cache"):
         prepare(tmp_path / "file" / "spark-4.0.0")
-
-
-def _line(version: str) -> tuple[int, int]:
-    major, minor, _ = version.split(".")
-    return int(major), int(minor)

@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 import pyspark
 
 from bench.processes import ROOT
-from pipeline.connector import CONNECTOR, connector_version
+from pipeline.connector import KAFKA
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -33,8 +33,7 @@ builder.config("spark.jars.packages", sys.argv[1]).getOrCreate()
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A home directory whose Maven repository has POMs of all that Spark will ask for."""
-    version = connector_version(pyspark.__version__)
-    organisation, connector = CONNECTOR.split(":")
+    organisation, connector, version = KAFKA.coordinates(pyspark.__version__).split(":")
     for group, name, revision in (
         (organisation, connector, version),
         (organisation, "spark-token-provider-kafka-0-10_2.13", version),
@@ -52,8 +51,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_spark_left_alone_fails(home: Path) -> None:
-    packages = f"{CONNECTOR}:{connector_version(pyspark.__version__)}"
-    done = _python(home, "-c", PLAIN, packages)
+    done = _python(home, "-c", PLAIN, KAFKA.coordinates(pyspark.__version__))
     assert done.returncode != 0
     assert "download failed: org.apache.spark#spark-sql-kafka" in done.stderr
 
@@ -64,7 +62,7 @@ def test_our_session_starts_and_touches_nothing_in_the_home(home: Path, tmp_path
     if "connect to the network" in done.stderr:
         pytest.skip("Maven Central is out of reach")
     assert (done.returncode, done.stderr) == (0, "")
-    assert CONNECTOR in done.stdout
+    assert KAFKA.coordinates(pyspark.__version__) in done.stdout
     assert sorted(home.rglob("*")) == before
 
 
