@@ -16,18 +16,16 @@ all of a batch or nothing, and a job that was killed anywhere continues from its
 each record counted once.
 """
 
-import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FrameType
 
 import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipeline.checkpoint import checkpoint_progress
 from pipeline.options import run_command, session_options, source_options, told_in_one_line
 from pipeline.session import SessionOptions, open_session
 from pipeline.source import (
@@ -37,9 +35,9 @@ from pipeline.source import (
     require_broker,
     stream_options,
 )
+from pipeline.stopping import stop_requests
 from pipeline.table import (
     Snapshot,
-    checkpoint_progress,
     newest_snapshot,
     read_snapshot,
     read_table,
@@ -135,20 +133,10 @@ def start(
 
 def wait(query: StreamingQuery) -> None:
     """Wait until a query ends; an interrupt or SIGTERM stops it, which is no failure."""
-    asked = threading.Event()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.set()
-
-    # Raising from the handler would break off an exchange with Java half-way.
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with stop_requests() as asked:
         while not query.awaitTermination(1):
             if asked.is_set():
                 query.stop()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 @click.command("latest")

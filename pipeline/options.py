@@ -21,14 +21,25 @@ _Command = Callable[..., None]
 
 _DEFAULT_CACHE = "~/.cache/odradek"
 
+_BOOTSTRAP = click.option(
+    "--bootstrap-servers",
+    default="127.0.0.1:9092",
+    show_default=True,
+    metavar="HOST:PORT,…",
+    help="Where the broker listens.",
+)
+_OPTION = click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an option of Spark's Kafka source, such as kafka.security.protocol=SASL_SSL.",
+)
+
+_TOPIC_OPTIONS = (_BOOTSTRAP, click.option("--topic", required=True, help="The topic."), _OPTION)
+
 _SOURCE_OPTIONS = (
-    click.option(
-        "--bootstrap-servers",
-        default="127.0.0.1:9092",
-        show_default=True,
-        metavar="HOST:PORT,…",
-        help="Where the broker listens.",
-    ),
+    _BOOTSTRAP,
     click.option("--topic", help="The topic to read; several with commas between."),
     click.option("--subscribe-pattern", metavar="REGEX", help="Read every topic that matches."),
     click.option(
@@ -45,13 +56,7 @@ _SOURCE_OPTIONS = (
         show_default=True,
         help="Stop when records were deleted before they were read.",
     ),
-    click.option(
-        "--option",
-        "options",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="Set an option of Spark's Kafka source, such as kafka.security.protocol=SASL_SSL.",
-    ),
+    _OPTION,
 )
 
 _SESSION_OPTIONS = (
@@ -100,11 +105,24 @@ def source_options(command: _Command) -> _Command:
             ending_offsets=ending_offsets,
             max_offsets_per_trigger=max_offsets_per_trigger,
             fail_on_data_loss=fail_on_data_loss,
-            options=_pairs("--option", options),
+            options=pairs("--option", options),
         )
         command(source=source, **others)
 
-    return _decorated(with_source, _SOURCE_OPTIONS)
+    return decorated(with_source, _SOURCE_OPTIONS)
+
+
+def topic_options(command: _Command) -> _Command:
+    """Give a command one topic and how to reach it, as ``source``."""
+
+    @functools.wraps(command)
+    def with_topic(
+        *, bootstrap_servers: str, topic: str, options: Sequence[str], **others: object
+    ) -> None:
+        source = TopicSource(bootstrap_servers, topic=topic, options=pairs("--option", options))
+        command(source=source, **others)
+
+    return decorated(with_topic, _TOPIC_OPTIONS)
 
 
 def session_options(command: _Command) -> _Command:
@@ -117,12 +135,12 @@ def session_options(command: _Command) -> _Command:
         session = SessionOptions(
             cache=Path(cache).expanduser(),
             master=master,
-            settings=_pairs("--conf", conf),
+            settings=pairs("--conf", conf),
             debug=debug,
         )
         command(session=session, **others)
 
-    return _decorated(with_session, _SESSION_OPTIONS)
+    return decorated(with_session, _SESSION_OPTIONS)
 
 
 @contextmanager
@@ -140,6 +158,20 @@ def told_in_one_line(source: TopicSource | None = None, *, debug: bool) -> Itera
         raise click.ClickException(line) from error
 
 
+def pairs(option: str, entries: Sequence[str]) -> dict[str, str]:
+    """Split the values of an option that may be given often, each NAME=VALUE.
+
+    Raises click's UsageError for one that is not.
+    """
+    split = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"{option} {entry!r} is not NAME=VALUE")
+        split[name.strip()] = value
+    return split
+
+
 def run_command(command: click.Command, argv: Sequence[str]) -> int:
     """Run a command on arguments and return its exit code, with its errors shown."""
     try:
@@ -149,17 +181,8 @@ def run_command(command: click.Command, argv: Sequence[str]) -> int:
     return 0
 
 
-def _decorated(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
+def decorated(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
+    """Give a command options, in the order in which its help is to list them."""
     for option in reversed(options):  # click lists the option that was applied last first
         command = option(command)
     return command
-
-
-def _pairs(option: str, entries: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for entry in entries:
-        name, equals, value = entry.partition("=")
-        if not name or not equals:
-            raise click.UsageError(f"{option} {entry!r} is not NAME=VALUE")
-        pairs[name.strip()] = value
-    return pairs

@@ -103,6 +103,15 @@ def stream_options(source: TopicSource) -> dict[str, str]:
     return {"maxOffsetsPerTrigger": str(bound)} | _common_options(source)
 
 
+def client_options(source: TopicSource) -> dict[str, str]:
+    """Return the options that go to Kafka's own clients, each with ``kafka.`` before its name."""
+    given = {name: value for name, value in source.options.items() if name.startswith("kafka.")}
+    return {
+        "kafka.bootstrap.servers": source.bootstrap_servers,
+        "kafka.default.api.timeout.ms": str(_API_TIMEOUT_MS),
+    } | given
+
+
 def require_broker(bootstrap_servers: str) -> None:
     """Connect to a broker once, so that a wrong address is told before Java even starts.
 
@@ -142,9 +151,7 @@ def parse_addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
 def _common_options(source: TopicSource) -> dict[str, str]:
     if (source.topic is None) == (source.subscribe_pattern is None):
         raise PipelineError("name what to read with one of --topic and --subscribe-pattern")
-    options = {
-        "kafka.bootstrap.servers": source.bootstrap_servers,
-        "kafka.default.api.timeout.ms": str(_API_TIMEOUT_MS),
+    options = client_options(source) | {
         "startingOffsets": source.starting_offsets,
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         "includeHeaders": "true",

@@ -19,11 +19,12 @@ Each batch rewrites the whole table, which suits tables of up to some million ke
 import re
 from dataclasses import dataclass
 
-from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
+from pipeline.checkpoint import Progress
 from pipeline.errors import PipelineError
+from pipeline.files import exists, list_names, remove
 
 TABLE_SCHEMA = t.StructType(
     [
@@ -64,14 +65,6 @@ class Snapshot:
         return f"snapshot-{self.batch_id:020d}-{self.query_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a checkpoint has come: its query, and its last committed batch (-1 for none)."""
-
-    query_id: str
-    batch_id: int
-
-
 def read_table(spark: SparkSession, table: str) -> DataFrame:
     """Read the newest committed snapshot of a table.
 
@@ -93,7 +86,7 @@ def read_snapshot(spark: SparkSession, table: str, snapshot: Snapshot | None) ->
 def newest_snapshot(spark: SparkSession, table: str) -> Snapshot | None:
     """Return the committed snapshot with the most batches in it, or none."""
     for snapshot in sorted(_snapshots(spark, table), reverse=True):
-        if _exists(spark, f"{table}/{snapshot.name}/{_COMMITTED}"):
+        if exists(spark, f"{table}/{snapshot.name}/{_COMMITTED}"):
             return snapshot
     return None
 
@@ -113,26 +106,8 @@ def remove_snapshots(spark: SparkSession, table: str, before: Snapshot, keep: in
     older = sorted(s for s in _snapshots(spark, table) if s.batch_id < before.batch_id)
     for snapshot in older[: max(0, len(older) - keep)]:
         # A half-removed snapshot must not look committed: its marker goes first.
-        _remove(spark, f"{table}/{snapshot.name}/{_COMMITTED}")
-        _remove(spark, f"{table}/{snapshot.name}")
-
-
-def checkpoint_progress(spark: SparkSession, checkpoint: str) -> Progress | None:
-    """Read how far a streaming query's checkpoint has come; none where it has yet to start.
-
-    Reads two of the files that Spark keeps there: ``metadata``, ``{"id": "<query id>"}``, and
-    the names in ``commits``, one a batch.
-    """
-    if not _exists(spark, f"{checkpoint}/metadata"):
-        return None
-    metadata = spark.read.text(f"{checkpoint}/metadata", wholetext=True).first()
-    found = re.search(r'"id"\s*:\s*"([0-9a-f-]{36})"', metadata[0] if metadata else "")
-    if found is None:
-        raise PipelineError(
-            f"{checkpoint}/metadata names no query: give a new --checkpoint and a new --table"
-        )
-    committed = [int(name) for name in _list(spark, f"{checkpoint}/commits") if name.isdigit()]
-    return Progress(found[1], max(committed, default=-1))
+        remove(spark, f"{table}/{snapshot.name}/{_COMMITTED}")
+        remove(spark, f"{table}/{snapshot.name}")
 
 
 def require_match(
@@ -165,33 +140,5 @@ def require_match(
 
 
 def _snapshots(spark: SparkSession, table: str) -> list[Snapshot]:
-    names = (_NAME.fullmatch(name) for name in _list(spark, table))
+    names = (_NAME.fullmatch(name) for name in list_names(spark, table))
     return [Snapshot(int(found[1]), found[2]) for found in names if found]
-
-
-def _list(spark: SparkSession, folder: str) -> list[str]:
-    files, path = _locate(spark, folder)
-    if not files.exists(path):
-        return []
-    return [str(status.getPath().getName()) for status in files.listStatus(path)]
-
-
-def _exists(spark: SparkSession, name: str) -> bool:
-    files, path = _locate(spark, name)
-    return bool(files.exists(path))
-
-
-def _remove(spark: SparkSession, name: str) -> None:
-    files, path = _locate(spark, name)
-    files.delete(path, True)
-
-
-def _locate(spark: SparkSession, name: str) -> tuple[JavaObject, JavaObject]:
-    """Return Hadoop's file system for a path, and the path.
-
-    Spark gives Python no file system, but Java's is a call away: the one, with the credentials,
-    that Spark writes the table through.
-    """
-    assert spark._jvm is not None, "a session that is not running"
-    path = spark._jvm.org.apache.hadoop.fs.Path(name)
-    return path.getFileSystem(spark._jsc.hadoopConfiguration()), path

@@ -1,0 +1,54 @@
+"""Read what a streaming query of Spark's keeps in its checkpoint.
+
+    <checkpoint>/
+      metadata       {"id": "<query id>"}
+      offsets/7      what batch 7 covers, written before it runs: a line "v1", a line about the
+                     batch, and a line a source, {"<topic>": {"<partition>": <ending offset>}}
+      commits/7      written after it ran
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from pipeline.errors import PipelineError
+from pipeline.files import exists, list_names, read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a checkpoint has come: its query, and its last committed batch (-1 for none)."""
+
+    query_id: str
+    batch_id: int
+
+
+def checkpoint_progress(spark: SparkSession, checkpoint: str) -> Progress | None:
+    """Read how far a streaming query's checkpoint has come; none where it has yet to start.
+
+    Raises PipelineError for a checkpoint that is not Spark's.
+    """
+    if not exists(spark, f"{checkpoint}/metadata"):
+        return None
+    metadata = read_text(spark, f"{checkpoint}/metadata")
+    found = re.search(r'"id"\s*:\s*"([0-9a-f-]{36})"', metadata)
+    if found is None:
+        raise PipelineError(
+            f"{checkpoint}/metadata names no query: give a new --checkpoint and a new --table"
+        )
+    names = list_names(spark, f"{checkpoint}/commits")
+    return Progress(found[1], max((int(name) for name in names if name.isdigit()), default=-1))
+
+
+def ending_offsets(
+    spark: SparkSession, checkpoint: str, batch_id: int
+) -> Mapping[str, Mapping[int, int]]:
+    """Read the offsets that a batch ended before, by topic and partition, of a Kafka source."""
+    lines = read_text(spark, f"{checkpoint}/offsets/{batch_id}").splitlines()
+    return {
+        topic: {int(partition): int(offset) for partition, offset in partitions.items()}
+        for topic, partitions in json.loads(lines[2]).items()
+    }

@@ -1,0 +1,24 @@
+"""Stop when asked to, at a moment of the job's own choosing."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def stop_requests() -> Iterator[threading.Event]:
+    """Lend an event that an interrupt (Ctrl-C) or SIGTERM sets, in place of what they do else."""
+    asked = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.set()
+
+    # Raising from the handler would break off an exchange with Java half-way.
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,51 @@
+"""Make a table of tickets, for where no table is at hand: the model of a compacted topic.
+
+A ticket service keeps the latest version of each ticket. One row a ticket:
+
+    id           bigint     1 to the count
+    account_id   bigint     whose ticket it is, 1 to the count of accounts
+    status       string     open, pending, solved or closed
+    version      bigint     the same number in every row
+    subject      string
+    description  string     of such a length that the row as JSON has about so many bytes; it is
+                            random, so that no codec makes much of it smaller
+
+The rows follow from the arguments alone, each from its own id: any machine makes the same ones,
+in any order, and another version has the same ids, accounts and sizes with other contents.
+"""
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+STATUSES = ("open", "pending", "solved", "closed")
+
+# What a row as JSON has besides its description.
+_REST_BYTES = 100
+# A digest of 48 bytes makes 64 characters of base64; longer ones may come in several lines.
+_DIGEST_BITS, _PIECE_BYTES = 384, 64
+
+
+def tickets(
+    spark: SparkSession, count: int, *, bytes_each: int, accounts: int, version: int = 1
+) -> DataFrame:
+    """Return a table of tickets, each of about so many bytes as JSON."""
+    id_ = f.col("id")
+    description_bytes = max(1, bytes_each - _REST_BYTES)
+    pieces = -(-description_bytes // _PIECE_BYTES)
+    random = f.concat(*(_piece(id_, version, number) for number in range(pieces)))
+    return spark.range(1, count + 1).select(
+        id_,
+        (f.pmod(f.xxhash64(id_), f.lit(accounts)) + 1).alias("account_id"),
+        f.element_at(
+            f.array(*(f.lit(status) for status in STATUSES)),
+            (f.pmod(f.xxhash64(id_, f.lit(version)), f.lit(len(STATUSES))) + 1).cast("int"),
+        ).alias("status"),
+        f.lit(version).cast("bigint").alias("version"),
+        f.concat(f.lit("Ticket "), id_.cast("string")).alias("subject"),
+        random.substr(1, description_bytes).alias("description"),
+    )
+
+
+def _piece(id_: Column, version: int, number: int) -> Column:
+    seed = f.concat_ws("-", id_.cast("string"), f.lit(version), f.lit(number))
+    return f.base64(f.unhex(f.sha2(seed, _DIGEST_BITS)))
