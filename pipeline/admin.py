@@ -25,6 +25,14 @@ class TopicAdmin:
     jvm: JVMView
     client: JavaObject
 
+    def topics(self, source: TopicSource) -> list[str]:
+        """Return the names of a source's topics."""
+        if source.topic is not None:
+            return [name.strip() for name in source.topic.split(",")]
+        pattern = self.jvm.java.util.regex.Pattern
+        names = sorted(str(name) for name in self.client.listTopics().names().get())
+        return [name for name in names if pattern.matches(source.subscribe_pattern, name)]
+
     def partition_count(self, topic: str) -> int | None:
         """Return how many partitions a topic has, none where there is no such topic."""
         try:

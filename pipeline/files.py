@@ -22,6 +22,12 @@ def exists(spark: SparkSession, name: str) -> bool:
     return bool(files.exists(path))
 
 
+def modified_ms(spark: SparkSession, name: str) -> int:
+    """Return when a file was last written, in milliseconds since 1970."""
+    files, path = _locate(spark, name)
+    return int(files.getFileStatus(path).getModificationTime())
+
+
 def remove(spark: SparkSession, name: str) -> None:
     """Remove a file, or a folder with all in it; nothing happens where there is none."""
     files, path = _locate(spark, name)

@@ -22,14 +22,13 @@ from dataclasses import dataclass
 
 import click
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.checkpoint import checkpoint_progress
 from pipeline.options import run_command, session_options, source_options, told_in_one_line
+from pipeline.per_key import latest_per_key
 from pipeline.session import SessionOptions, open_session
 from pipeline.source import (
-    RECORD_COLUMNS,
     TopicSource,
     read_stream,
     require_broker,
@@ -64,23 +63,6 @@ class LatestJob:
     available_now: bool = False
     interval_seconds: int = 10
     keep_snapshots: int = 2
-
-
-def latest_per_key(records: DataFrame) -> DataFrame:
-    """Keep each key's last record, without the keys whose last record is a tombstone.
-
-    Takes and gives the columns of `pipeline.source.RECORD_COLUMNS`. Pure: the result depends on
-    which records there are, never on their order or on how often one occurs.
-    """
-    last = f.max_by(f.struct("value", "timestamp", "headers"), "offset").alias("last")
-    return (
-        records.where(f.col("key").isNotNull())
-        .groupBy("topic", "partition", "key")
-        .agg(last, f.max("offset").alias("offset"))
-        .select("*", "last.*")
-        .where(f.col("value").isNotNull())
-        .select(*RECORD_COLUMNS)
-    )
 
 
 def merge(table: DataFrame, records: DataFrame) -> DataFrame:

@@ -7,16 +7,16 @@ Spark's Kafka sink, which gives each key the partition that Kafka's own Java pro
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.errors import PipelineError
 from pipeline.keyed import Keyed, as_records, require_unique_keys, tombstones_of_missing
-from pipeline.latest import latest_per_key
 from pipeline.origin import TableSource, Tickets
+from pipeline.per_key import latest_per_key
 from pipeline.publication import Chunk, Publication, settle, unfinished
-from pipeline.source import TopicSource, client_options, read_batch
+from pipeline.source import TopicSource, client_options, committed, read_batch
 
 CHUNK_RECORDS = 100_000
 
@@ -66,7 +66,7 @@ def prepare(spark: SparkSession, job: PublishJob) -> tuple[Publication, bool]:
     records = as_records(job.origin.read(spark), job.keyed)
     require_unique_keys(records)
     if job.delete_missing:
-        latest = latest_per_key(read_batch(spark, _committed(job.source)))
+        latest = latest_per_key(read_batch(spark, committed(job.source)))
         records = records.unionByName(tombstones_of_missing(records, latest))
     size = min(job.chunk_records, job.records_per_second or job.chunk_records)
     return settle(spark, job.work, str(job.source.topic), records, size), False
@@ -105,7 +105,3 @@ def _write(records: DataFrame, source: TopicSource) -> None:
 
 def _count(spark: SparkSession, chunks: Sequence[Chunk]) -> int:
     return spark.read.parquet(*(chunk.path for chunk in chunks)).count() if chunks else 0
-
-
-def _committed(source: TopicSource) -> TopicSource:
-    return replace(source, options={"kafka.isolation.level": "read_committed", **source.options})

@@ -44,7 +44,12 @@ _DEFAULTS = {
 }
 
 # A local session talks to nobody, and a container's host name need not resolve.
-_LOCAL_DEFAULTS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+# Delta Lake reads a table's log with 50 tasks by default, which suits a cluster.
+_LOCAL_DEFAULTS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pipeline.errors import PipelineError
@@ -101,6 +101,11 @@ def stream_options(source: TopicSource) -> dict[str, str]:
     if bound < 1:
         raise PipelineError("--max-offsets-per-trigger must be at least 1")
     return {"maxOffsetsPerTrigger": str(bound)} | _common_options(source)
+
+
+def committed(source: TopicSource) -> TopicSource:
+    """Return a source that leaves out aborted records, unless its options say otherwise."""
+    return replace(source, options={"kafka.isolation.level": "read_committed", **source.options})
 
 
 def client_options(source: TopicSource) -> dict[str, str]:

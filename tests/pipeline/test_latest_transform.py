@@ -14,7 +14,8 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.latest import latest_per_key, merge
+from pipeline.latest import merge
+from pipeline.per_key import latest_per_key
 from pipeline.table import TABLE_SCHEMA
 from tests.pipeline.model import Record, as_table, latest
 

@@ -1,0 +1,182 @@
+"""Keep the latest value of every key of a topic as a table of Delta Lake's.
+
+It runs until it is stopped, or with ``--available-now`` until the table holds what the topic held
+at its start. `pipeline.materializing` says how.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from pipeline.connector import DELTA, KAFKA
+from pipeline.delta_table import Merged, is_there, read_delta
+from pipeline.formats import PACKAGES, Format, ValueFormat
+from pipeline.latest import wait
+from pipeline.materializing import MaterializeJob, start
+from pipeline.options import (
+    decorated,
+    pairs,
+    run_command,
+    session_options,
+    source_options,
+    told_in_one_line,
+)
+from pipeline.session import SessionOptions, open_session
+from pipeline.source import TopicSource, require_broker, stream_options
+
+_FORMAT_OPTIONS = (
+    click.option(
+        "--format",
+        "format_",
+        type=click.Choice([one.value for one in Format]),
+        default=Format.RAW.value,
+        show_default=True,
+        help="What a value's bytes are.",
+    ),
+    click.option(
+        "--schema",
+        metavar="TEXT|@FILE",
+        help="The values' schema: 'id BIGINT, status STRING' for json, Avro's own for avro, "
+        "@FILE of a descriptor set for protobuf.",
+    ),
+    click.option("--message", metavar="NAME", help="The message of protobuf values."),
+    click.option(
+        "--skip-bytes",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Bytes before each value that are no part of it, such as Confluent's 5.",
+    ),
+)
+
+
+def value_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of values, and it their sum as ``values``."""
+
+    @functools.wraps(command)
+    def with_values(
+        *,
+        format_: str,
+        schema: str | None,
+        message: str | None,
+        skip_bytes: int,
+        **others: object,
+    ) -> None:
+        kind = Format(format_)
+        if (schema is None) != (kind is Format.RAW):
+            raise click.UsageError("--schema goes with --format json, avro or protobuf")
+        if (message is None) != (kind is not Format.PROTOBUF):
+            raise click.UsageError("--message goes with --format protobuf")
+        told = _text_or_file(schema or "", binary=kind is Format.PROTOBUF)
+        command(values=ValueFormat(kind, told, message or "", skip_bytes), **others)
+
+    return decorated(with_values, _FORMAT_OPTIONS)
+
+
+@click.command("materialize")
+@source_options
+@click.option(
+    "--max-offsets-per-trigger", type=int, help="Read at most this many offsets a batch."
+)
+@click.option("--table", required=True, metavar="FOLDER", help="Folder of the table.")
+@click.option(
+    "--checkpoint",
+    metavar="FOLDER",
+    help="Folder of the job's progress; belongs to the table.  [default: TABLE/_checkpoint]",
+)
+@value_options
+@click.option(
+    "--keep-mismatched",
+    is_flag=True,
+    help="Keep values that do not fit the schema, as bytes in the column mismatched.",
+)
+@click.option("--available-now", is_flag=True, help="Read what the topic holds now, then end.")
+@click.option(
+    "--interval-seconds",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Start a batch this often; 0 starts the next at once.",
+)
+@click.option(
+    "--reconcile",
+    is_flag=True,
+    help="First delete the rows whose key the topic no longer has; reads all of it.",
+)
+@click.option(
+    "--table-property",
+    "properties",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a property of Delta's on a table that is made.",
+)
+@session_options
+def materialize_command(
+    *,
+    source: TopicSource,
+    session: SessionOptions,
+    table: str,
+    checkpoint: str | None,
+    values: ValueFormat,
+    keep_mismatched: bool,
+    available_now: bool,
+    interval_seconds: int,
+    reconcile: bool,
+    properties: Sequence[str],
+) -> None:
+    """Keep the latest value of every key of a topic as a table of Delta Lake's."""
+    job = MaterializeJob(
+        source=source,
+        table=table.rstrip("/"),
+        checkpoint=(checkpoint or f"{table.rstrip('/')}/_checkpoint"),
+        values=values,
+        keep_mismatched=keep_mismatched,
+        available_now=available_now,
+        interval_seconds=interval_seconds,
+        properties=pairs("--table-property", properties),
+    )
+    session = replace(session, packages=(KAFKA, DELTA, *PACKAGES[values.format]))
+    with told_in_one_line(source, debug=session.debug):
+        stream_options(source)  # before Java starts, which takes some seconds
+        require_broker(source.bootstrap_servers)
+        with open_session(session) as spark:
+            wait(start(spark, job, _tell, reconciled=_tell_reconciled if reconcile else None))
+            if is_there(spark, job.table):
+                click.echo(f"{job.table}: {read_delta(spark, job.table).count()} keys")
+            else:
+                click.echo(f"{job.table}: no batch yet of {source.what}")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command on its arguments and return its exit code."""
+    return run_command(materialize_command, argv)
+
+
+def _text_or_file(given: str, *, binary: bool) -> str | bytes:
+    if not given.startswith("@"):
+        if binary:
+            raise click.UsageError("--schema of protobuf values is @FILE, a descriptor set")
+        return given
+    try:
+        content = Path(given[1:]).read_bytes()
+        return content if binary else content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--schema {given}: {error}") from error
+
+
+def _tell(batch_id: int, merged: Merged) -> None:
+    click.echo(
+        f"committed batch={batch_id} inserted={merged.inserted} updated={merged.updated} "
+        f"deleted={merged.deleted}"
+    )
+
+
+def _tell_reconciled(deleted: int) -> None:
+    click.echo(f"reconciled deleted={deleted}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
