@@ -21,7 +21,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from pipeline.checkpoint import Progress
@@ -60,6 +60,20 @@ def read_delta(spark: SparkSession, table: str) -> DataFrame:
             f"{table} holds no table of Delta Lake's: run odradek pipeline materialize first"
         )
     return spark.read.format("delta").load(table)
+
+
+def read_kept(spark: SparkSession, table: str) -> tuple[Progress, DataFrame]:
+    """Read a table as its last batch left it, whatever a job does to it meanwhile.
+
+    Raises PipelineError where there is no table, or none that a job keeps.
+    """
+    read_delta(spark, table)
+    for row in _history(spark, table):
+        told = _understood(row["userMetadata"])
+        if told is not None and told.batch_id >= 0:
+            reader = spark.read.format("delta").option("versionAsOf", str(row["version"]))
+            return told, reader.load(table)
+    raise PipelineError(f"{table} holds no batch of odradek pipeline materialize")
 
 
 def create(table: str, rows: DataFrame, progress: Progress, properties: Mapping[str, str]) -> None:
@@ -133,8 +147,7 @@ def table_progress(spark: SparkSession, table: str) -> Progress | None:
     found = properties.collect()
     if not found:
         return Progress("", -1)
-    history = spark.sql(f"DESCRIBE HISTORY {_name(table)} LIMIT {_HISTORY_COMMITS}")
-    for row in history.orderBy(f.desc("version")).select("userMetadata").collect():
+    for row in _history(spark, table):
         told = _understood(row["userMetadata"])
         if told is not None and told.query_id == found[0]["value"]:
             return told
@@ -183,6 +196,13 @@ def _require_columns(table: str, held: DataFrame, rows: DataFrame) -> None:
             f"in {table} the column {changed}: give the --format and --schema that it was made "
             "with, or a new --table and a new --checkpoint"
         )
+
+
+def _history(spark: SparkSession, table: str) -> list[Row]:
+    """Return the last commits, the newest first."""
+    history = spark.sql(f"DESCRIBE HISTORY {_name(table)} LIMIT {_HISTORY_COMMITS}")
+    rows: list[Row] = history.orderBy(f.desc("version")).collect()
+    return rows
 
 
 def _name(table: str) -> str:

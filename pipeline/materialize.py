@@ -4,21 +4,18 @@ It runs until it is stopped, or with ``--available-now`` until the table holds w
 at its start. `pipeline.materializing` says how.
 """
 
-import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import click
 
 from pipeline.connector import DELTA, KAFKA
 from pipeline.delta_table import Merged, is_there, read_delta
-from pipeline.formats import PACKAGES, Format, ValueFormat
+from pipeline.formats import PACKAGES, ValueFormat
 from pipeline.latest import wait
 from pipeline.materializing import MaterializeJob, start
 from pipeline.options import (
-    decorated,
     pairs,
     run_command,
     session_options,
@@ -27,53 +24,7 @@ from pipeline.options import (
 )
 from pipeline.session import SessionOptions, open_session
 from pipeline.source import TopicSource, require_broker, stream_options
-
-_FORMAT_OPTIONS = (
-    click.option(
-        "--format",
-        "format_",
-        type=click.Choice([one.value for one in Format]),
-        default=Format.RAW.value,
-        show_default=True,
-        help="What a value's bytes are.",
-    ),
-    click.option(
-        "--schema",
-        metavar="TEXT|@FILE",
-        help="The values' schema: 'id BIGINT, status STRING' for json, Avro's own for avro, "
-        "@FILE of a descriptor set for protobuf.",
-    ),
-    click.option("--message", metavar="NAME", help="The message of protobuf values."),
-    click.option(
-        "--skip-bytes",
-        type=click.IntRange(min=0),
-        default=0,
-        help="Bytes before each value that are no part of it, such as Confluent's 5.",
-    ),
-)
-
-
-def value_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of values, and it their sum as ``values``."""
-
-    @functools.wraps(command)
-    def with_values(
-        *,
-        format_: str,
-        schema: str | None,
-        message: str | None,
-        skip_bytes: int,
-        **others: object,
-    ) -> None:
-        kind = Format(format_)
-        if (schema is None) != (kind is Format.RAW):
-            raise click.UsageError("--schema goes with --format json, avro or protobuf")
-        if (message is None) != (kind is not Format.PROTOBUF):
-            raise click.UsageError("--message goes with --format protobuf")
-        told = _text_or_file(schema or "", binary=kind is Format.PROTOBUF)
-        command(values=ValueFormat(kind, told, message or "", skip_bytes), **others)
-
-    return decorated(with_values, _FORMAT_OPTIONS)
+from pipeline.values import value_options
 
 
 @click.command("materialize")
@@ -153,18 +104,6 @@ def materialize_command(
 def main(argv: Sequence[str]) -> int:
     """Run the command on its arguments and return its exit code."""
     return run_command(materialize_command, argv)
-
-
-def _text_or_file(given: str, *, binary: bool) -> str | bytes:
-    if not given.startswith("@"):
-        if binary:
-            raise click.UsageError("--schema of protobuf values is @FILE, a descriptor set")
-        return given
-    try:
-        content = Path(given[1:]).read_bytes()
-        return content if binary else content.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"--schema {given}: {error}") from error
 
 
 def _tell(batch_id: int, merged: Merged) -> None:

@@ -18,6 +18,7 @@ from pipeline.options import run_command, session_options, source_options, told_
 from pipeline.session import SessionOptions, open_session
 from pipeline.source import TopicSource, batch_options, read_batch, require_broker
 from pipeline.table import read_table
+from pipeline.text import show_bytes
 
 _HEADINGS = ("partition", "offset", "timestamp", "key", "value")
 
@@ -82,20 +83,9 @@ def _cells(row: Row) -> tuple[str, ...]:
         str(row["partition"]),
         str(row["offset"]),
         timestamp,
-        _text(row["key"]),
-        _text(row["value"]),
+        show_bytes(row["key"]),
+        show_bytes(row["value"]),
     )
-
-
-def _text(data: bytes | bytearray | None) -> str:
-    """Show bytes as text where they are printable UTF-8, and as hexadecimal elsewhere."""
-    if data is None:
-        return "(null)"
-    try:
-        text = bytes(data).decode()
-    except UnicodeDecodeError:
-        return "0x" + bytes(data).hex()
-    return text if text.isprintable() else "0x" + bytes(data).hex()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,287 @@
+"""Prove on a live topic that its cleaner keeps what compaction promises.
+
+Two readings of the topic, or a table kept of it and a reading, are held against each other
+(`pipeline.guarantees`). The topic may be written and cleaned all the while. What is broken is
+told with its partition, offset and key, and the exit status is 1.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from pipeline.checkpoint import ending_offsets
+from pipeline.connector import DELTA, KAFKA
+from pipeline.delta_table import read_kept
+from pipeline.errors import PipelineError
+from pipeline.formats import PACKAGES, ValueFormat
+from pipeline.guarantees import (
+    Check,
+    check_deleted,
+    check_final_values,
+    check_head,
+    check_offsets,
+    check_order,
+    check_table,
+    check_tombstones,
+    last_of_keys,
+)
+from pipeline.options import run_command, session_options, told_in_one_line, topic_options
+from pipeline.reading import Reading, digest, is_there, load, take, value_bytes
+from pipeline.session import SessionOptions, open_session
+from pipeline.source import TopicSource, require_broker
+from pipeline.text import show_bytes
+from pipeline.values import value_options
+
+_EXAMPLES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A record that breaks a guarantee."""
+
+    partition: int
+    offset: int
+    key: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a check: how much was held against it, and what breaks it, of so many."""
+
+    name: str
+    checked: int
+    breaches: int
+    examples: Sequence[Breach]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An audit of a topic: times in milliseconds since 1970, counts of records."""
+
+    topic: str
+    against: str
+    first_at_ms: int
+    second_at_ms: int
+    first_records: int
+    second_records: int
+    cleaned_between: int
+    verdicts: Sequence[Verdict]
+
+    @property
+    def held(self) -> bool:
+        """Say whether every guarantee held."""
+        return not any(verdict.breaches for verdict in self.verdicts)
+
+
+def compare(spark: SparkSession, topic: str, first: str, second: str, examples: int) -> Report:
+    """Hold two readings of a topic, in their folders, against each other."""
+    earlier, before = load(spark, first, topic)
+    later, after = load(spark, second, topic)
+    last = last_of_keys(before).persist()
+    checks = [
+        check_final_values(last, after, later),
+        check_deleted(last, after),
+        check_tombstones(last, after, later),
+        check_offsets(before, after, earlier),
+        check_order(after),
+        check_head(before, after, later),
+    ]
+    try:
+        gone = before.join(after, ["partition", "offset"], "left_anti").count()
+        counts = (before.count(), after.count(), gone)
+        return _report(topic, first, (earlier, later), counts, checks, examples)
+    finally:
+        last.unpersist()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A table as a batch left it, and the offsets of its topic's partitions that it ended at."""
+
+    table: str
+    rows: DataFrame
+    ends: Mapping[int, int]
+
+
+def find_kept(spark: SparkSession, topic: str, table: str, checkpoint: str) -> Kept:
+    """Find what a job has made of a topic so far.
+
+    Raises PipelineError where it has made nothing.
+    """
+    progress, rows = read_kept(spark, table)
+    ends = ending_offsets(spark, checkpoint, progress.batch_id).get(topic)
+    if ends is None:
+        raise PipelineError(f"{table} is kept of other topics than {topic}: name one of its own")
+    return Kept(table, rows.where(f.col("topic") == topic), ends)
+
+
+def compare_table(
+    spark: SparkSession, topic: str, kept: Kept, second: str, examples: int
+) -> Report:
+    """Hold a table that is kept of a topic against a reading that was taken after."""
+    later, after = load(spark, second, topic)
+    earlier = replace(later, ends=kept.ends)
+    last = kept.rows.select(
+        "partition",
+        "key",
+        "offset",
+        f.lit(False).alias("is_tombstone"),
+        f.unix_millis("timestamp").alias("timestamp_ms"),
+        digest(value_bytes(kept.rows)).alias("digest"),
+    )
+    checks = [
+        check_table(last, after, earlier),
+        check_final_values(last, after, later),
+        check_order(after),
+    ]
+    counts = (last.count(), after.count(), 0)
+    return _report(topic, kept.table, (earlier, later), counts, checks, examples)
+
+
+def tell(report: Report) -> Iterator[str]:
+    """Tell a report in lines for a person."""
+    first, second = (
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000))
+        for ms in (report.first_at_ms, report.second_at_ms)
+    )
+    yield (
+        f"topic {report.topic}: {report.first_records} records at {first}, "
+        f"{report.second_records} at {second}; {report.cleaned_between} were cleaned in between"
+    )
+    for verdict in report.verdicts:
+        word = "BROKEN" if verdict.breaches else "held"
+        yield f"{word:<8}{verdict.name:<44}{verdict.checked:>12} checked"
+        for breach in verdict.examples:
+            place = f"{report.topic}-{breach.partition} offset {breach.offset}"
+            yield f"          {place} key {breach.key}: {breach.what}"
+        if verdict.breaches > len(verdict.examples):
+            yield f"          and {verdict.breaches - len(verdict.examples)} more"
+
+
+def as_json(report: Report) -> str:
+    """Tell a report as JSON."""
+    return json.dumps({"held": report.held, **asdict(report)}, indent=2)
+
+
+@click.command("audit")
+@topic_options
+@click.option(
+    "--against",
+    metavar="FOLDER",
+    help="Compare with the reading in this folder; where there is none yet, take it and end.",
+)
+@click.option(
+    "--wait-seconds", type=click.IntRange(min=0), help="Take two readings, so far apart."
+)
+@click.option("--table", metavar="FOLDER", help="Compare with the table that is kept here.")
+@click.option(
+    "--checkpoint",
+    metavar="FOLDER",
+    help="Folder of the progress of the job that keeps it.  [default: TABLE/_checkpoint]",
+)
+@value_options
+@click.option(
+    "--work",
+    metavar="FOLDER",
+    help="Where readings are put meanwhile; a cluster needs one that all its machines see.",
+)
+@click.option("--report", "report_file", metavar="FILE", help="Write the report as JSON.")
+@click.option(
+    "--examples",
+    type=click.IntRange(min=1),
+    default=_EXAMPLES,
+    show_default=True,
+    help="Name at most so many records that break a guarantee.",
+)
+@session_options
+def audit_command(
+    *,
+    source: TopicSource,
+    session: SessionOptions,
+    against: str | None,
+    wait_seconds: int | None,
+    table: str | None,
+    checkpoint: str | None,
+    values: ValueFormat,
+    work: str | None,
+    report_file: str | None,
+    examples: int,
+) -> None:
+    """Prove that a topic's cleaner keeps the guarantees of compaction."""
+    if [against, wait_seconds, table].count(None) != 2:
+        raise click.UsageError("give one of --against, --wait-seconds and --table")
+    topic = str(source.topic)
+    session = replace(session, packages=(KAFKA, DELTA, *PACKAGES[values.format]))
+    with told_in_one_line(source, debug=session.debug):
+        require_broker(source.bootstrap_servers)
+        with open_session(session) as spark, tempfile.TemporaryDirectory() as scratch:
+            folder = (work or scratch).rstrip("/")
+            if table:
+                table = table.rstrip("/")
+                kept = find_kept(spark, topic, table, checkpoint or f"{table}/_checkpoint")
+                take(spark, source, f"{folder}/second", values)
+                report = compare_table(spark, topic, kept, f"{folder}/second", examples)
+            else:
+                first = (against or f"{folder}/first").rstrip("/")
+                if not against or not is_there(spark, first):
+                    reading = take(spark, source, first, values)
+                    click.echo(f"took a reading of topic {topic}: {sum_of(reading)} offsets")
+                    if against:
+                        click.echo("the same command compares, once the cleaner has been there")
+                        return
+                    time.sleep(wait_seconds or 0)
+                take(spark, source, f"{folder}/second", values)
+                report = compare(spark, topic, first, f"{folder}/second", examples)
+    for line in tell(report):
+        click.echo(line)
+    if report_file:
+        Path(report_file).write_text(as_json(report) + "\n", "utf-8")
+    if not report.held:
+        sys.exit(1)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command on its arguments and return its exit code."""
+    return run_command(audit_command, argv)
+
+
+def sum_of(reading: Reading) -> int:
+    """Return how many offsets a reading covers."""
+    return sum(reading.ends.values()) - sum(reading.starts.values())
+
+
+def _report(
+    topic: str,
+    against: str,
+    readings: tuple[Reading, Reading],
+    counts: tuple[int, int, int],
+    checks: Iterable[Check],
+    examples: int,
+) -> Report:
+    verdicts = [_judge(check, examples) for check in checks]
+    first, second = readings
+    return Report(topic, against, first.at_ms, second.at_ms, *counts, verdicts)
+
+
+def _judge(check: Check, examples: int) -> Verdict:
+    breaches = check.breaches.persist()
+    try:
+        count = breaches.count()
+        rows = breaches.orderBy("partition", "offset").limit(examples).collect() if count else []
+    finally:
+        breaches.unpersist()
+    named = [Breach(row[0], row[1], show_bytes(row[2]), row[3]) for row in rows]
+    return Verdict(check.name, check.checked.count(), count, named)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,137 @@
+"""Take a reading of a topic: what it holds at a moment, small enough to keep.
+
+    <folder>/
+      records/part-….parquet   a row a record, with a digest in place of what it says
+      reading.json             when it was taken, and of which offsets; written last: it is whole
+
+A row is
+
+    partition     int
+    offset        bigint
+    key           binary      null for a record without a key
+    is_tombstone  boolean
+    timestamp_ms  bigint
+    digest        binary      SHA-256 of value, timestamp and headers
+    arrival       bigint      in the order in which a reader got the records of a partition
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType
+
+from pipeline.admin import open_admin, require_compacted
+from pipeline.errors import PipelineError
+from pipeline.files import exists, read_text, remove, write_text
+from pipeline.formats import ValueFormat, read_values
+from pipeline.source import TopicSource, committed, read_batch
+
+_RAW = ValueFormat()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """When a reading was taken, and what of; a reader of what is committed ends at ``ends``.
+
+    ``at_ms`` is from before its first record was read. ``min_compaction_lag_ms`` and
+    ``delete_retention_ms`` are the topic's configs of that time.
+    """
+
+    topic: str
+    at_ms: int
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    min_compaction_lag_ms: int
+    delete_retention_ms: int
+
+
+def digest(value: Column) -> Column:
+    """Digest a value as bytes, null for none, with the columns timestamp and headers."""
+    rest = f.concat_ws(
+        "|",
+        f.coalesce(f.length(value), f.lit(-1)).cast("string"),
+        f.unix_micros("timestamp").cast("string"),
+        f.coalesce(f.to_json("headers"), f.lit("")),
+    )
+    everything = f.concat(f.coalesce(value, f.lit(b"")), rest.cast("binary"))
+    return f.unhex(f.sha2(everything, 256))
+
+
+def reduced(records: DataFrame, values: ValueFormat = _RAW) -> DataFrame:
+    """Turn records into rows of a reading; digests are of what values say in a format."""
+    arrived = records.withColumns(
+        {
+            "is_tombstone": f.col("value").isNull(),
+            "arrival": f.monotonically_increasing_id(),
+        }
+    )
+    read = read_values(arrived, values)
+    return read.select(
+        "partition",
+        "offset",
+        "key",
+        "is_tombstone",
+        f.unix_millis("timestamp").alias("timestamp_ms"),
+        digest(value_bytes(read)).alias("digest"),
+        "arrival",
+    )
+
+
+def value_bytes(rows: DataFrame) -> Column:
+    """Return what the column ``value`` says as bytes, which it may have been read from."""
+    value = f.col("value")
+    if isinstance(rows.schema["value"].dataType, BinaryType):
+        return value
+    return f.to_json(value).cast("binary")
+
+
+def take(
+    spark: SparkSession, source: TopicSource, folder: str, values: ValueFormat = _RAW
+) -> Reading:
+    """Read a topic whole, and keep what was read in a folder.
+
+    Raises PipelineError for a topic that is not compacted, or not there.
+    """
+    topic = str(source.topic)
+    with open_admin(spark, source) as admin:
+        require_compacted(admin, source)
+        reading = Reading(
+            topic,
+            int(time.time() * 1000),
+            admin.offsets(topic, earliest=True),
+            admin.offsets(topic),
+            int(admin.config(topic, "min.compaction.lag.ms")),
+            int(admin.config(topic, "delete.retention.ms")),
+        )
+    remove(spark, f"{folder}/records")
+    ends = json.dumps({topic: reading.ends})
+    # Records below the start may be gone by now: that is no loss.
+    whole = replace(committed(source), ending_offsets=ends, fail_on_data_loss=False)
+    reduced(read_batch(spark, whole), values).write.parquet(f"{folder}/records")
+    write_text(spark, f"{folder}/reading.json", json.dumps(asdict(reading)))
+    return reading
+
+
+def is_there(spark: SparkSession, folder: str) -> bool:
+    """Say whether a folder holds a whole reading."""
+    return exists(spark, f"{folder}/reading.json")
+
+
+def load(spark: SparkSession, folder: str, topic: str) -> tuple[Reading, DataFrame]:
+    """Return a reading and its rows.
+
+    Raises PipelineError for one of another topic.
+    """
+    told = json.loads(read_text(spark, f"{folder}/reading.json"))
+    for name in ("starts", "ends"):
+        told[name] = {int(partition): offset for partition, offset in told[name].items()}
+    reading = Reading(**told)
+    if reading.topic != topic:
+        raise PipelineError(
+            f"{folder} holds a reading of topic {reading.topic}: name that, or another folder"
+        )
+    return reading, spark.read.parquet(f"{folder}/records")
