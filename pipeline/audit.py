@@ -9,12 +9,12 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pipeline.checkpoint import ending_offsets
@@ -24,14 +24,15 @@ from pipeline.errors import PipelineError
 from pipeline.formats import PACKAGES, ValueFormat
 from pipeline.guarantees import (
     Check,
-    check_deleted,
-    check_final_values,
-    check_head,
-    check_offsets,
-    check_order,
-    check_table,
-    check_tombstones,
+    by_key,
+    by_key_of_table,
+    by_offset,
+    in_order,
+    key_checks,
     last_of_keys,
+    offset_checks,
+    order_check,
+    table_check,
 )
 from pipeline.options import run_command, session_options, told_in_one_line, topic_options
 from pipeline.reading import Reading, digest, is_there, load, take, value_bytes
@@ -86,21 +87,22 @@ def compare(spark: SparkSession, topic: str, first: str, second: str, examples: 
     """Hold two readings of a topic, in their folders, against each other."""
     earlier, before = load(spark, first, topic)
     later, after = load(spark, second, topic)
-    last = last_of_keys(before).persist()
-    checks = [
-        check_final_values(last, after, later),
-        check_deleted(last, after),
-        check_tombstones(last, after, later),
-        check_offsets(before, after, earlier),
-        check_order(after),
-        check_head(before, after, later),
-    ]
+    offsets = by_offset(before, after, earlier, later).persist()
     try:
-        gone = before.join(after, ["partition", "offset"], "left_anti").count()
-        counts = (before.count(), after.count(), gone)
-        return _report(topic, first, (earlier, later), counts, checks, examples)
+        verdicts = [
+            *_judge(by_key(last_of_keys(before), after, later), key_checks(later), examples),
+            *_judge(in_order(after), [order_check()], examples),
+            *_judge(offsets, offset_checks(offsets, later), examples),
+        ]
+        first_records, second_records, cleaned = offsets.agg(
+            f.count("digest_before"),
+            f.count("digest"),
+            f.count_if(f.col("digest_before").isNotNull() & f.col("digest").isNull()),
+        ).collect()[0]
     finally:
-        last.unpersist()
+        offsets.unpersist()
+    times = (earlier.at_ms, later.at_ms)
+    return Report(topic, first, *times, first_records, second_records, cleaned, verdicts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +140,13 @@ def compare_table(
         f.unix_millis("timestamp").alias("timestamp_ms"),
         digest(value_bytes(kept.rows)).alias("digest"),
     )
-    checks = [
-        check_table(last, after, earlier),
-        check_final_values(last, after, later),
-        check_order(after),
+    verdicts = [
+        *_judge(by_key_of_table(last, after, earlier), [table_check()], examples),
+        *_judge(by_key(last, after, later), key_checks(later, with_tombstones=False), examples),
+        *_judge(in_order(after), [order_check()], examples),
     ]
-    counts = (last.count(), after.count(), 0)
-    return _report(topic, kept.table, (earlier, later), counts, checks, examples)
+    times, counts = (earlier.at_ms, later.at_ms), (last.count(), after.count())
+    return Report(topic, kept.table, *times, *counts, 0, verdicts)
 
 
 def tell(report: Report) -> Iterator[str]:
@@ -259,28 +261,40 @@ def sum_of(reading: Reading) -> int:
     return sum(reading.ends.values()) - sum(reading.starts.values())
 
 
-def _report(
-    topic: str,
-    against: str,
-    readings: tuple[Reading, Reading],
-    counts: tuple[int, int, int],
-    checks: Iterable[Check],
-    examples: int,
-) -> Report:
-    verdicts = [_judge(check, examples) for check in checks]
-    first, second = readings
-    return Report(topic, against, first.at_ms, second.at_ms, *counts, verdicts)
-
-
-def _judge(check: Check, examples: int) -> Verdict:
-    breaches = check.breaches.persist()
+def _judge(rows: DataFrame, checks: Sequence[Check], examples: int) -> list[Verdict]:
+    """Make checks of the same rows, counting for all in one pass."""
+    breaks = [check.applies & check.what.isNotNull() for check in checks]
+    columns = [f.count_if(check.applies) for check in checks] + [f.count_if(one) for one in breaks]
+    rows = rows.persist()
     try:
-        count = breaches.count()
-        rows = breaches.orderBy("partition", "offset").limit(examples).collect() if count else []
+        counts = rows.agg(*columns).collect()[0]
+        return [
+            Verdict(
+                check.name,
+                counts[number],
+                counts[len(checks) + number],
+                _examples(rows.where(breaks[number]), check, examples)
+                if counts[len(checks) + number]
+                else [],
+            )
+            for number, check in enumerate(checks)
+        ]
     finally:
-        breaches.unpersist()
-    named = [Breach(row[0], row[1], show_bytes(row[2]), row[3]) for row in rows]
-    return Verdict(check.name, check.checked.count(), count, named)
+        rows.unpersist()
+
+
+def _examples(breaches: DataFrame, check: Check, count: int) -> list[Breach]:
+    first = breaches.orderBy("partition", "offset").limit(count).withColumn("what", check.what)
+    named = check.explained(first).orderBy("partition", "offset")
+    return [
+        Breach(row[0], row[1], show_bytes(row[2]), row[3])
+        for row in named.select("partition", "offset", _key(named), "what").collect()
+    ]
+
+
+def _key(rows: DataFrame) -> Column:
+    """Return the key of a row of any join: that of before where there is nothing now."""
+    return f.coalesce("key", "key_before") if "key_before" in rows.columns else f.col("key")
 
 
 if __name__ == "__main__":

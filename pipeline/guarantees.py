@@ -9,10 +9,11 @@ hold all the same (https://kafka.apache.org/documentation/#design_compactionguar
 4. a reader from the start sees the final value of every key; and every tombstone for
    ``delete.retention.ms`` at least
 
-Each check is a query whose rows are breaches: ``partition``, ``offset``, ``key`` and ``what``.
+A check is made on rows that two readings were joined to: one a key, or one an offset. A row that
+breaks it has something to say of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -20,16 +21,18 @@ from pyspark.sql import functions as f
 
 from pipeline.reading import Reading
 
-_BREACH = ("partition", "offset", "key", "what")
-
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A guarantee: its name, what it was held against, and the rows that break it."""
+    """A guarantee: its name, which rows it is held against, and ``what`` breaks it, or null.
+
+    ``explained`` adds to what some rows that break it say of it.
+    """
 
     name: str
-    checked: DataFrame
-    breaches: DataFrame
+    applies: Column
+    what: Column
+    explained: Callable[[DataFrame], DataFrame] = lambda rows: rows
 
 
 def last_of_keys(rows: DataFrame) -> DataFrame:
@@ -41,133 +44,156 @@ def last_of_keys(rows: DataFrame) -> DataFrame:
     )
 
 
-def check_final_values(last: DataFrame, after: DataFrame, second: Reading) -> Check:
-    """Hold the last rows of keys with a value, `last_of_keys` of before, against a reading."""
-    live = _above_start(last.where(~f.col("is_tombstone")), second)
-    met = _with_later(live, after)
-    what = f.when(f.col("later").isNull(), f.lit("its final value is gone")).when(
-        f.col("later") < f.col("offset"),
-        f.concat(f.lit("its final value is gone, that of offset "), "later", f.lit(" is back")),
-    )
-    return Check("the final value of every key is there", live, _breaches(met, what))
+def by_key(last: DataFrame, after: DataFrame, second: Reading) -> DataFrame:
+    """Join the last rows of keys with a reading.
+
+    Adds ``later``, the last offset of the key in it, null for none, and ``start``, the first
+    offset of the partition: retention or DeleteRecords has taken off what is below.
+    """
+    later = after.where(f.col("key").isNotNull()).groupBy("partition", "key")
+    joined = last.join(later.agg(f.max("offset").alias("later")), ["partition", "key"], "left")
+    return _with_bound(joined, second.starts, "start")
 
 
-def check_deleted(last: DataFrame, after: DataFrame) -> Check:
-    """Hold the tombstones that were the last of their key against a reading: none comes back."""
-    dead = last.where("is_tombstone")
-    what = f.when(
-        f.col("later") < f.col("offset"),
-        f.concat(f.lit("was deleted, and its value of offset "), "later", f.lit(" is back")),
-    )
-    return Check("a deleted key stays deleted", dead, _breaches(_with_later(dead, after), what))
-
-
-def check_tombstones(last: DataFrame, after: DataFrame, second: Reading) -> Check:
-    """Hold the tombstones that have to be there still against a reading."""
+def key_checks(second: Reading, *, with_tombstones: bool = True) -> list[Check]:
+    """Return the checks of the rows of `by_key`: values stay, deleted keys stay deleted."""
+    gone, older = f.col("later").isNull(), f.col("later") < f.col("offset")
+    live = ~f.col("is_tombstone") & (f.col("offset") >= f.col("start"))
+    dead = f.col("is_tombstone")
     appended_ms = f.least("timestamp_ms", f.lit(second.at_ms))
-    due = last.where("is_tombstone").where(
-        appended_ms + second.delete_retention_ms > f.lit(second.at_ms)
+    due = dead & (f.col("offset") >= f.col("start"))
+    due &= appended_ms + second.delete_retention_ms > f.lit(second.at_ms)
+    values = Check(
+        "the final value of every key is there",
+        live,
+        f.when(gone, "its final value is gone").when(
+            older,
+            f.concat(f.lit("its final value is gone, and offset "), "later", f.lit("'s is back")),
+        ),
     )
-    due = _above_start(due, second)
-    what = f.when(
-        f.col("later").isNull(), f.lit("its tombstone is gone before delete.retention.ms")
+    deleted = Check(
+        "a deleted key stays deleted",
+        dead,
+        f.when(
+            older,
+            f.concat(f.lit("was deleted, and its value of offset "), "later", f.lit(" is back")),
+        ),
     )
-    return Check("a tombstone stays for its time", due, _breaches(_with_later(due, after), what))
+    tombstones = Check(
+        "a tombstone stays for its time",
+        due,
+        f.when(gone, "its tombstone is gone before delete.retention.ms"),
+    )
+    return [values, deleted, tombstones] if with_tombstones else [values]
 
 
-def check_offsets(before: DataFrame, after: DataFrame, first: Reading) -> Check:
-    """Hold what a reading has at each offset against what the one before had there."""
-    below = _below_end(after, first)
-    known = before.select(
-        "partition",
-        "offset",
+def by_offset(before: DataFrame, after: DataFrame, first: Reading, second: Reading) -> DataFrame:
+    """Join two readings by offset.
+
+    Columns of before have ``_before`` added to their names, and are null where there was nothing,
+    as those of after are where there is nothing. ``end`` is where the first reading ended, and
+    ``start`` where the second began.
+    """
+    place = ["partition", "offset"]
+    renamed = before.select(
+        *place,
         f.col("key").alias("key_before"),
         f.col("digest").alias("digest_before"),
+        f.col("timestamp_ms").alias("timestamp_ms_before"),
     )
-    met = below.join(known, ["partition", "offset"], "left")
+    joined = renamed.join(after.select(*place, "key", "digest"), place, "full")
+    return _with_bound(_with_bound(joined, first.ends, "end"), second.starts, "start")
+
+
+def offset_checks(rows: DataFrame, second: Reading) -> list[Check]:
+    """Return the checks of `by_offset`'s rows: offsets keep their records, the young are there."""
+    is_here, was_here = f.col("digest").isNotNull(), f.col("digest_before").isNotNull()
     same = f.col("key").eqNullSafe(f.col("key_before")) & (
         f.col("digest") == f.col("digest_before")
     )
-    other = met.where(f.col("digest_before").isNull() | ~same)
-    lost = before.join(after, ["partition", "offset", "key", "digest"], "left_anti")
-    origins = lost.groupBy("partition", "key", "digest").agg(f.max("offset").alias("origin"))
-    what = f.coalesce(
-        f.concat(f.lit("was at offset "), "origin", f.lit(" and has moved")),
-        f.when(f.col("digest_before").isNull(), f.lit("no record was at this offset")),
-        f.lit("another record was at this offset"),
+
+    def with_origins(breaches: DataFrame) -> DataFrame:
+        lost = rows.where(was_here & (~is_here | ~same))
+        origins = lost.groupBy(
+            "partition", f.col("key_before").alias("key"), f.col("digest_before").alias("digest")
+        ).agg(f.max("offset").alias("origin"))
+        moved = f.concat(f.lit("was at offset "), "origin", f.lit(" and has moved"))
+        joined = breaches.join(origins, ["partition", "key", "digest"], "left")
+        return joined.withColumn("what", f.coalesce(moved, "what"))
+
+    unchanged = Check(
+        "no offset has changed",
+        is_here & (f.col("offset") < f.col("end")),
+        f.when(~was_here, "no record was at this offset").when(
+            ~same, "another record was at this offset"
+        ),
+        with_origins,
     )
-    breaches = _breaches(other.join(origins, ["partition", "key", "digest"], "left"), what)
-    return Check("no offset has changed", below, breaches)
+    oldest_ms = second.at_ms - second.min_compaction_lag_ms
+    young = was_here & (f.col("timestamp_ms_before") > f.lit(oldest_ms))
+    young &= f.lit(second.min_compaction_lag_ms > 0) & (f.col("offset") >= f.col("start"))
+    head = Check(
+        "no record is gone before its time",
+        young,
+        f.when(~is_here, "was cleaned before min.compaction.lag.ms"),
+    )
+    return [unchanged, head]
 
 
-def check_order(after: DataFrame) -> Check:
-    """Hold the order in which records came against that of their offsets."""
+def in_order(after: DataFrame) -> DataFrame:
+    """Add ``previous`` to a reading, the offset that came before in the same partition."""
     # The upper bits of an arrival number the task that read: tasks read apart.
     task = f.shiftright("arrival", 33)
     came = Window.partitionBy("partition", task).orderBy("arrival")
-    previous = after.withColumn("previous", f.lag("offset").over(came))
-    what = f.when(
-        f.col("previous") >= f.col("offset"),
-        f.concat(f.lit("came after offset "), "previous"),
+    return after.withColumn("previous", f.lag("offset").over(came))
+
+
+def order_check() -> Check:
+    """Return the check of the rows of `in_order`."""
+    return Check(
+        "the order has not changed",
+        f.lit(True),
+        f.when(
+            f.col("previous") >= f.col("offset"),
+            f.concat(f.lit("came after offset "), "previous"),
+        ),
     )
-    return Check("the order has not changed", after, _breaches(previous, what))
 
 
-def check_head(before: DataFrame, after: DataFrame, second: Reading) -> Check:
-    """Hold the records that are too young to be cleaned against a reading."""
-    young = before.where(
-        f.col("timestamp_ms") > f.lit(second.at_ms - second.min_compaction_lag_ms)
-    ).where(f.lit(second.min_compaction_lag_ms > 0))
-    young = _above_start(young, second)
-    gone = young.join(after, ["partition", "offset"], "left_anti")
-    what = f.lit("was cleaned before min.compaction.lag.ms")
-    return Check("no record is gone before its time", young, _breaches(gone, what))
+def by_key_of_table(last: DataFrame, after: DataFrame, first: Reading) -> DataFrame:
+    """Join what a reading comes to with the rows of a table that is kept of the topic.
 
-
-def check_table(last: DataFrame, after: DataFrame, first: Reading) -> Check:
-    """Hold a reading against the rows of a table, as `last_of_keys` gives them, kept of a topic.
-
-    ``first`` says how far the table had come.
+    ``first`` says how far the table had come. Adds ``offset_kept`` and ``digest_kept``, null for a
+    key without a row.
     """
-    there = last_of_keys(_below_end(after, first)).where(~f.col("is_tombstone"))
+    below = _with_bound(after, first.ends, "end").where("offset < end")
     rows = last.select(
         "partition",
         "key",
         f.col("offset").alias("offset_kept"),
         f.col("digest").alias("digest_kept"),
     )
-    met = there.join(rows, ["partition", "key"], "left")
-    what = (
-        f.when(f.col("offset_kept").isNull(), f.lit("the table has no row of it"))
+    return last_of_keys(below).join(rows, ["partition", "key"], "left")
+
+
+def table_check() -> Check:
+    """Return the check of the rows of `by_key_of_table`."""
+    return Check(
+        "the table has the final value of every key",
+        ~f.col("is_tombstone"),
+        f.when(f.col("offset_kept").isNull(), "the table has no row of it")
         .when(
             f.col("offset_kept") != f.col("offset"),
             f.concat(f.lit("the table's row of it is of offset "), "offset_kept"),
         )
-        .when(f.col("digest_kept") != f.col("digest"), f.lit("the table's row says otherwise"))
+        .when(f.col("digest_kept") != f.col("digest"), "the table's row says otherwise"),
     )
-    return Check("the table has the final value of every key", there, _breaches(met, what))
 
 
-def _with_later(rows: DataFrame, after: DataFrame) -> DataFrame:
-    """Add ``later``, the last offset of the same key in a reading, null for none."""
-    last = after.where(f.col("key").isNotNull()).groupBy("partition", "key")
-    return rows.join(last.agg(f.max("offset").alias("later")), ["partition", "key"], "left")
+def _with_bound(rows: DataFrame, offsets: Mapping[int, int], name: str) -> DataFrame:
+    bounds = _bounds(rows.sparkSession, offsets, name)
+    return rows.join(f.broadcast(bounds), "partition", "left")
 
 
-def _above_start(rows: DataFrame, reading: Reading) -> DataFrame:
-    """Keep the rows that retention or DeleteRecords has not taken off the log's start."""
-    starts = _bounds(rows.sparkSession, reading.starts)
-    return rows.join(f.broadcast(starts), "partition").where("offset >= bound").drop("bound")
-
-
-def _below_end(rows: DataFrame, reading: Reading) -> DataFrame:
-    ends = _bounds(rows.sparkSession, reading.ends)
-    return rows.join(f.broadcast(ends), "partition").where("offset < bound").drop("bound")
-
-
-def _bounds(spark: SparkSession, offsets: Mapping[int, int]) -> DataFrame:
-    return spark.createDataFrame(list(offsets.items()), "partition int, bound bigint")
-
-
-def _breaches(rows: DataFrame, what: Column) -> DataFrame:
-    return rows.withColumn("what", what).where("what IS NOT NULL").select(*_BREACH)
+def _bounds(spark: SparkSession, offsets: Mapping[int, int], name: str) -> DataFrame:
+    return spark.createDataFrame(list(offsets.items()), f"partition int, {name} bigint")

@@ -1,0 +1,176 @@
+"""Work out what a log cleaner would do to a partition, run by run, without a broker.
+
+A partition is a list of records in order of offset. For each it matters only which record of its
+key came before it, and which one of the dirty section comes next, here from offset 1 on:
+
+    offset     0   1   2   3   4   5
+    key        a   b   a   c   b   a
+    previous   -   -   0   -   1   2
+    next       2   4   5   -   -   -
+
+Kafka's cleaner fills a map of fixed size with the keys of the dirty section, and stops where it is
+full. Then it copies every segment that begins before that, from the first one of the log on, but
+for records whose next one is in the map. What is dirty still waits for another run, which copies
+all of it again. Source: Cleaner.buildOffsetMap, Cleaner.doClean and SkimpyOffsetMap of Kafka 4.3.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Offsets = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.float64]
+
+NEVER = -1  # for no previous record and for no next one
+
+_KAFKA_SLOT_BYTES = 24  # an MD5 and an offset
+_KAFKA_BUFFER_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaCleaner:
+    """The settings of Kafka's cleaner that count here, with their defaults."""
+
+    dedupe_buffer_bytes: int = 134_217_728
+    threads: int = 1
+    load_factor: float = 0.9
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Return the size of one thread's map."""
+        return min(self.dedupe_buffer_bytes // self.threads, _KAFKA_BUFFER_MAX)
+
+    @property
+    def keys_max(self) -> int:
+        """Return how many keys the map of one run can hold."""
+        return int(self.buffer_bytes // _KAFKA_SLOT_BYTES * self.load_factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run over a partition: the dirty offsets that it takes in, and its bytes.
+
+    ``indexed_bytes`` are read to fill the map, ``read_bytes`` and ``written_bytes`` are copied.
+    """
+
+    start_offset: int
+    end_offset: int
+    indexed_bytes: float
+    read_bytes: float
+    written_bytes: float
+
+
+class RunFinder:
+    """Finds where each run of a cleaner ends whose map holds so many keys.
+
+    Takes the records of the dirty section piece by piece, in order of offset.
+    """
+
+    def __init__(self, first_dirty_offset: int, keys_max: int) -> None:
+        self.ends: list[int] = []
+        self._start, self._keys_max, self._keys = first_dirty_offset, keys_max, 0
+        # Where the run ends if a record follows: without one it takes in the whole section.
+        self._full_at: int | None = None
+
+    def feed(self, offsets: Offsets, previous: Offsets) -> None:
+        """Take the next records: their offsets, and those of the previous ones of their keys."""
+        at = 0
+        while at < len(offsets):
+            if self._full_at is not None:
+                self._start, self._keys = self._full_at, 0
+                self.ends.append(self._full_at)
+                self._full_at = None
+            # Records below the start of this run were for other runs to take in.
+            is_new = previous[at:] < self._start
+            counts = self._keys + np.cumsum(is_new)
+            filled = int(np.searchsorted(counts, self._keys_max))
+            if filled == len(counts):
+                self._keys = int(counts[-1])
+                return
+            at += filled + 1
+            self._full_at = int(offsets[at - 1]) + 1
+
+    def finish(self, end_offset: int) -> list[int]:
+        """Return the ends of all runs; the last is that of the section."""
+        return [*self.ends, end_offset]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The bytes of a partition by segment and by the run that removes them.
+
+    ``bytes_by_run`` has a row a segment and a column a run, and a last column for what stays.
+    """
+
+    base_offsets: Offsets
+    bytes_by_run: Bytes
+
+    @property
+    def total_bytes(self) -> float:
+        """Return the bytes of all segments."""
+        return float(self.bytes_by_run.sum())
+
+
+def removal_runs(next_offsets: Offsets, run_ends: Sequence[int]) -> Offsets:
+    """Return the number of the run that removes each record, the count of runs for none.
+
+    That is the run whose map holds the next record of the same key.
+    """
+    runs = np.searchsorted(np.asarray(run_ends, np.int64), next_offsets, side="right")
+    return np.where(next_offsets == NEVER, len(run_ends), runs).astype(np.int64)
+
+
+def kafka_runs(
+    sizes: Sizes,
+    run_ends: Sequence[int],
+    first_dirty_offset: int,
+    *,
+    min_cleanable_ratio: float,
+) -> list[Run]:
+    """Return the runs that Kafka's cleaner makes, until the log is not dirty enough for another.
+
+    ``sizes`` are those of the segments below the first uncleanable offset, which is the last of
+    ``run_ends``.
+    """
+    runs = []
+    start = first_dirty_offset
+    for number, end in enumerate(run_ends):
+        left = sizes.bytes_by_run[:, number:].sum(axis=1)
+        if _cleanable_ratio(sizes.base_offsets, left, start) <= min_cleanable_ratio:
+            break
+        copied = sizes.base_offsets < end
+        indexed = _in_range(sizes.base_offsets, run_ends[-1], start, end) * left
+        runs.append(
+            Run(
+                start,
+                end,
+                float(indexed.sum()),
+                float(left[copied].sum()),
+                float(sizes.bytes_by_run[copied, number + 1 :].sum()),
+            )
+        )
+        start = end
+    return runs
+
+
+def _cleanable_ratio(base_offsets: Offsets, bytes_left: Bytes, first_dirty: int) -> float:
+    total = float(bytes_left.sum())
+    # A segment that the last run stopped in counts as dirty.
+    dirty = float(bytes_left[_first_at(base_offsets, first_dirty) :].sum())
+    return dirty / total if total else 0.0
+
+
+def _in_range(base_offsets: Offsets, log_end: int, start: int, end: int) -> Bytes:
+    """Return the share of each segment's offsets that lies in a range."""
+    ends = np.append(base_offsets[1:], log_end)
+    span = np.maximum(ends - base_offsets, 1)
+    inside = np.minimum(ends, end) - np.maximum(base_offsets, start)
+    share: Bytes = np.maximum(inside, 0) / span
+    return share
+
+
+def _first_at(base_offsets: Offsets, offset: int) -> int:
+    """Return the place of the segment that an offset lies in."""
+    return max(int(np.searchsorted(base_offsets, offset, side="right")) - 1, 0)
