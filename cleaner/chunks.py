@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cleaner import kernels
 from cleaner.conversion import convert_entries, is_old_format
-from cleaner.kernels import ATTRIBUTES, BASE_OFFSET, COUNT, LAST_OFFSET, POSITION, SIZE
+from protocol import batch_scan
+from protocol.batch_scan import ATTRIBUTES, BASE_OFFSET, COUNT, LAST_OFFSET, POSITION, SIZE
 from protocol.batches import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD
 from protocol.compression import Codec, decompress
 from protocol.errors import ProtocolError
@@ -85,7 +85,7 @@ def read_chunks(
     `before_read` is told how many bytes come next: it may wait, and may raise. Raises
     CorruptFile for a batch that is damaged, or that reaches past the end.
     """
-    table = np.empty((_ROWS, kernels.BATCH_COLUMNS), np.int64)
+    table = np.empty((_ROWS, batch_scan.BATCH_COLUMNS), np.int64)
     position, wanted = start, chunk_bytes
     while position < end:
         size = min(wanted, end - position)
@@ -101,13 +101,13 @@ def read_chunks(
             status, _, offset_min = yield from _scan(
                 file.path, position + used, converted, 0, offset_min, table, True, True
             )
-            if status != kernels.WHOLE or after == used:
+            if status != batch_scan.WHOLE or after == used:
                 break
             status, used, offset_min = yield from _scan(
                 file.path, position, data, after, offset_min, table, checks_crc, False
             )
-        if status != kernels.WHOLE:
-            cause = f"{kernels.PROBLEMS[status]} (after offset {offset_min - 1})"
+        if status != batch_scan.WHOLE:
+            cause = f"{batch_scan.PROBLEMS[status]} (after offset {offset_min - 1})"
             raise CorruptFile(file.path, position + used, cause, offset=offset_min)
         wanted = chunk_bytes
         if used == 0:
@@ -158,13 +158,13 @@ def _scan(
     """
     array = as_bytes(data)
     while True:
-        status, count, start = kernels.scan_batches(
+        status, count, start = batch_scan.scan_batches(
             array, start, len(data), offset_min, checks_crc, table
         )
         if count:
             offset_min = int(table[count - 1, LAST_OFFSET]) + 1
             yield Chunk(path, position, data, table[:count], is_converted)
-        if status != kernels.WHOLE or count < _ROWS:
+        if status != batch_scan.WHOLE or count < _ROWS:
             return status, start, offset_min
 
 

@@ -1,6 +1,6 @@
 """Numba kernels that write what is left of batches, and pick what of them goes into indexes.
 
-The counterpart of cleaner/kernels.py: there each record meets its fate, here it is carried out.
+The counterpart of cleaner/judging.py: there each record meets its fate, here it is carried out.
 The rules are Kafka's (MemoryRecords.filterTo):
 
 - a batch that loses nothing is copied as it is;
@@ -19,22 +19,15 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from cleaner.intrinsics import copy_bytes, crc32c
-from cleaner.kernels import (
+from cleaner.verdicts import DISCARD, DROPPED, KEEP, KEPT_TOMBSTONE, MARKER, RETAIN
+from protocol.batch_scan import (
     ATTRIBUTES,
     BASE_TIMESTAMP,
     COUNT,
-    DISCARD,
-    DROPPED,
-    KEEP,
-    KEPT_TOMBSTONE,
     LAST_OFFSET,
-    MARKER,
     MAX_TIMESTAMP,
     POSITION,
-    RETAIN,
     SIZE,
-    UINT8S,
 )
 from protocol.batches import (
     CODEC_MASK,
@@ -44,12 +37,14 @@ from protocol.batches import (
     LOG_OVERHEAD,
     NO_TIMESTAMP,
 )
+from protocol.intrinsics import copy_bytes, crc32c
 from protocol.records import (
     BOOLEAN,
     BYTES,
     INT64,
     INT64S,
     TABLE,
+    UINT8S,
     Bytes,
     Table,
     int64_tuple,

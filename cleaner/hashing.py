@@ -35,7 +35,7 @@ from typing import Any, cast
 
 from numba import types
 
-from cleaner.intrinsics import load_uint64, multiply_high
+from protocol.intrinsics import load_uint64, multiply_high
 from protocol.records import BYTES, INT64, Bytes, kernel, uint64
 
 UINT64 = types.uint64

@@ -17,32 +17,32 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cleaner import kernels
 from cleaner.chunks import Chunk, Piece, pieces, read_chunks
 from cleaner.hashing import HashKey
-from cleaner.intrinsics import Words
 from cleaner.job import CleaningJob
-from cleaner.kernels import (
+from cleaner.mapping import ORDINAL_MAX, SPILL_COLUMNS, SpillRows
+from cleaner.offset_map import LOAD_FACTOR, NO_HASHES, NO_ROWS, SLOT_BYTES, OffsetMap
+from cleaner.spill import CLEAN, DIRTY, ROW_BYTES, Spill
+from cleaner.stats import Counters
+from cleaner.transactions import CleanedTransactions
+from cleaner.verdicts import NO_ORDINAL
+from config.values import INT64_MAX
+from protocol import batch_scan
+from protocol.batch_scan import (
     ATTRIBUTES,
     BAD_RECORD,
     BASE_OFFSET,
     COUNT,
     FULL,
     LAST_OFFSET,
-    NO_ORDINAL,
     POSITION,
     PRODUCER_ID,
     SIZE,
 )
-from cleaner.mapping import ORDINAL_MAX, SPILL_COLUMNS, SpillRows
-from cleaner.offset_map import LOAD_FACTOR, NO_HASHES, NO_ROWS, SLOT_BYTES, OffsetMap
-from cleaner.spill import CLEAN, DIRTY, ROW_BYTES, Spill
-from cleaner.stats import Counters
-from cleaner.transactions import CleanedTransactions
-from config.values import INT64_MAX
 from protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
 from protocol.control import ControlType, decode_control
 from protocol.errors import ProtocolError
+from protocol.intrinsics import Words
 from protocol.records import Bytes, Table
 from storage.transactions import AbortedTransaction
 
@@ -298,7 +298,7 @@ class Indexer:
             )
             row = piece.first_row + added.row
             if added.status == BAD_RECORD:
-                raise chunk.damage(row, kernels.PROBLEMS[BAD_RECORD])
+                raise chunk.damage(row, batch_scan.PROBLEMS[BAD_RECORD])
             self._note_cut(piece, numbers, index.start_offset)
             self._counters.invalid_records += added.keyless
             if self._filter_parts is not None:
@@ -368,7 +368,7 @@ class Indexer:
                 rows,
             )
             if added.status == BAD_RECORD:
-                raise chunk.damage(piece.first_row + added.row, kernels.PROBLEMS[BAD_RECORD])
+                raise chunk.damage(piece.first_row + added.row, batch_scan.PROBLEMS[BAD_RECORD])
             self._counters.invalid_records += added.keyless
             self._spill.write(CLEAN, rows[: added.spilled])
 

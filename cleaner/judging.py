@@ -6,25 +6,6 @@ import numpy as np
 from numba import types
 
 from cleaner.hashing import hash_key
-from cleaner.intrinsics import Words, prefetch
-from cleaner.kernels import (
-    ATTRIBUTES,
-    BAD_RECORD,
-    BASE_OFFSET,
-    BASE_TIMESTAMP,
-    COUNT,
-    DISCARD,
-    DROPPED,
-    EXPIRED,
-    KEEP,
-    KEPT,
-    KEPT_TOMBSTONE,
-    NO_ORDINAL,
-    POSITION,
-    SIZE,
-    UINT8S,
-    WHOLE,
-)
 from cleaner.mapping import (
     BLOCK,
     BLOCK_COLUMNS,
@@ -37,13 +18,26 @@ from cleaner.mapping import (
     spill_row,
     stage_key,
 )
+from cleaner.verdicts import DISCARD, DROPPED, EXPIRED, KEEP, KEPT, KEPT_TOMBSTONE, NO_ORDINAL
+from protocol.batch_scan import (
+    ATTRIBUTES,
+    BAD_RECORD,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    COUNT,
+    POSITION,
+    SIZE,
+    WHOLE,
+)
 from protocol.batches import DELETE_HORIZON_BIT, HEADER_SIZE
+from protocol.intrinsics import Words, prefetch
 from protocol.records import (
     BOOLEAN,
     BYTES,
     INT64,
     INT64S,
     TABLE,
+    UINT8S,
     VALID,
     Bytes,
     Table,

@@ -4,7 +4,7 @@ A record with key K and offset O is obsolete if a later record with key K exists
 hides its key's earlier values and, once its delete horizon has passed, goes itself. Source:
 Cleaner.shouldRetainRecord and Cleaner.cleanInto of Kafka 4.3, KIP-534 for the horizon.
 
-cleaner/kernels.py has keep_record() as compiled loops; a property test holds the two together.
+cleaner/judging.py has keep_record() as compiled loops; a property test holds the two together.
 """
 
 from __future__ import annotations

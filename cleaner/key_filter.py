@@ -24,15 +24,17 @@ from cleaner.facts import (
     SegmentFacts,
 )
 from cleaner.hashing import UINT64, hash_for_filter
-from cleaner.intrinsics import Words
-from cleaner.kernels import ATTRIBUTES, COUNT, DISCARD, DROPPED, KEEP, UINT8S
+from cleaner.verdicts import DISCARD, DROPPED, KEEP
+from protocol.batch_scan import ATTRIBUTES, COUNT
 from protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT
+from protocol.intrinsics import Words
 from protocol.records import (
     BOOLEAN,
     BYTES,
     INT64,
     INT64S,
     TABLE,
+    UINT8S,
     VALID,
     Bytes,
     Table,

@@ -22,23 +22,15 @@ import numpy.typing as npt
 from numba import types
 
 from cleaner.hashing import UINT64, hash_for_filter, hash_key
-from cleaner.intrinsics import Words, prefetch
-from cleaner.kernels import (
-    BAD_RECORD,
-    BASE_OFFSET,
-    COUNT,
-    FULL,
-    POSITION,
-    SIZE,
-    UINT8S,
-    WHOLE,
-)
+from protocol.batch_scan import BAD_RECORD, BASE_OFFSET, COUNT, FULL, POSITION, SIZE, WHOLE
 from protocol.batches import HEADER_SIZE
+from protocol.intrinsics import Words, prefetch
 from protocol.records import (
     BYTES,
     INT64,
     INT64S,
     TABLE,
+    UINT8S,
     Bytes,
     Table,
     int64,

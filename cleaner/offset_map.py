@@ -18,8 +18,8 @@ import numpy as np
 
 from cleaner import judging, mapping
 from cleaner.hashing import HashKey, hash_key_plain
-from cleaner.intrinsics import Words
 from cleaner.mapping import SPILL_COLUMNS, SpillRows
+from protocol.intrinsics import Words
 from protocol.records import Bytes, Table
 
 SLOT_BYTES = 16
@@ -35,7 +35,7 @@ _SLOTS_MAX = 2**32 - 1
 class Added:
     """What became of a table of batches."""
 
-    status: int  # kernels.WHOLE, FULL or BAD_RECORD
+    status: int  # batch_scan.WHOLE, FULL or BAD_RECORD
     row: int  # of the first batch that is not, or not wholly, in the map
     spilled: int  # rows that did not fit
     keyless: int  # records without a key

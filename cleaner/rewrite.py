@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cleaner import emission, kernels
+from cleaner import emission
 from cleaner.chunks import Chunk, Piece, pieces, read_chunks
 from cleaner.emission import (
     EMPTIED,
@@ -29,27 +29,23 @@ from cleaner.facts import SegmentFacts
 from cleaner.indexing import AbortedSource, DirtyIndex, Ordinals, control_type
 from cleaner.job import CleaningJob
 from cleaner.keep import BatchFacts, BatchVerdict, Retention, is_last_of_producer, judge_batch
-from cleaner.kernels import (
-    ATTRIBUTES,
-    BASE_TIMESTAMP,
-    COUNT,
-    DISCARD,
-    EXPIRED,
-    KEEP,
-    LAST_OFFSET,
-    MARKER,
-    NO_ORDINAL,
-    POSITION,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    RETAIN,
-    SIZE,
-)
 from cleaner.key_filter import GatheredFacts, KeyFilter
 from cleaner.output import CleanedSegment
 from cleaner.stats import Counters
 from cleaner.transactions import CleanedTransactions
+from cleaner.verdicts import DISCARD, EXPIRED, KEEP, MARKER, NO_ORDINAL, RETAIN
 from config.values import INT64_MAX
+from protocol import batch_scan
+from protocol.batch_scan import (
+    ATTRIBUTES,
+    BASE_TIMESTAMP,
+    COUNT,
+    LAST_OFFSET,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    SIZE,
+)
 from protocol.batches import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -282,8 +278,8 @@ class Rewriter:
             self._positions,
             self._fates,
         )
-        if status != kernels.WHOLE:
-            raise chunk.damage(piece.first_row + row, kernels.PROBLEMS[status])
+        if status != batch_scan.WHOLE:
+            raise chunk.damage(piece.first_row + row, batch_scan.PROBLEMS[status])
         self._counters.invalid_records += keyless
         self._counters.expired_tombstones += expired
         survivors = np.empty((len(piece.batches), emission.OUT_COLUMNS), np.int64)

@@ -24,8 +24,6 @@ from types import TracebackType
 import numpy as np
 from numba import types
 
-from cleaner.intrinsics import Words
-from cleaner.kernels import UINT8S
 from cleaner.mapping import (
     SPILL_COLUMNS,
     SPILL_ROWS,
@@ -38,7 +36,8 @@ from cleaner.mapping import (
     set_bit,
 )
 from cleaner.offset_map import LOAD_FACTOR, SLOT_BYTES
-from protocol.records import INT64, INT64S, Bytes, Table, int64, kernel, uint64
+from protocol.intrinsics import Words
+from protocol.records import INT64, INT64S, UINT8S, Bytes, Table, int64, kernel, uint64
 from storage.files import File, FileSystem
 
 ROW_BYTES = 4 * SPILL_COLUMNS

@@ -38,6 +38,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 # The types of arguments and results, for signatures.
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+UINT8S = types.uint8[::1]
 INT64 = types.int64
 BOOLEAN = types.boolean
 INT64S = types.int64[::1]

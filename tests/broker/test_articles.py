@@ -15,7 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 
-from cleaner import deaths, kernels
+from cleaner import deaths
+from protocol import batch_scan
 from tests.broker.cleaning import (
     COMPACT,
     alter_topic,
@@ -94,7 +95,7 @@ async def test_heroku_a_thread_that_dies_is_loud_and_replaced(
 ) -> None:
     """The cleaner thread can die without any notification, and old data is not cleared up."""
     monkeypatch.setattr(deaths, "_RESTART_MIN_S", 0.01)
-    really, calls = kernels.scan_batches, []
+    really, calls = batch_scan.scan_batches, []
 
     def scan(*arguments: object) -> object:
         calls.append(None)
@@ -102,7 +103,7 @@ async def test_heroku_a_thread_that_dies_is_loud_and_replaced(
             raise SystemExit("the assertion of old")  # no Exception: it ends the thread
         return really(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kernels, "scan_batches", scan)
+    monkeypatch.setattr(batch_scan, "scan_batches", scan)
     async with cleaning(tmp_path, HTTP) as (broker, one):
         log = await new_log(broker, "t")
         put(log, numbered(0, 20))
@@ -157,7 +158,7 @@ async def test_automq_an_uncleanable_partition_is_alone_and_not_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A partition whose cleaning failed is put on a list, in Kafka until the broker restarts."""
-    really = kernels.scan_batches
+    really = batch_scan.scan_batches
 
     def scan(data: object, *rest: object) -> object:
         if b"odd" in bytes(data):  # type: ignore[call-overload]
@@ -166,7 +167,7 @@ async def test_automq_an_uncleanable_partition_is_alone_and_not_for_good(
 
     async with cleaning(tmp_path) as (broker, one):
         with monkeypatch.context() as patched:
-            patched.setattr(kernels, "scan_batches", scan)
+            patched.setattr(batch_scan, "scan_batches", scan)
             bad, good = await new_log(broker, "bad"), await new_log(broker, "good")
             put(bad, "odd:1 " + numbered(0, 20))
             put(good, numbered(0, 20))

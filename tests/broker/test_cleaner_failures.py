@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from broker.composition import Broker
-from cleaner import deaths, kernels, look
+from cleaner import deaths, look
 from cleaner.desk import Desk
 from cleaner.pool import CleanerPool
 from cleaner.progress import RETRY_MIN_MS, Candidate, Quarantined, Sight
+from protocol import batch_scan
 from storage.checkpoints import CLEANER_OFFSETS
 from storage.log import Log
 from storage.segment import LOG
@@ -48,7 +49,7 @@ class Killed(BaseException):
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException | None], None]:
     """Make a kernel raise an error when it meets a log with a poisonous key, until told None."""
-    really = kernels.scan_batches
+    really = batch_scan.scan_batches
     monkeypatch.setattr(deaths, "_RESTART_MIN_S", 0.01)
 
     def poison(error: BaseException | None) -> None:
@@ -57,7 +58,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException | None]
                 raise error
             return really(data, *rest)
 
-        monkeypatch.setattr(kernels, "scan_batches", scan)
+        monkeypatch.setattr(batch_scan, "scan_batches", scan)
 
     return poison
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner import kernels
 from cleaner.hashing import HashKey
 from cleaner.indexing import Ordinals
 from cleaner.keep import (
@@ -21,6 +20,8 @@ from cleaner.keep import (
 )
 from cleaner.mapping import SPILL_COLUMNS
 from cleaner.offset_map import OffsetMap
+from cleaner.verdicts import DROPPED, KEEP, KEPT_TOMBSTONE
+from protocol import batch_scan
 from protocol.batches import Record, encode_batch
 from protocol.records import as_bytes
 
@@ -173,11 +174,11 @@ def test_the_kernels_decide_as_the_rule_does(
         parts.append(encode_batch(made, base_offset=base, delete_horizon_ms=horizon))
         records += [(record, horizon) for record in made]
     data = as_bytes(b"".join(parts))
-    table = np.empty((len(parts), kernels.BATCH_COLUMNS), np.int64)
-    status, rows_filled, _ = kernels.scan_batches(data, 0, len(data), 0, True, table)
-    assert (status, rows_filled) == (kernels.WHOLE, len(parts))
-    start_offset = int(table[len(clean), kernels.BASE_OFFSET])
-    latest_offset = int(table[len(clean) + len(dirty) - 1, kernels.LAST_OFFSET])
+    table = np.empty((len(parts), batch_scan.BATCH_COLUMNS), np.int64)
+    status, rows_filled, _ = batch_scan.scan_batches(data, 0, len(data), 0, True, table)
+    assert (status, rows_filled) == (batch_scan.WHOLE, len(parts))
+    start_offset = int(table[len(clean), batch_scan.BASE_OFFSET])
+    latest_offset = int(table[len(clean) + len(dirty) - 1, batch_scan.LAST_OFFSET])
 
     seen = {
         record.key: record.offset
@@ -191,7 +192,7 @@ def test_the_kernels_decide_as_the_rule_does(
     verdicts = np.zeros(len(parts), np.uint8)
     indexed = slice(len(clean), len(clean) + len(dirty))
     added = built.add(data, table[indexed], verdicts[indexed], ordinals[indexed])
-    assert added.status == kernels.WHOLE
+    assert added.status == batch_scan.WHOLE
     assert len(built) == len(seen)
     if looks_up_first:  # as when keys were spilled: no second look at the map
         numbers = Ordinals(start_offset, len(records)).number(table, dirty=False)
@@ -201,15 +202,15 @@ def test_the_kernels_decide_as_the_rule_does(
             data, table[: len(clean)], verdicts[: len(clean)], numbers[: len(clean)],
             start_offset, rows,
         )  # fmt: skip
-        assert looked_up.status == kernels.WHOLE
+        assert looked_up.status == batch_scan.WHOLE
         ordinals[: len(clean)] = numbers[: len(clean)]
 
-    verdicts[indexed.stop :] = kernels.KEEP
+    verdicts[indexed.stop :] = KEEP
     positions, fates = np.empty(len(records), np.int64), np.empty(len(records), np.uint8)
     status, _, judged, keyless, expired = built.judge(
         data, table, verdicts, ordinals, NOW, positions, fates
     )
-    assert (status, judged) == (kernels.WHOLE, len(records))
+    assert (status, judged) == (batch_scan.WHOLE, len(records))
     expected = [
         keep_record(
             offset=record.offset,
@@ -222,12 +223,12 @@ def test_the_kernels_decide_as_the_rule_does(
         )
         for record, horizon in records
     ]
-    assert [fate != kernels.DROPPED for fate in fates.tolist()] == expected
+    assert [fate != DROPPED for fate in fates.tolist()] == expected
     tombstones = [
         kept and record.value is None
         for kept, (record, _) in zip(expected, records, strict=True)
     ]
-    assert [fate == kernels.KEPT_TOMBSTONE for fate in fates.tolist()] == tombstones
+    assert [fate == KEPT_TOMBSTONE for fate in fates.tolist()] == tombstones
     assert added.keyless == sum(
         r.key is None and start_offset <= r.offset <= latest_offset for r, _ in records
     )

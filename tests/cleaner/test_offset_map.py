@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner import hashing, kernels, mapping
+from cleaner import hashing, mapping
 from cleaner.hashing import PRIME, HashKey, hash_key_plain
 from cleaner.indexing import Ordinals
 from cleaner.offset_map import SLOT_BYTES, OffsetMap
+from protocol import batch_scan
 from protocol.batches import Record, encode_batch
 from protocol.records import Table, as_bytes
 
@@ -22,9 +23,9 @@ ANY_KEY = HashKey(1234567890123456789, 987654321098765432)
 
 
 def scan(data: bytes) -> Table:
-    table = np.empty((1000, kernels.BATCH_COLUMNS), np.int64)
-    status, count, _ = kernels.scan_batches(as_bytes(data), 0, len(data), 0, True, table)
-    assert status == kernels.WHOLE
+    table = np.empty((1000, batch_scan.BATCH_COLUMNS), np.int64)
+    status, count, _ = batch_scan.scan_batches(as_bytes(data), 0, len(data), 0, True, table)
+    assert status == batch_scan.WHOLE
     return table[:count]
 
 
@@ -74,7 +75,7 @@ def test_every_run_draws_its_own_points() -> None:
 )
 def test_it_answers_and_marks_as_a_dictionary_does(keys: list[bytes | None]) -> None:
     built = new_map(len(keys))
-    assert add(built, batch_of(keys)) == (kernels.WHOLE, 1)
+    assert add(built, batch_of(keys)) == (batch_scan.WHOLE, 1)
     latest = {key: at for at, key in enumerate(keys) if key is not None}
     assert len(built) == len(latest)
     for number in range(401):
@@ -88,7 +89,7 @@ def test_a_map_full_to_the_last_key_finds_each_one() -> None:
     count = 20_000
     keys: list[bytes | None] = [random.Random(at).randbytes(at % 30) for at in range(count)]
     built = new_map(count, bytes_max=count * SLOT_BYTES * 10 // 9)
-    assert add(built, batch_of(keys))[0] == kernels.WHOLE
+    assert add(built, batch_of(keys))[0] == batch_scan.WHOLE
     assert built.utilization == pytest.approx(len(built) / (count * 10 // 9), abs=0.001)
     latest = {key: at for at, key in enumerate(keys)}
     assert all(built.get(key) == at for key, at in latest.items() if key is not None)
@@ -107,9 +108,9 @@ def test_the_ceiling_is_kept_and_the_map_says_where_it_was_full() -> None:
     again = batch_of([b"%d" % at for at in range(90)], base_offset=90)
     one_more = batch_of([b"another"], base_offset=180)
     # What is known already always has room: 90 of 100 slots may be used.
-    assert add(built, first + again) == (kernels.WHOLE, 2)
+    assert add(built, first + again) == (batch_scan.WHOLE, 2)
     assert len(built) == 90
-    assert add(built, one_more, 180) == (kernels.FULL, 0)
+    assert add(built, one_more, 180) == (batch_scan.FULL, 0)
     assert built.get(b"0") == 90
     assert built.get(b"another") is None
 
@@ -119,7 +120,7 @@ def test_a_record_without_a_bit_is_refused() -> None:
     data = batch_of([b"a"] * 5)
     ordinals = np.array([8 * len(built.obsolete.bits) - 4])
     added = built.add(as_bytes(data), scan(data), np.zeros(1, np.uint8), ordinals)
-    assert added.status == kernels.BAD_RECORD
+    assert added.status == batch_scan.BAD_RECORD
     assert mapping.ORDINAL_MAX < 2**32 - 1  # one more has to fit into the slot's 32 bits
 
 
@@ -127,7 +128,7 @@ def test_a_hash_spreads_consecutive_numbers_evenly() -> None:
     # A poor spread makes searches long: with 0.8 of the slots used, 13 slots are usual.
     count = 50_000
     built = new_map(count)
-    assert add(built, batch_of([b"%08d" % at for at in range(count)]))[0] == kernels.WHOLE
+    assert add(built, batch_of([b"%08d" % at for at in range(count)]))[0] == batch_scan.WHOLE
     homes = np.array(
         [hash_key_plain(b"%08d" % at, ANY_KEY)[2] for at in range(count)], dtype=np.float64
     )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner import intrinsics, kernels
+from protocol import batch_scan, intrinsics
 from protocol.batches import Record, encode_batch
 from protocol.records import Table, as_bytes
 
@@ -19,8 +19,8 @@ ROWS = 100
 
 
 def scan(data: bytes, *, offset_min: int = 0, rows: int = ROWS) -> tuple[int, int, int, Table]:
-    table = np.empty((rows, kernels.BATCH_COLUMNS), np.int64)
-    status, count, position = kernels.scan_batches(
+    table = np.empty((rows, batch_scan.BATCH_COLUMNS), np.int64)
+    status, count, position = batch_scan.scan_batches(
         as_bytes(data), 0, len(data), offset_min, True, table
     )
     return status, count, position, table[:count]
@@ -53,13 +53,13 @@ def test_without_the_instruction_tables_give_the_same_crc(crc: int, word: int) -
 def test_batches_are_described_as_their_headers_say() -> None:
     data = encode_batch(
         [Record(7, 50, b"k", None), Record(9, 40, None, b"v")],
-        base_offset=7, last_offset_delta=5, producer_id=3, producer_epoch=2, base_sequence=0,
-        transactional=True, delete_horizon_ms=1234,
+        base_offset=7, last_offset_delta=5, producer_id=3, producer_epoch=2, base_sequence=4,
+        transactional=True, delete_horizon_ms=1234, leader_epoch=6,
     )  # fmt: skip
     status, count, position, table = scan(batch(0) + data)
-    assert (status, count, position) == (kernels.WHOLE, 2, len(batch(0)) + len(data))
+    assert (status, count, position) == (batch_scan.WHOLE, 2, len(batch(0)) + len(data))
     assert table[1].tolist() == [
-        len(batch(0)), len(data), 7, 12, 0x50, 2, 1234, 50, 3, 2,
+        len(batch(0)), len(data), 7, 12, 0x50, 2, 1234, 50, 3, 2, 4, 6,
     ]  # fmt: skip
 
 
@@ -70,25 +70,25 @@ def test_a_walk_ends_before_a_batch_that_is_cut_off(sizes: list[int], cut: int) 
     whole = 0
     while whole < len(parts) and sum(map(len, parts[: whole + 1])) <= len(data):
         whole += 1
-    expected = (kernels.WHOLE, whole, sum(map(len, parts[:whole])))
+    expected = (batch_scan.WHOLE, whole, sum(map(len, parts[:whole])))
     assert not data or scan(data)[:3] == expected
 
 
 def test_a_walk_ends_when_the_table_is_full() -> None:
     data = b"".join(batch(at) for at in range(5))
-    assert scan(data, rows=3)[:3] == (kernels.WHOLE, 3, 3 * len(batch()))
+    assert scan(data, rows=3)[:3] == (batch_scan.WHOLE, 3, 3 * len(batch()))
 
 
 @pytest.mark.parametrize(
     ("position", "value", "problem"),
     [
-        (8, b"\x00\x00\x00\x10", kernels.BAD_LENGTH),
-        (8, b"\xff\xff\xff\xff", kernels.BAD_LENGTH),
-        (16, b"\x01", kernels.BAD_MAGIC),
-        (17, b"\x00\x00\x00\x00", kernels.BAD_CRC),
-        (70, b"\xff", kernels.BAD_CRC),
-        (0, b"\x00\x00\x00\x00\x00\x00\x00\x00", kernels.BAD_OFFSET),  # the CRC leaves it out
-        (0, b"\xff", kernels.BAD_OFFSET),
+        (8, b"\x00\x00\x00\x10", batch_scan.BAD_LENGTH),
+        (8, b"\xff\xff\xff\xff", batch_scan.BAD_LENGTH),
+        (16, b"\x01", batch_scan.BAD_MAGIC),
+        (17, b"\x00\x00\x00\x00", batch_scan.BAD_CRC),
+        (70, b"\xff", batch_scan.BAD_CRC),
+        (0, b"\x00\x00\x00\x00\x00\x00\x00\x00", batch_scan.BAD_OFFSET),  # the CRC leaves it out
+        (0, b"\xff", batch_scan.BAD_OFFSET),
     ],
 )
 def test_damage_is_found_and_named(position: int, value: bytes, problem: int) -> None:
@@ -96,7 +96,7 @@ def test_damage_is_found_and_named(position: int, value: bytes, problem: int) ->
     damaged[position : position + len(value)] = value
     status, count, at, _ = scan(good + bytes(damaged))
     assert (status, count, at) == (problem, 1, len(good))
-    assert kernels.PROBLEMS[status]
+    assert batch_scan.PROBLEMS[status]
 
 
 @given(st.binary(max_size=300), st.integers(0, 300))
@@ -105,4 +105,4 @@ def test_random_bytes_crash_no_kernel(noise: bytes, at: int) -> None:
     status, count, position, _ = scan(data[: max(at, 1)] + noise)
     assert 0 <= position <= len(data) + len(noise)
     assert count <= ROWS
-    assert status in (kernels.WHOLE, *kernels.PROBLEMS)
+    assert status in (batch_scan.WHOLE, *batch_scan.PROBLEMS)

@@ -1,16 +1,13 @@
-"""The table of batches that the cleaner's kernels share, and the walk that fills it.
+"""The walk over batches that lie back to back, and the table that it fills for other kernels.
 
-A chunk is some megabytes of a segment, a table has a row for each batch in it. What the kernels
-decide is stated in plain Python in cleaner/keep.py, and tests hold the two together. All of them
-release the interpreter's lock and never read outside their buffer.
+A chunk is some megabytes of a segment, a table has a row for each batch in it. The kernel
+releases the interpreter's lock and never reads outside its buffer.
 """
 
 from __future__ import annotations
 
-from numba import types
-
-from cleaner.intrinsics import crc32c
 from protocol.batches import HEADER_SIZE, LOG_OVERHEAD
+from protocol.intrinsics import crc32c
 from protocol.records import (
     BOOLEAN,
     BYTES,
@@ -25,8 +22,6 @@ from protocol.records import (
     read_int64,
 )
 
-UINT8S = types.uint8[::1]
-
 # The columns of a table of batches.
 (
     POSITION,  # in the chunk
@@ -39,8 +34,10 @@ UINT8S = types.uint8[::1]
     MAX_TIMESTAMP,
     PRODUCER_ID,
     PRODUCER_EPOCH,
-) = range(10)
-BATCH_COLUMNS = 10
+    BASE_SEQUENCE,
+    LEADER_EPOCH,
+) = range(12)
+BATCH_COLUMNS = 12
 
 # What a walk over batches, or records, found.
 WHOLE, BAD_LENGTH, BAD_MAGIC, BAD_HEADER, BAD_CRC, BAD_OFFSET, BAD_RECORD, FULL = range(8)
@@ -52,19 +49,6 @@ PROBLEMS = {
     BAD_OFFSET: "a batch's offsets do not follow those before it",
     BAD_RECORD: "a malformed record, or another number of them than the batch states",
 }
-
-# A verdict on a batch, in bits; 0 for one whose records are judged one by one.
-DISCARD = 1  # all its records go
-KEEP = 2  # all its records stay: it is a control batch, or lies beyond what was indexed
-RETAIN = 4  # something of it must stay, if only its header
-MARKER = 8  # it ends a transaction of which nothing is left: stamp it with a delete horizon
-EXPIRED = 16  # its tombstones go
-
-# The fate of a record.
-DROPPED, KEPT, KEPT_TOMBSTONE = range(3)
-
-# Instead of an ordinal: the batch's records were not indexed, and are looked up in the map.
-NO_ORDINAL = -1
 
 _MAGIC = 2
 _CODEC_MAX = 4
@@ -114,6 +98,8 @@ def scan_batches(
         batches[row, MAX_TIMESTAMP] = read_int64(data, position + 35)
         batches[row, PRODUCER_ID] = read_int64(data, position + 43)
         batches[row, PRODUCER_EPOCH] = read_int16(data, position + 51)
+        batches[row, BASE_SEQUENCE] = read_int32(data, position + 53)
+        batches[row, LEADER_EPOCH] = read_int32(data, position + 12)
         offset_min = base_offset + last_delta + 1
         position += size
         row += 1
