@@ -1,0 +1,328 @@
+"""Reads the batches of a segment file in chunks, and says where the file is damaged.
+
+A chunk is some megabytes of the file and a table of the whole batches in it, or a run of entries
+of message format 0 or 1 (protocol/legacy.py), each of which counts as a batch. The CRC of each is
+checked, and that its offsets follow those before it and stay before the next segment's: the CRC
+does not cover them.
+
+What ends a partition's last segment is no damage: a batch that is still being written, or zeros
+where a broker has taken room ahead. Anywhere else, reading goes on at the next intact batch: the
+one where the damaged one says that it ends, else the first that is found by its bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.errors import PipelineError
+from pipeline.segment_files import Segment, changed, told_in_one_line
+from pipeline.segment_selection import INT64_END, INT64_MIN
+from protocol import batch_scan
+from protocol.batch_scan import BAD_CRC, BAD_MAGIC, BAD_OFFSET, LAST_OFFSET, POSITION, WHOLE
+from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from protocol.errors import ProtocolError
+from protocol.legacy import SIZES_MIN, read_entry, read_stored_header, stored_crc
+from protocol.records import Table, as_bytes
+
+# Each task holds one chunk. Batches of a producer's default size are some hundred in it.
+CHUNK_BYTES = 8 << 20
+_ROWS = 8192
+
+_LENGTH_POSITION, _MAGIC_POSITION = 8, 16
+_LENGTH = struct.Struct(">i")
+_OFFSET = struct.Struct(">q")
+_CUT_OFF = "a batch is cut off"
+_INDEX_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a segment that are no batch; `offset` is the first that may be missing."""
+
+    segment: Segment
+    position: int
+    size_bytes: int
+    offset: int
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.segment.path} is damaged at position {self.position}, "
+            f"offset {self.offset}: {self.cause}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole batches of a segment, all of one magic. Valid until the next one is read."""
+
+    position: int  # of the data in the file
+    data: memoryview
+    batches: Table
+    magic: int = MAGIC
+
+
+def stop(damage: Damage) -> None:
+    """Take damage as the end: raise it as a PipelineError."""
+    raise PipelineError(
+        f"{damage} (option onDamage=skip leaves {damage.size_bytes} bytes out and goes on)"
+    )
+
+
+def read_chunks(
+    segment: Segment,
+    on_damage: Callable[[Damage], None],
+    *,
+    start_offset: int = INT64_MIN,
+    checks_crc: bool = True,
+) -> Iterator[Chunk]:
+    """Read the batches of a segment, up to the size that it had when it was found.
+
+    Batches whose offsets are all lower than the start offset may be passed over. `on_damage` is
+    told of each damaged place, and may raise; reading goes on behind it. Raises PipelineError
+    for a file that is gone or has changed.
+    """
+    with told_in_one_line(segment.path), Path(segment.path).open("rb", buffering=0) as file:
+        yield from _Walk(file, segment, on_damage, checks_crc).chunks(start_offset)
+
+
+class _Walk:
+    """A walk through one file."""
+
+    def __init__(
+        self,
+        file: FileIO,
+        segment: Segment,
+        on_damage: Callable[[Damage], None],
+        checks_crc: bool,
+    ) -> None:
+        self._file, self._segment = file, segment
+        self._on_damage, self._checks_crc = on_damage, checks_crc
+        self._end = segment.size_bytes
+        self._offset_min = segment.base_offset
+        self._buffer = bytearray(min(CHUNK_BYTES, self._end))
+        self._table = np.empty((_ROWS, batch_scan.BATCH_COLUMNS), np.int64)
+        size = file.seek(0, os.SEEK_END)
+        # A sealed segment does not grow: one of another size has taken its name.
+        if size < self._end or (size > self._end and segment.next_base_offset is not None):
+            raise PipelineError(changed(segment.path, "got another size"))
+
+    def chunks(self, start_offset: int) -> Iterator[Chunk]:
+        """Yield the chunks from a batch on before which all offsets are lower."""
+        position = self._indexed_position(start_offset)
+        wanted = CHUNK_BYTES
+        while position < self._end:
+            data = self._read(position, min(wanted, self._end - position))
+            used, cause = yield from self._scan(position, data)
+            position, wanted = position + used, CHUNK_BYTES
+            if cause is None and used == 0:
+                wanted = _stated_size(data)
+                if not len(data) < wanted <= self._end - position:
+                    cause = _CUT_OFF
+            if cause is not None:
+                offset = self._offset_min
+                after = self._next_intact(position)
+                if after == self._end and self._is_tail(position, cause):
+                    return
+                self._on_damage(Damage(self._segment, position, after - position, offset, cause))
+                position, wanted = after, CHUNK_BYTES
+
+    def _scan(
+        self, position: int, data: memoryview
+    ) -> Generator[Chunk, None, tuple[int, str | None]]:
+        """Yield the whole batches in the data; return where they stop, and why if for damage."""
+        array = as_bytes(data)
+        at = 0
+        while True:
+            status, count, at = batch_scan.scan_batches(
+                array, at, len(data), self._offset_min, self._checks_crc, self._table
+            )
+            batches = self._table[:count]
+            # Offsets rise, so those that belong to the next segment are the last ones.
+            within = int(np.searchsorted(batches[:, LAST_OFFSET], self._segment.offsets.end))
+            if within:
+                self._offset_min = int(batches[within - 1, LAST_OFFSET]) + 1
+                yield Chunk(position, data, batches[:within])
+            if within < count:
+                return int(batches[within, POSITION]), batch_scan.PROBLEMS[BAD_OFFSET]
+            if status == WHOLE and count == _ROWS:
+                continue
+            if status in (WHOLE, BAD_MAGIC) and _is_old(data, at):
+                start = at
+                entries, at, cause = self._scan_entries(data, start)
+                if len(entries):
+                    yield Chunk(position, data, entries, magic=data[start + _MAGIC_POSITION])
+                if at > start and cause is None:
+                    continue
+                return at, cause
+            return at, None if status == WHOLE else batch_scan.PROBLEMS[status]
+
+    def _scan_entries(self, data: memoryview, start: int) -> tuple[Table, int, str | None]:
+        """Walk the entries of one magic: return their table, where they stop, and why if so."""
+        rows: list[list[int]] = []
+        at, cause = start, None
+        magic = data[start + _MAGIC_POSITION]
+        while _is_old(data, at) and data[at + _MAGIC_POSITION] == magic:
+            size = _stated_size(data[at:])
+            if at + size > len(data):
+                break
+            cause = self._entry_damage(data[at : at + size])
+            if cause is not None:
+                break
+            entry = read_entry(data, at)
+            offset = entry.base_offset
+            row = [at, size, offset, offset, entry.attributes, entry.count]
+            row += [entry.base_timestamp, entry.max_timestamp, entry.producer_id]
+            row += [entry.producer_epoch, entry.base_sequence, entry.leader_epoch]
+            rows.append(row)
+            self._offset_min = offset + 1
+            at += size
+        table = np.array(rows, np.int64).reshape(len(rows), batch_scan.BATCH_COLUMNS)
+        return table, at, cause
+
+    def _entry_damage(self, entry: memoryview) -> str | None:
+        """Tell what is wrong with an entry of an old format, None when nothing is."""
+        try:
+            header = read_entry(entry)
+        except ProtocolError as error:
+            return str(error)
+        if self._checks_crc and stored_crc(header, entry) != header.crc:
+            return batch_scan.PROBLEMS[BAD_CRC]
+        if not self._offset_min <= header.base_offset < self._segment.offsets.end:
+            return batch_scan.PROBLEMS[BAD_OFFSET]
+        return None
+
+    def _is_tail(self, position: int, cause: str) -> bool:
+        """Tell whether what goes from a position to the end is the open end of a partition."""
+        if self._segment.next_base_offset is not None:
+            return False
+        if cause is _CUT_OFF:
+            return True
+        while position < self._end:
+            data = self._read(position, min(CHUNK_BYTES, self._end - position))
+            if np.count_nonzero(as_bytes(data)):
+                return False
+            position += len(data)
+        return True
+
+    def _next_intact(self, position: int) -> int:
+        """Return where the next intact batch after a damaged one begins, the end if nowhere.
+
+        Where the damaged one says that it ends goes before what lies within it: a record may
+        hold the bytes of a batch. It may be the damaged one itself, when all that is wrong are the
+        offsets of the batch before it.
+        """
+        if self._is_led_by(position):
+            return position
+        head = self._read(position, min(HEADER_SIZE, self._end - position))
+        stated = position + _stated_size(head)
+        if position < stated < self._end and self._is_intact(stated):
+            return stated
+        if stated == self._end:
+            return stated
+        start = position + 1
+        while start + HEADER_SIZE <= self._end:
+            data = bytes(self._read(start, min(CHUNK_BYTES, self._end - start)))
+            at = data.find(MAGIC, _MAGIC_POSITION)
+            while at >= 0:
+                if self._is_intact(start + at - _MAGIC_POSITION):
+                    return start + at - _MAGIC_POSITION
+                at = data.find(MAGIC, at + 1)
+            start += max(1, len(data) - _MAGIC_POSITION)
+        return self._end
+
+    def _is_led_by(self, position: int) -> bool:
+        """Tell whether batches follow that all have lower offsets than those before had.
+
+        Then what came before was wrong, and the offsets count from these batches on: the CRC
+        covers no base offset.
+        """
+        before = self._offset_min
+        self._offset_min = self._segment.base_offset
+        if self._is_intact(position):
+            head = self._read(position, min(HEADER_SIZE, self._end - position))
+            after, batch = position + _stated_size(head), read_stored_header(head)
+            self._offset_min = batch.next_offset
+            if batch.base_offset < before and after < self._end and self._is_intact(after):
+                (next_offset,) = _OFFSET.unpack_from(self._read(after, _OFFSET.size))
+                if next_offset < before:
+                    self._offset_min = batch.base_offset
+                    return True
+        self._offset_min = before
+        return False
+
+    def _is_intact(self, position: int) -> bool:
+        """Tell whether there is an intact batch at a position, at little cost if there is none."""
+        head = self._read(position, min(HEADER_SIZE, self._end - position))
+        size = _stated_size(head)
+        if not SIZES_MIN[0] <= size <= self._end - position:
+            return False
+        offset = _OFFSET.unpack_from(head)[0]
+        if offset < self._offset_min or offset not in self._segment.offsets:
+            return False
+        batch = self._read(position, size)
+        if _is_old(batch, 0):
+            return self._entry_damage(batch) is None
+        row = np.empty((1, batch_scan.BATCH_COLUMNS), np.int64)
+        checked = batch_scan.scan_batches(as_bytes(batch), 0, size, self._offset_min, True, row)
+        return checked == (WHOLE, 1, size)
+
+    def _indexed_position(self, offset: int) -> int:
+        """Return where a batch begins that no batch with the offset, or a higher one, precedes.
+
+        An entry of an .index is an offset less the base offset, and the position of its batch.
+        One is believed when an intact batch is there, and that one's base offset is no higher:
+        since offsets rise, this holds whatever else may be wrong with the index.
+        """
+        if offset <= self._segment.base_offset:
+            return 0
+        try:
+            data = Path(self._segment.path).with_suffix(".index").read_bytes()
+        except OSError:
+            return 0
+        entries = np.frombuffer(data[: len(data) // _INDEX_ENTRY.itemsize * 8], _INDEX_ENTRY)
+        # Zeros follow the last entry of an index of Kafka's that may still grow.
+        entries = entries[entries["position"] > 0]
+        at = int(np.searchsorted(entries["offset"], offset - self._segment.base_offset, "right"))
+        if at == 0:
+            return 0
+        position = int(entries["position"][at - 1])
+        if position >= self._end or not self._is_intact(position):
+            return 0
+        (base_offset,) = _OFFSET.unpack_from(self._read(position, _OFFSET.size))
+        return position if base_offset <= offset else 0
+
+    def _read(self, position: int, size: int) -> memoryview:
+        """Read bytes into the buffer, whose last content they replace."""
+        if size > len(self._buffer):
+            self._buffer = bytearray(size)
+        data = memoryview(self._buffer)[:size]
+        self._file.seek(position)
+        done = 0
+        while done < size:
+            count = self._file.readinto(data[done:])
+            if not count:
+                raise PipelineError(changed(self._segment.path, "became shorter"))
+            done += count
+        return data
+
+
+def _is_old(data: memoryview, position: int) -> bool:
+    """Tell whether what begins at a position is of message format 0 or 1, by its magic alone."""
+    at = position + _MAGIC_POSITION
+    return at < len(data) and data[at] < MAGIC
+
+
+def _stated_size(data: memoryview) -> int:
+    """Return the size that a batch states, of which the beginning is there."""
+    if len(data) < LOG_OVERHEAD:
+        return INT64_END
+    length: int = _LENGTH.unpack_from(data, _LENGTH_POSITION)[0]
+    return length + LOG_OVERHEAD

@@ -1,0 +1,115 @@
+"""Tells what became of the transactions whose batches lie in a segment.
+
+A producer has one transaction at a time in a partition, so a batch belongs to the one that the
+producer's next marker ends: a control batch, in this segment or a later one. The .txnindex files
+are not needed, and a copy without them is read as well. Nothing is read twice where there are no
+transactional batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.segment_batches import Chunk, Damage, read_chunks
+from pipeline.segment_files import Segment, later_segments
+from protocol.batch_scan import ATTRIBUTES, BASE_OFFSET, COUNT, POSITION, PRODUCER_ID
+from protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
+from protocol.control import ControlType, decode_control
+from protocol.errors import ProtocolError
+from protocol.records import Table
+
+Fates = npt.NDArray[np.int8]
+
+# For each producer the offsets of its markers, and the fate of what they end.
+Markers: TypeAlias = dict[int, list[tuple[int, int]]]
+
+# What became of a batch: STANDS for one that is in no transaction, too.
+STANDS, ABORTED, OPEN = range(3)
+
+_FATES = {ControlType.COMMIT: STANDS, ControlType.ABORT: ABORTED}
+
+
+class Outcomes:
+    """The ends of transactions in and behind one segment, looked up when first asked for."""
+
+    def __init__(
+        self, segment: Segment, start_offset: int, on_damage: Callable[[Damage], None]
+    ) -> None:
+        self._segment, self._start_offset, self._on_damage = segment, start_offset, on_damage
+        self._markers: Markers | None = None
+
+    def fates(self, batches: Table) -> Fates:
+        """Tell the fate of each batch; a marker's is that of the transaction that it ends."""
+        fates = np.full(len(batches), STANDS, np.int8)
+        transactional = batches[:, ATTRIBUTES] & TRANSACTIONAL_BIT != 0
+        if not transactional.any():
+            return fates
+        if self._markers is None:
+            self._markers = self._find()
+        for producer_id in np.unique(batches[transactional, PRODUCER_ID]).tolist():
+            markers = self._markers.get(producer_id, [])
+            offsets = np.array([offset for offset, _ in markers], np.int64)
+            ends = np.array([*(fate for _, fate in markers), OPEN], np.int8)
+            own = transactional & (batches[:, PRODUCER_ID] == producer_id)
+            fates[own] = ends[np.searchsorted(offsets, batches[own, BASE_OFFSET])]
+        return fates
+
+    def _find(self) -> Markers:
+        """Read the headers of the segment, and of later ones until all transactions have ended."""
+        markers: Markers = {}
+        last_offsets: dict[int, int] = {}
+        # What is damaged in the segment itself is told when its records are read.
+        for chunk in self._headers(self._segment, lambda _: None):
+            _note_markers(chunk, markers)
+            _note_data(chunk, last_offsets)
+        waiting = {
+            producer_id
+            for producer_id, offset in last_offsets.items()
+            if producer_id not in markers or markers[producer_id][-1][0] < offset
+        }
+        for segment in later_segments(self._segment) if waiting else ():
+            found: Markers = {}
+            for chunk in self._headers(segment, self._on_damage):
+                _note_markers(chunk, found)
+                if waiting <= found.keys():
+                    break
+            for producer_id in waiting & found.keys():
+                markers.setdefault(producer_id, []).append(found[producer_id][0])
+            waiting -= found.keys()
+            if not waiting:
+                break
+        return markers
+
+    def _headers(
+        self, segment: Segment, on_damage: Callable[[Damage], None]
+    ) -> Iterator[Chunk]:
+        return read_chunks(
+            segment, on_damage, start_offset=self._start_offset, checks_crc=False
+        )
+
+
+def _note_markers(chunk: Chunk, markers: Markers) -> None:
+    """Add the markers in a chunk to those of their producers."""
+    batches = chunk.batches
+    kind = batches[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)
+    # A marker whose record was cleaned away ends nothing that is still there.
+    is_marker = (kind == CONTROL_BIT | TRANSACTIONAL_BIT) & (batches[:, COUNT] > 0)
+    rows = batches[is_marker][:, [POSITION, BASE_OFFSET, PRODUCER_ID]].tolist()
+    for position, offset, producer_id in rows:
+        try:
+            control = decode_control(decode_records(chunk.data, position)[0])
+        except ProtocolError:
+            continue  # readers pass over control records that they do not know
+        if control.type in _FATES:
+            markers.setdefault(producer_id, []).append((offset, _FATES[control.type]))
+
+
+def _note_data(chunk: Chunk, last_offsets: dict[int, int]) -> None:
+    """Note the base offset of each producer's last transactional batch that is no marker."""
+    batches = chunk.batches
+    kind = batches[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)
+    last_offsets.update(batches[kind == TRANSACTIONAL_BIT][:, [PRODUCER_ID, BASE_OFFSET]].tolist())
