@@ -137,6 +137,7 @@ _job("materialize", "Keep the latest value of each key as a Delta Lake table.")
 _job("audit", "Prove that a cleaner keeps the guarantees of compaction.")
 _job("latest", "Keep the latest value of each key of a topic as a table.")
 _job("read", "Print a topic, or a kept table, as Spark reads it.")
+_job("segments", "Tell what segment files hold, without a broker.")
 _job("fetch", "Fetch the jars that Spark needs, ahead of time.")
 
 

@@ -73,6 +73,10 @@ def explain(error: BaseException, *, where: str, what: str) -> str:
     ``where`` names the broker and ``what`` the topic, as they should read inside a sentence.
     """
     report = _report(error)
+    # One of our own, raised in a process of Spark's: it has been told as it should be.
+    told = re.search(r"^(?:\w+\.)*PipelineError: (.+)$", report, re.MULTILINE)
+    if told:
+        return told[1]
     first = _first_line(report)
     for pattern, explanation in _EXPLANATIONS:
         if re.search(pattern, report):

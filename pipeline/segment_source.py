@@ -1,0 +1,119 @@
+"""A data source of Spark that reads Kafka's segment files, without a broker.
+
+    spark.dataSource.register(SegmentsDataSource)
+    spark.read.format("odradek-segments").option("path", "/var/lib/kafka").load()
+
+Each segment is one task, which decodes it with the broker's own kernels. The folders must be
+visible under the same path to every machine that Spark runs tasks on, and this package be
+installed there. What may be told by options and by filters is in pipeline/segment_selection.py,
+the columns are in pipeline/segment_columns.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pipeline.errors import PipelineError
+from pipeline.segment_columns import COLUMNS
+from pipeline.segment_files import find_segments, prune
+from pipeline.segment_selection import SegmentOptions, narrow, parse_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_segments(spark: SparkSession, **options: str) -> DataFrame:
+    """Read segment files as a table, one row a record; all but the path may be left out.
+
+    The options are those of `pipeline.segment_selection`. Raises Spark's AnalysisException, with
+    the PipelineError in it, when there is nothing to read.
+    """
+    spark.dataSource.register(SegmentsDataSource)
+    return spark.read.format(SegmentsDataSource.name()).options(**options).load()
+
+
+class SegmentsDataSource(DataSource):
+    """Segment files as a table, one row a record."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "odradek-segments"
+
+    def schema(self) -> str:
+        """Return the columns asked for; raises PipelineError as soon as nothing can be read."""
+        options = parse_options(self.options)
+        find_segments(options, options.selection)
+        return ", ".join(f"{name} {COLUMNS[name]}" for name in options.columns)
+
+    def reader(self, schema: StructType) -> SegmentsReader:
+        """Return what plans the reading, and reads; raises PipelineError for unknown columns."""
+        for field in schema:
+            expected = COLUMNS.get(field.name)
+            if field.dataType.simpleString() != expected:
+                raise PipelineError(
+                    f"no column {field.name} {field.dataType.simpleString()}: "
+                    + (f"it is {expected}" if expected else f"there are {', '.join(COLUMNS)}")
+                )
+        nullable = {field.name: field.nullable for field in schema}
+        return SegmentsReader(parse_options(self.options), nullable)
+
+
+class SegmentsReader(DataSourceReader):
+    """Plans a task for each segment; Spark sends it to the workers, where it reads them."""
+
+    def __init__(self, options: SegmentOptions, nullable: dict[str, bool]) -> None:
+        self._options, self._nullable = options, nullable
+        self._selection = options.selection
+        if _PUSHES_FILTERS:
+            self.pushFilters = _Pushing(self)
+
+    def narrow(self, filters: Iterable[Any]) -> list[Any]:
+        """Read only what passes filters, as far as possible; return those still to evaluate."""
+        self._selection, left = narrow(self._selection, filters)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """Return a task for each segment that may hold records to read."""
+        segments = find_segments(self._options, self._selection)
+        return [InputPartition(segment) for segment in prune(segments, self._selection)]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read the records of a segment."""
+        # Spark asks for one task where there is none.
+        if partition is None or partition.value is None:
+            return
+        from pipeline.segment_arrow import arrow_schema
+        from pipeline.segment_rows import read_segment
+
+        yield from read_segment(
+            partition.value,
+            self._selection,
+            arrow_schema(self._nullable),
+            self._options.on_damage,
+        )
+
+
+_PUSHES_FILTERS = hasattr(DataSourceReader, "pushFilters")
+
+
+class _Pushing:
+    """The reader's pushFilters, which Spark calls when spark.sql.python.filterPushdown.enabled.
+
+    While that is off, and it is by default, PySpark 4.1 and later refuse a reader whose
+    pushFilters is not the base class's, and would not read at all. This one passes for it.
+    """
+
+    # Static, for it is the function itself that Spark compares, not a method of this object.
+    __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", lambda: None))
+
+    def __init__(self, reader: SegmentsReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: Iterable[Any]) -> list[Any]:
+        return self._reader.narrow(filters)

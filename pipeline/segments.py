@@ -1,0 +1,151 @@
+"""Tell what segment files hold, without a broker: of a backup, or of a disk.
+
+    topic   partition  segments  batches  records  tombstones     bytes  first  last  …  codecs
+    orders          0         3      412     5021          17  10485760      0  5874  …  lz4, none
+
+Reads every batch and checks its CRC. Bytes are those of the files; of transactions, the records of
+aborted ones count, the markers count as batches only. Damage is told after the table, and makes
+the exit code 1.
+
+`pipeline.segment_source` is the data source that this is made of; it serves any other question.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import click
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
+
+from pipeline.options import run_command, session_options, told_in_one_line
+from pipeline.segment_files import find_segments
+from pipeline.segment_selection import REPORT, parse_options
+from pipeline.segment_source import read_segments
+from pipeline.session import SessionOptions, open_session
+
+_HEADINGS = (
+    "topic", "partition", "segments", "batches", "records", "tombstones", "bytes",
+    "first offset", "last offset", "first timestamp", "last timestamp", "codecs",
+)  # fmt: skip
+_TEXTS = ("topic", "first timestamp", "last timestamp", "codecs")
+_COLUMNS = (
+    "topic", "partition", "offset", "timestamp", "value_size_bytes", "codec", "control",
+    "segment", "position", "damage",
+)  # fmt: skip
+_NOTHING = "-"
+
+def summarize(records: DataFrame) -> DataFrame:
+    """Return a row a partition: what its batches and records come to, and where it is damaged."""
+    is_record = f.col("damage").isNull() & ~f.col("control")
+    of_record = {
+        name: f.when(is_record, f.col(name)) for name in ("offset", "timestamp", "codec")
+    }
+    # A time before 1970 is no time: old messages may have none.
+    time = f.when(of_record["timestamp"] >= f.timestamp_millis(f.lit(0)), f.col("timestamp"))
+    batches = records.groupBy("topic", "partition", "segment", "position", "damage").agg(
+        f.count_if(is_record).alias("records"),
+        f.count_if(is_record & f.col("value_size_bytes").isNull()).alias("tombstones"),
+        f.min(of_record["offset"]).alias("first_offset"),
+        f.max(of_record["offset"]).alias("last_offset"),
+        f.min(time).alias("first_time"),
+        f.max(time).alias("last_time"),
+        f.first(of_record["codec"]).alias("codec"),
+        f.first("offset").alias("offset"),
+    )
+    damage = f.struct("segment", "position", "offset", "damage")
+    return batches.groupBy("topic", "partition").agg(
+        f.count_if(f.col("damage").isNull()).alias("batches"),
+        f.sum("records").alias("records"),
+        f.sum("tombstones").alias("tombstones"),
+        f.min("first_offset").alias("first_offset"),
+        f.max("last_offset").alias("last_offset"),
+        _as_text(f.min("first_time")).alias("first_time"),
+        _as_text(f.max("last_time")).alias("last_time"),
+        f.sort_array(f.collect_set("codec")).alias("codecs"),
+        f.sort_array(f.collect_list(f.when(f.col("damage").isNotNull(), damage))).alias("damage"),
+    )
+
+
+def describe(spark: SparkSession, options: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Read segments; return the lines of a table of partitions, and a line a damaged place."""
+    parsed = parse_options(options)
+    files: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for segment in find_segments(parsed, parsed.selection):
+        files[segment.topic, segment.partition].append(segment.size_bytes)
+    records = read_segments(
+        spark, includeControl="true", onDamage=REPORT, columns=",".join(_COLUMNS), **options
+    )
+    rows = {(row["topic"], row["partition"]): row for row in summarize(records).collect()}
+    damage = [
+        f"{place['segment']} is damaged at position {place['position']}, "
+        f"offset {place['offset']}: {place['damage']}"
+        for _, row in sorted(rows.items())
+        for place in row["damage"]
+    ]
+    cells = [_cells(name, sizes, rows.get(name)) for name, sizes in sorted(files.items())]
+    return list(format_table(cells)), damage
+
+
+def format_table(lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lay cells out under the headings: numbers to the right, texts to the left."""
+    table = [_HEADINGS, *lines]
+    widths = [max(len(line[column]) for line in table) for column in range(len(_HEADINGS))]
+    for line in table:
+        cells = zip(_HEADINGS, line, widths, strict=True)
+        yield "  ".join(
+            cell.ljust(width) if heading in _TEXTS else cell.rjust(width)
+            for heading, cell, width in cells
+        ).rstrip()
+
+
+@click.command("segments")
+@click.option(
+    "--path",
+    required=True,
+    metavar="FOLDER",
+    help="A folder of log.dirs, a partition's or a .log file; several with commas between.",
+)
+@click.option("--topic", help="Read these topics only; several with commas between.")
+@session_options
+def segments_command(*, path: str, topic: str | None, session: SessionOptions) -> None:
+    """Tell what segment files hold: batches, records, bytes, offsets, times, codecs, damage."""
+    options = {"path": path} | ({"topic": topic} if topic else {})
+    with told_in_one_line(debug=session.debug):
+        parsed = parse_options(options)
+        find_segments(parsed, parsed.selection)  # before Java starts, which takes some seconds
+        with open_session(replace(session, packages=())) as spark:
+            lines, damage = describe(spark, options)
+    for line in lines:
+        click.echo(line)
+    for line in damage:
+        click.echo(line, err=True)
+    if damage:
+        sys.exit(1)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command on its arguments and return its exit code."""
+    return run_command(segments_command, argv)
+
+
+def _cells(partition: tuple[str, int], sizes: Iterable[int], row: Row | None) -> list[str]:
+    sizes = list(sizes)
+    found = row.asDict() if row else {}
+    numbers = [found.get(name) or 0 for name in ("batches", "records", "tombstones")]
+    ends = ("first_offset", "last_offset", "first_time", "last_time")
+    told = [_NOTHING if found.get(name) is None else str(found[name]) for name in ends]
+    codecs = ", ".join(found.get("codecs") or ()) or _NOTHING
+    counts = [str(number) for number in (len(sizes), *numbers, sum(sizes))]
+    return [partition[0], str(partition[1]), *counts, *told, codecs]
+
+
+def _as_text(time: Column) -> Column:
+    return f.date_format(time, "yyyy-MM-dd HH:mm:ss.SSS")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

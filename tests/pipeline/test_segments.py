@@ -1,0 +1,320 @@
+"""Spark reads a broker's files as it reads the broker: Odradek's, and Apache Kafka's."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import environ
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the pipeline extra")
+
+from click.testing import CliRunner
+from pyspark.errors import PySparkException
+
+from bench.processes import ROOT, KafkaProcess, OdradekProcess
+from pipeline.errors import PipelineError, explain
+from pipeline.segment_columns import COLUMNS
+from pipeline.segment_source import read_segments
+from pipeline.segments import describe, segments_command
+from pipeline.source import RECORD_COLUMNS, TopicSource, read_batch
+from protocol.batches import Record, encode_batch
+from tests.pipeline.segments import read, write_segment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+CODECS = (None, "gzip", "snappy", "lz4", "zstd")
+# Far longer than a cleaning takes; a broker that does not clean fails here and says so.
+CLEANING_TIMEOUT_S = 90
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic, the broker that has it, and the folder where its files are."""
+
+    bootstrap: str
+    folder: Path
+    name: str
+
+
+@pytest.fixture(scope="module")
+def odradek(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]:
+    """Odradek, with a cleaner that is quick to work."""
+    settings = {"log.cleaner.backoff.ms": "500", "log.cleaner.dedupe.buffer.size": "8000000"}
+    broker = OdradekProcess(tmp_path_factory.mktemp("segments"), settings)
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="module")
+def mixed(odradek: OdradekProcess) -> Topic:
+    """A topic of all that a producer may write."""
+    return fill(odradek)
+
+
+@pytest.fixture(scope="module")
+def copied(mixed: Topic, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the topic's folders, to be damaged."""
+    where = tmp_path_factory.mktemp("copy")
+    for folder in mixed.folder.glob(f"{mixed.name}-*"):
+        shutil.copytree(folder, where / folder.name)
+    return where
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_the_files_hold_what_the_broker_serves(
+    spark: SparkSession, mixed: Topic, isolation: str
+) -> None:
+    assert_same_as_served(spark, mixed, isolation)
+
+
+@pytest.mark.kafka
+def test_apache_kafkas_files_hold_what_it_serves(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    kafka = KafkaProcess(tmp_path_factory.mktemp("kafka"))
+    kafka.start()
+    try:
+        topic = fill(kafka)
+        for isolation in ("read_uncommitted", "read_committed"):
+            assert_same_as_served(spark, topic, isolation)
+    finally:
+        kafka.stop()
+
+
+def test_the_files_of_a_compacted_topic_hold_what_cleaning_left(
+    spark: SparkSession, odradek: OdradekProcess
+) -> None:
+    from kafka import KafkaProducer
+
+    config = {"cleanup.policy": "compact", "segment.ms": "200"}
+    name = create(odradek.bootstrap, 1, {**config, "min.cleanable.dirty.ratio": "0.01"})
+    topic = Topic(odradek.bootstrap, odradek.data, name)
+    producer = KafkaProducer(bootstrap_servers=odradek.bootstrap, acks="all", linger_ms=5)
+    deadline = time.monotonic() + CLEANING_TIMEOUT_S
+    try:
+        for number in range(1000):
+            value = b"%d" % number if number % 50 else None
+            producer.send(name, value, key=b"key-%d" % (number % 60))
+        count = 1000
+        while count >= 500:
+            producer.send(name, b"now", key=b"tick")  # a segment rolls when something is appended
+            producer.flush(timeout=60)
+            with contextlib.suppress(PipelineError):  # files are being exchanged
+                count = len(read(topic.folder, topic=name, columns="offset"))
+            assert time.monotonic() < deadline, "the broker does not clean"
+            time.sleep(0.2)
+    finally:
+        producer.close(timeout=10)
+    # A cleaning in between makes them differ, so it is looked again.
+    while as_served(spark, topic) != as_stored(spark, topic):
+        assert time.monotonic() < deadline
+
+
+def test_columns_can_be_chosen_and_filtered(spark: SparkSession, mixed: Topic) -> None:
+    path = str(mixed.folder)
+    everything = read_segments(spark, path=path, topic=mixed.name)
+    assert everything.columns == list(COLUMNS)
+    for enabled in ("true", "false"):  # a setting of PySpark 4.1 and later
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", enabled)
+        chosen = everything.where(
+            "partition = 0 AND offset BETWEEN 50 AND 70 AND timestamp > '2020-01-01'"
+        )
+        assert {row["offset"] for row in chosen.collect()} == set(range(50, 71))
+        assert everything.where("topic = 'another'").count() == 0
+    few = read_segments(spark, path=path, topic=mixed.name, columns="value_size_bytes,topic")
+    assert few.columns == ["value_size_bytes", "topic"]
+    tombstones = few.where("value_size_bytes IS NULL").count()
+    assert 0 < tombstones == everything.where("value IS NULL").count()
+    by_schema = spark.read.format("odradek-segments").schema("offset BIGINT, key BINARY")
+    assert by_schema.load(path).count() >= everything.count()
+    with pytest.raises(PySparkException, match="no column offset int: it is bigint"):
+        spark.read.format("odradek-segments").schema("offset INT").load(path).count()
+
+
+def test_control_records_come_when_asked_for(spark: SparkSession, mixed: Topic) -> None:
+    options = {"path": str(mixed.folder), "topic": mixed.name, "includeControl": "true"}
+    markers = read_segments(spark, **options).where("control").select("transactional", "aborted")
+    assert sorted(map(tuple, markers.distinct().collect())) == [(True, False), (True, True)]
+
+
+def test_what_cannot_be_read_is_told_in_one_line_through_spark(
+    spark: SparkSession, mixed: Topic, copied: Path
+) -> None:
+    damaged = next(iter(sorted((copied / f"{mixed.name}-1").glob("*.log"))))
+    content = bytearray(damaged.read_bytes())
+    content[100] ^= 1
+    damaged.write_bytes(content)
+    for options, told in (
+        ({"path": "/nowhere"}, "/nowhere does not exist"),
+        ({"path": str(copied), "topic": "another"}, "topic another is not in"),
+        ({"path": str(copied), "onDamage": "mend"}, "option onDamage: 'mend' is none of"),
+        ({"path": str(copied)}, f"{damaged} is damaged at position 0, offset 0: a batch's CRC"),
+    ):
+        with pytest.raises(PySparkException) as error:
+            read_segments(spark, **options).count()
+        line = explain(error.value, where="somewhere", what="something")
+        assert line.startswith(told)
+        assert "\n" not in line
+    whole = read_segments(spark, path=str(mixed.folder), topic=mixed.name).count()
+    left = read_segments(spark, path=str(copied), onDamage="skip").count()
+    reported = read_segments(spark, path=str(copied), onDamage="report")
+    assert 0 < left < whole
+    assert reported.where("damage IS NULL").count() == left
+    lines, damage = describe(spark, {"path": str(copied)})
+    assert len(lines) == 3
+    assert damage == [
+        f"{damaged} is damaged at position 0, offset 0: "
+        "a batch's CRC does not match its bytes"
+    ]
+
+
+def test_a_topics_contents_are_told_as_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    records = [Record(at, 1_700_000_000_000 + at, b"k", b"v" * at or None) for at in range(4)]
+    batches = [encode_batch(records[:3]), encode_batch(records[3:], base_offset=3)]
+    write_segment(tmp_path / "orders-0", 0, batches[:1])
+    write_segment(tmp_path / "orders-0", 3, batches[1:])
+    write_segment(tmp_path / "orders-1", 0, [])
+    lines, damage = describe(spark, {"path": str(tmp_path)})
+    assert damage == []
+    headings, *rows = (line.split("  ") for line in lines)
+    assert [cell.strip() for cell in headings if cell.strip()][:3] == [
+        "topic", "partition", "segments",
+    ]  # fmt: skip
+    size = str(sum(map(len, batches)))
+    assert [" ".join(row).split() for row in rows] == [
+        ["orders", "0", "2", "2", "4", "1", size, "0", "3", "2023-11-14", "22:13:20.000",
+         "2023-11-14", "22:13:20.003", "none"],
+        ["orders", "1", "1", "0", "0", "0", "0", *"-----"],
+    ]  # fmt: skip
+
+
+def test_the_command_tells_what_is_wrong_before_spark_starts(tmp_path: Path) -> None:
+    result = CliRunner().invoke(segments_command, ["--path", str(tmp_path / "nowhere")])
+    assert result.exit_code == 1
+    assert result.output == f"Error: {tmp_path}/nowhere does not exist: change option path\n"
+
+
+def test_the_command_runs_from_anywhere(mixed: Topic, tmp_path: Path) -> None:
+    arguments = ["pipeline", "segments", "--path", str(mixed.folder), "--topic", mixed.name]
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", *arguments],
+        cwd=tmp_path,
+        env={**environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [
+        [mixed.name, "0"],
+        [mixed.name, "1"],
+    ]
+
+
+def assert_same_as_served(spark: SparkSession, topic: Topic, isolation: str) -> None:
+    served, stored = as_served(spark, topic, isolation), as_stored(spark, topic, isolation)
+    assert len(served) > 500
+    assert stored == served
+
+
+def as_served(
+    spark: SparkSession, topic: Topic, isolation: str = "read_uncommitted"
+) -> list[tuple[Any, ...]]:
+    """Read the topic from the broker."""
+    options = {"kafka.isolation.level": isolation}
+    return rows(read_batch(spark, TopicSource(topic.bootstrap, topic=topic.name, options=options)))
+
+
+def as_stored(
+    spark: SparkSession, topic: Topic, isolation: str = "read_uncommitted"
+) -> list[tuple[Any, ...]]:
+    """Read the topic from its files; a cleaner that is at work there is waited for."""
+    for _ in range(20):
+        try:
+            found = read_segments(
+                spark, path=str(topic.folder), topic=topic.name, isolation=isolation
+            )
+            return rows(found)
+        except PySparkException as error:
+            if "run it again" not in str(error):
+                raise
+    raise AssertionError("no quiet moment")
+
+
+def rows(records: DataFrame) -> list[tuple[Any, ...]]:
+    """Return records in the order of the log, as Python compares them."""
+    found = records.select(*RECORD_COLUMNS).orderBy("topic", "partition", "offset").collect()
+    return [
+        tuple(bytes(cell) if isinstance(cell, bytearray) else cell for cell in row)
+        for row in found
+    ]
+
+
+def fill(broker: OdradekProcess | KafkaProcess) -> Topic:
+    """Make a topic of two partitions and several segments, with all that producers write."""
+    from kafka import KafkaProducer
+
+    name = create(broker.bootstrap, 2, {"segment.bytes": str(1 << 20)})
+    rng = random.Random(1)
+    for codec in CODECS:
+        producer = KafkaProducer(
+            bootstrap_servers=broker.bootstrap, acks="all", linger_ms=20, compression_type=codec
+        )
+        send(producer, name, rng, 110)
+        producer.close(timeout=30)
+    for codec in (None, "lz4"):
+        producer = KafkaProducer(
+            bootstrap_servers=broker.bootstrap,
+            transactional_id=f"{name}-{codec}",
+            compression_type=codec,
+        )
+        producer.init_transactions()
+        for commits in (True, False, True):
+            producer.begin_transaction()
+            send(producer, name, rng, 60)
+            producer.commit_transaction() if commits else producer.abort_transaction()
+        producer.close(timeout=30)
+    topic = Topic(broker.bootstrap, broker.data, name)
+    assert len(list((topic.folder / f"{name}-0").glob("*.log"))) > 2, "a transaction spans two"
+    return topic
+
+
+def send(producer: Any, topic: str, rng: random.Random, count: int) -> None:
+    """Send records with and without keys, values and headers, most of them to partition 0."""
+    for number in range(count):
+        value = rng.choice([None, b"", b"text " * rng.randrange(99), rng.randbytes(20_000)])
+        headers: Sequence[tuple[str, bytes]] = (
+            [("näme", rng.randbytes(5)), ("empty", b"")] if number % 4 == 0 else []
+        )
+        key = None if value and number % 7 == 0 else b"key-%d" % rng.randrange(50)
+        producer.send(topic, value, key=key, partition=int(number % 9 == 0), headers=headers)
+    producer.flush(timeout=60)
+
+
+def create(bootstrap: str, partitions: int, config: dict[str, str]) -> str:
+    """Create a topic of a new name."""
+    from kafka.admin import KafkaAdminClient, NewTopic
+
+    name = f"segments-{uuid.uuid4().hex[:12]}"
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        admin.create_topics([NewTopic(name, partitions, 1, topic_configs=config)])
+    finally:
+        admin.close()
+    return name
