@@ -101,7 +101,8 @@ def test_batches_come_as_the_rows_that_the_plain_decoder_reads(
 def test_pruning_loses_no_row_that_is_asked_for_and_keeps_no_other(
     batches: list[bytes], cuts: list[int], rng: random.Random, options: dict[str, int]
 ) -> None:
-    with partition_folder() as folder:
+    with partition_folder() as folder, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(segment_batches, "CHUNK_BYTES", rng.choice([100, 300, 10_000]))
         written = write_log(folder, batches, cuts)
         everything = read(folder)
         for path, group in itertools.groupby(written, key=lambda one: one.path):

@@ -125,23 +125,20 @@ def test_the_files_of_a_compacted_topic_hold_what_cleaning_left(
         assert time.monotonic() < deadline
 
 
-def test_columns_can_be_chosen_and_filtered(spark: SparkSession, mixed: Topic) -> None:
-    path = str(mixed.folder)
-    everything = read_segments(spark, path=path, topic=mixed.name)
+def test_columns_can_be_chosen_and_rows_filtered(spark: SparkSession, mixed: Topic) -> None:
+    path = str(mixed.folder / f"{mixed.name}-0")
+    everything = read_segments(spark, path=path)
     assert everything.columns == list(COLUMNS)
-    for enabled in ("true", "false"):  # a setting of PySpark 4.1 and later
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", enabled)
-        chosen = everything.where(
-            "partition = 0 AND offset BETWEEN 50 AND 70 AND timestamp > '2020-01-01'"
-        )
-        assert {row["offset"] for row in chosen.collect()} == set(range(50, 71))
-        assert everything.where("topic = 'another'").count() == 0
-    few = read_segments(spark, path=path, topic=mixed.name, columns="value_size_bytes,topic")
+    # A setting of PySpark 4.1 and later; without it, as in all other tests, Spark filters.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    condition = f"topic = '{mixed.name}' AND offset BETWEEN 50 AND 70 AND timestamp > '2020-01-01'"
+    assert {row["offset"] for row in everything.where(condition).collect()} == set(range(50, 71))
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    few = read_segments(spark, path=path, columns="value_size_bytes,topic")
     assert few.columns == ["value_size_bytes", "topic"]
-    tombstones = few.where("value_size_bytes IS NULL").count()
-    assert 0 < tombstones == everything.where("value IS NULL").count()
+    assert few.where("value_size_bytes IS NULL").count() > 0
     by_schema = spark.read.format("odradek-segments").schema("offset BIGINT, key BINARY")
-    assert by_schema.load(path).count() >= everything.count()
+    assert by_schema.load(path).where("key IS NULL").count() > 0
     with pytest.raises(PySparkException, match="no column offset int: it is bigint"):
         spark.read.format("odradek-segments").schema("offset INT").load(path).count()
 
@@ -209,10 +206,10 @@ def test_the_command_tells_what_is_wrong_before_spark_starts(tmp_path: Path) -> 
     assert result.output == f"Error: {tmp_path}/nowhere does not exist: change option path\n"
 
 
-def test_the_command_runs_from_anywhere(mixed: Topic, tmp_path: Path) -> None:
-    arguments = ["pipeline", "segments", "--path", str(mixed.folder), "--topic", mixed.name]
+def test_the_command_runs_from_anywhere(tmp_path: Path) -> None:
+    write_segment(tmp_path / "data" / "orders-0", 0, [encode_batch([Record(0, 1, b"k", b"v")])])
     done = subprocess.run(
-        [sys.executable, "-m", "cli.main", *arguments],
+        [sys.executable, "-m", "cli.main", "pipeline", "segments", "--path", "data"],
         cwd=tmp_path,
         env={**environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -221,10 +218,7 @@ def test_the_command_runs_from_anywhere(mixed: Topic, tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [
-        [mixed.name, "0"],
-        [mixed.name, "1"],
-    ]
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["orders", "0"]]
 
 
 def assert_same_as_served(spark: SparkSession, topic: Topic, isolation: str) -> None:

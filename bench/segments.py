@@ -1,0 +1,118 @@
+"""How fast does Spark read a topic: from its segment files, and from the broker?
+
+    python -m bench.segments [--megabytes N] [--sizes N,N] [--codec NAME] [--cores N]
+
+A topic of one partition is written to a fresh Odradek, 256 MB a segment. Then Spark reads all of
+it into its `noop` sink: by its Kafka source, and by `odradek-segments` with few and with all
+columns. Each is read twice, and the faster one counts: the first time kernels are loaded, and Java
+is cold. Needs Java, PySpark and its Kafka connector (`python -m pipeline.fetch`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.processes import OdradekProcess
+from pipeline.segment_source import read_segments
+from pipeline.session import SessionOptions, open_session
+from pipeline.source import RECORD_COLUMNS, TopicSource, read_batch
+
+_KEYS = 100_000
+_COLUMNS = {
+    "files, one number": "size_bytes",
+    "files, keys and sizes": "key,partition,offset,size_bytes,value_size_bytes",
+    "files, the broker's columns": ",".join(RECORD_COLUMNS),
+    "files, all columns": None,
+}
+
+
+def fill(broker: OdradekProcess, topic: str, size: int, megabytes: int, codec: str) -> int:
+    """Write records of one size to a topic; return how many."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    config = {"segment.bytes": str(256 << 20)}
+    for created in admin.create_topics([NewTopic(topic, 1, 1, config=config)]).values():
+        created.result()
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "linger.ms": 5,
+            "compression.type": codec,
+            "log_level": 0,
+        }
+    )
+    rng = random.Random(1)
+    words = [rng.randbytes(8).hex().encode() for _ in range(64)]
+    values = [b"".join(rng.choices(words, k=size // 16 + 1))[:size] for _ in range(1000)]
+    count = (megabytes << 20) // (size + 24)
+    for number in range(count):
+        key = b"key-%06d" % rng.randrange(_KEYS)
+        while True:
+            try:
+                producer.produce(topic, values[number % 1000], key)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.flush(120)
+    return count
+
+
+def ways(
+    spark: SparkSession, broker: OdradekProcess, topic: str
+) -> Iterator[tuple[str, Callable[[], DataFrame]]]:
+    """Yield the ways to read a topic."""
+    source = TopicSource(broker.bootstrap, topic=topic)
+    yield "Spark's Kafka source", lambda: read_batch(spark, source)
+    for name, columns in _COLUMNS.items():
+        options = {"path": str(broker.data), "topic": topic}
+        if columns:
+            options["columns"] = columns
+        yield name, lambda options=options: read_segments(spark, **options)  # type: ignore[misc]
+
+
+def seconds(records: DataFrame) -> float:
+    """Return how long it takes to read all rows."""
+    started = time.monotonic()
+    records.write.format("noop").mode("overwrite").save()
+    return time.monotonic() - started
+
+
+def main() -> None:
+    """Run it and print a row for each way to read."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=1000)
+    parser.add_argument("--sizes", default="1000,100")
+    parser.add_argument("--codec", default="none")
+    parser.add_argument("--cores", type=int, default=1)
+    given = parser.parse_args()
+    cache = Path("~/.cache/odradek").expanduser()
+    session = SessionOptions(cache, master=f"local[{given.cores}]")
+    with tempfile.TemporaryDirectory() as folder, open_session(session) as spark:
+        broker = OdradekProcess(Path(folder), {"log.flush.acks.all": "false"})
+        broker.start()
+        for size in map(int, given.sizes.split(",")):
+            topic = f"values-of-{size}"
+            count = fill(broker, topic, size, given.megabytes, given.codec)
+            files = (broker.data / f"{topic}-0").glob("*.log")
+            megabytes = sum(path.stat().st_size for path in files) / 1e6
+            print(f"{count} records, values of {size} bytes, {megabytes:.0f} MB")
+            for name, read in ways(spark, broker, topic):
+                took = min(seconds(read()) for _ in range(2))
+                print(
+                    f"  {name:28} {took:6.2f} s {megabytes / took:6.0f} MB/s "
+                    f"{count / took / 1e6:6.2f} M records/s",
+                    flush=True,
+                )
+        broker.stop()
+
+
+if __name__ == "__main__":
+    main()
