@@ -34,6 +34,8 @@ _KEPT_LINES = 500
 # Typed here because PySpark leaves its own unannotated.
 _launch: Callable[[SparkConf, dict[str, socket.socket]], JavaGateway] = launch_gateway
 
+_PACKAGES = "spark.jars.packages"
+
 _DEFAULTS = {
     "spark.driver.memory": "1g",
     # One Parquet file per shuffle partition and snapshot: Spark's default of 200 suits a cluster.
@@ -77,8 +79,18 @@ def session_settings(
         settings.update(_LOCAL_DEFAULTS)
     folder = jars_folder(options.cache, version)
     settings.update(package_settings(options.packages, jar_names, version, folder))
+    wanted = settings.get(_PACKAGES, "")
     settings.update(options.settings)
+    if settings.get(_PACKAGES):
+        settings[_PACKAGES] = _together(settings[_PACKAGES], wanted)
     return {name: value for name, value in settings.items() if value}
+
+
+def _together(given: str, wanted: str) -> str:
+    """Add to a user's packages those that a job wants, but for other versions of the same."""
+    names = {one.rpartition(":")[0] for one in given.split(",")}
+    missing = [one for one in wanted.split(",") if one and one.rpartition(":")[0] not in names]
+    return ",".join([given, *missing])
 
 
 def jars_folder(cache: Path, version: str) -> Path:
