@@ -19,6 +19,8 @@ from bench.processes import OdradekProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.pipeline.both import Both
+
 MakeTopic = Callable[..., str]
 
 # One record to produce: partition, key, value (None deletes the key), headers.
@@ -50,6 +52,23 @@ def spark() -> Iterator[SparkSession]:
     settings = {"spark.sql.shuffle.partitions": "2"}
     with open_session(SessionOptions(CACHE, settings=settings)) as session:
         yield session
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    """Odradek and Apache Kafka with the same topics, and one Spark session that reads both."""
+    from pipeline.session import SessionOptions, open_session
+    from tests.pipeline.both import running_both
+
+    # Most queries read some records only: compiling much for them would take longer.
+    java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": java}
+    options = SessionOptions(CACHE, master="local[4]", settings=settings)
+    with (
+        open_session(options) as spark,
+        running_both(spark, tmp_path_factory.mktemp("both")) as brokers,
+    ):
+        yield brokers
 
 
 @pytest.fixture
