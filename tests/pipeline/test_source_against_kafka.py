@@ -6,9 +6,9 @@ What Spark makes of its options is Spark's own affair. Here only the brokers are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
@@ -188,7 +188,7 @@ _FULL_FORM = {
 }
 
 
-def _named(queries: Iterable[str]) -> list[ParameterSet]:
+def _named(queries: Iterable[str]) -> list[Any]:
     return [
         pytest.param(name, marks=pytest.mark.interop if name in _FULL_FORM else ())
         for name in queries
