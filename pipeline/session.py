@@ -170,18 +170,38 @@ def _choose_python(master: str) -> None:
 
 
 def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:
-    """Start Java with what it prints in the log, or on the terminal if there is none."""
+    """Start Spark with what Java prints in the log, or on the terminal if there is none."""
+    left = SparkContext._gateway
+    if left is not None and not _serves(left, settings):
+        _end(left)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     if log is None:
         SparkContext(conf=conf)
         return SparkSession.builder.getOrCreate()
-    # A process has one Java side at most, which outlives the sessions on it.
     gateway = SparkContext._gateway
     if gateway is None:
         with log.writing_end() as end:
             gateway = _launch(conf, {"stdout": end, "stderr": end})
     SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.getOrCreate()
+
+
+def _serves(gateway: JavaGateway, settings: Mapping[str, str]) -> bool:
+    """Tell whether the Java side that an earlier session left was started with these settings.
+
+    Packages and memory among others count only when it starts.
+    """
+    properties = gateway.jvm.System.getProperties()
+    return all(properties.getProperty(name) == value for name, value in settings.items())
+
+
+def _end(gateway: JavaGateway) -> None:
+    """End a process's Java side, so that another may start: it has one at most."""
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # Java ends with what it reads from
+    gateway.proc.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
 
 
 class _JavaLog:

@@ -29,6 +29,9 @@ Produce = Callable[[str, Sequence[Produced]], None]
 
 CACHE = Path(environ.get("ODRADEK_CACHE", "~/.cache/odradek")).expanduser()
 
+# Most queries read some records only: compiling much for them would take longer.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 @pytest.fixture(scope="module")
 def broker_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -46,28 +49,25 @@ def broker_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """One small Spark session for all tests of a module."""
+    """One small Spark session for all tests of a module.
+
+    Every module's has the same settings, so that they share one Java process.
+    """
+    from pipeline.connector import AVRO, DELTA, KAFKA
     from pipeline.session import SessionOptions, open_session
 
-    settings = {"spark.sql.shuffle.partitions": "2"}
-    with open_session(SessionOptions(CACHE, settings=settings)) as session:
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": JAVA_OPTIONS}
+    packages = (KAFKA, DELTA, AVRO)
+    with open_session(SessionOptions(CACHE, settings=settings, packages=packages)) as session:
         yield session
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     """Odradek and Apache Kafka with the same topics, and one Spark session that reads both."""
-    from pipeline.session import SessionOptions, open_session
     from tests.pipeline.both import running_both
 
-    # Most queries read some records only: compiling much for them would take longer.
-    java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": java}
-    options = SessionOptions(CACHE, master="local[4]", settings=settings)
-    with (
-        open_session(options) as spark,
-        running_both(spark, tmp_path_factory.mktemp("both")) as brokers,
-    ):
+    with running_both(spark, tmp_path_factory.mktemp("both")) as brokers:
         yield brokers
 
 

@@ -22,7 +22,6 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 from bench.processes import OdradekProcess
 from pipeline.admin import open_admin
 from pipeline.audit import compare, compare_table, find_kept
-from pipeline.connector import DELTA, KAFKA
 from pipeline.delta_table import Merged, read_delta
 from pipeline.formats import Format, ValueFormat
 from pipeline.keyed import Keyed
@@ -31,9 +30,7 @@ from pipeline.materializing import MaterializeJob, start
 from pipeline.origin import Tickets
 from pipeline.publishing import PublishJob, prepare, send
 from pipeline.reading import take
-from pipeline.session import SessionOptions, open_session
 from pipeline.source import TopicSource
-from tests.pipeline.conftest import CACHE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,17 +76,15 @@ SCALES = [
 
 @pytest.fixture(scope="module", params=SCALES)
 def service(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
     """A ticket service whose broker cleans all the while."""
     folder = tmp_path_factory.mktemp("tickets")
     settings = {"log.cleaner.backoff.ms": "200", "log.cleaner.dedupe.buffer.size": "8000000"}
     broker = OdradekProcess(folder / "broker", settings)
     broker.start()
-    options = SessionOptions(CACHE, packages=(KAFKA, DELTA))
     try:
-        with open_session(options) as spark:
-            yield Service(spark, broker, folder, request.param)
+        yield Service(spark, broker, folder, request.param)
     finally:
         broker.stop()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
 from pipeline.admin import open_admin, require_compacted
-from pipeline.connector import AVRO, DELTA, KAFKA
 from pipeline.formats import Format, ValueFormat
 from pipeline.keyed import Keyed
 from pipeline.latest import wait
@@ -21,9 +20,8 @@ from pipeline.materializing import MaterializeJob, start
 from pipeline.options import told_in_one_line
 from pipeline.origin import TableSource, Tickets
 from pipeline.publishing import PublishJob, prepare, send
-from pipeline.session import SessionOptions, open_session
 from pipeline.source import TopicSource
-from tests.pipeline.conftest import CACHE, MakeTopic, Produce
+from tests.pipeline.conftest import MakeTopic, Produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,15 +29,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(200)]
 
 Origin = TableSource | Tickets
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """One small Spark session with all packages for all tests here."""
-    settings = {"spark.sql.shuffle.partitions": "2"}
-    options = SessionOptions(CACHE, settings=settings, packages=(KAFKA, DELTA, AVRO))
-    with open_session(options) as session:
-        yield session
 
 
 @pytest.fixture
