@@ -44,10 +44,11 @@ interop: $(READY_DEV) $(READY_SPARK) kafka
 demo: $(READY_DEV) $(READY_SPARK)
 	$(BIN)/python -m bench.demo
 
-bench: $(READY_DEV) kafka
+bench: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/python -m bench.produce
 	$(BIN)/python -m bench.recovery
 	$(BIN)/python -m bench.partitions
+	$(BIN)/python -m bench.spark
 
 bench-cleaner: $(READY_DEV) kafka
 	$(BIN)/python -m bench.cleaner

@@ -2,7 +2,10 @@
 
 As in Kafka, a request is served when the one before it is answered, so that a client that sends
 several at once finds each to have seen what the one before it did. Only Produce requests
-overlap: each is appended in its turn, and they wait for the disk together.
+overlap: each is appended in its turn, and they wait for the disk together. And a fetch that waits
+for records gives way: it is answered with what there is once another request waits for it. Spark
+and other users of the Java consumer prefetch, and ask for offsets then, over one connection; in
+Kafka that takes as long as the fetch may wait.
 
 What a connection may keep in memory is bounded. It is not read from while
 - a request waits for its turn,
@@ -235,6 +238,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._pending:
             last = self._pending[-1]
             if not last.overlaps or last.is_alone or not self._dispatcher.may_overlap(frame):
+                if last.hurry is not None and self._dispatcher.may_hurry(frame):
+                    last.hurry()
                 return True
         is_new = self._is_counted and not self._reserved_bytes
         return is_new and self._pressure.is_full(self._serve_soon)
@@ -335,13 +340,15 @@ class Connection(asyncio.BufferedProtocol):
 class Slot:
     """A response's place in the order of its connection."""
 
-    __slots__ = ("_awaited", "chunks", "is_alone", "overlaps", "request_bytes")
+    __slots__ = ("_awaited", "chunks", "hurry", "is_alone", "overlaps", "request_bytes")
 
     def __init__(self, awaited: asyncio.Future[Any] | None, *, overlaps: bool) -> None:
         self._awaited = awaited
         self.overlaps = overlaps
         # Whether others are held back although they may overlap.
         self.is_alone = False
+        # Makes the response come sooner, where it waits for more to tell.
+        self.hurry: Callable[[], None] | None = None
         self.chunks: list[Chunk] | None = None
         # Of its request, where they are counted and in use.
         self.request_bytes = 0

@@ -32,6 +32,19 @@ class Staged(Generic[T]):
         return self._answer.__await__()
 
 
+class Patient(Generic[T]):
+    """An answer that waits for more to tell: `hurry` makes it come with what there is."""
+
+    __slots__ = ("_answer", "hurry")
+
+    def __init__(self, answer: Awaitable[T], hurry: Callable[[], None]) -> None:
+        self._answer, self.hurry = answer, hurry
+
+    def __await__(self) -> Generator[object, None, T]:
+        """Wait for the answer."""
+        return self._answer.__await__()
+
+
 @dataclass(slots=True)
 class ConnectedClient:
     """What is known of a connection's other end; the names are told with ApiVersions."""

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from broker import apis
 from broker.apis import Handler
-from broker.context import CloseConnection, RequestContext, Staged
+from broker.context import CloseConnection, Patient, RequestContext, Staged
 from protocol.compiler import decode_prefix
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.footprint import memory_max
 from protocol.frames import (
     API_VERSIONS_KEY,
+    FETCH_KEY,
     PRODUCE_KEY,
     RequestHeader,
     encode_response,
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What the frame of a Produce request begins with.
+# What the frames of Produce and Fetch requests begin with.
 _OVERLAPPING = PRODUCE_KEY.to_bytes(2, "big")
+_FETCHING = FETCH_KEY.to_bytes(2, "big")
 
 
 class Dispatcher:
@@ -97,6 +99,13 @@ class Dispatcher:
         """Tell whether a request may be served while the one before it awaits its response."""
         return frame[: len(_OVERLAPPING)] == _OVERLAPPING
 
+    def may_hurry(self, frame: memoryview) -> bool:
+        """Tell whether a request may end the wait of the one before it.
+
+        Fetches may not: a client that sends them ahead would be answered over and over.
+        """
+        return frame[: len(_FETCHING)] != _FETCHING
+
     def refuse(self, connection: Connection, error: ProtocolError) -> None:
         """Close a connection for bytes that are no request."""
         self._broker.metrics.malformed_requests += 1
@@ -148,6 +157,8 @@ class Dispatcher:
         slot = connection.reply_later(awaited, overlaps=header.api_key == PRODUCE_KEY)
         if isinstance(answer, Staged):
             connection.hold_others(slot, answer.begun)
+        elif isinstance(answer, Patient):
+            slot.hurry = answer.hurry
 
         def done(future: asyncio.Future[Any]) -> None:
             if future.cancelled() or connection.is_lost:

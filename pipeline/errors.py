@@ -7,8 +7,44 @@ tried, where, and which option to change. The Java stays available behind ``--de
 import re
 
 # Text in Spark's report -> what to tell. The first entry whose text occurs wins, so causes stand
-# before the wrappers that Spark puts around them. {where} and {what} are filled by the caller.
+# before the wrappers that Spark puts around them. {where} and {what} are filled by the caller,
+# {0} and so on by the groups of the text.
 _EXPLANATIONS = (
+    # What a job's own code found inside a batch comes back through Java.
+    (r"pipeline\.errors\.PipelineError: ([^\n]+)", "{0}"),
+    (
+        r"RecordTooLargeException: The message is (\d+) bytes when serialized",
+        "a record of {0} bytes is larger than Kafka's producer sends: raise "
+        "--option kafka.max.request.size=…, and max.message.bytes of {what}",
+    ),
+    (
+        r"RecordTooLargeException",
+        "a record is larger than {what} takes: raise its max.message.bytes",
+    ),
+    (r"\[PATH_NOT_FOUND\] Path does not exist: (\S+?)\.?\s", "there is no table at {0}"),
+    (
+        r"DATA_SOURCE_NOT_FOUND\] Failed to find the data source: ([^\s.]+)",
+        "Spark knows no table format {0}: change --format, or add the package that has it with "
+        "--conf spark.jars.packages=…",
+    ),
+    (
+        r"No suitable driver",
+        "no JDBC driver for that address: add its package with --conf spark.jars.packages=…, "
+        "such as org.postgresql:postgresql:42.7.4",
+    ),
+    (
+        r"\[UNRESOLVED_COLUMN[^\]]*\] ([^\n]+?) SQLSTATE",
+        "--where or --deleted-where names a column that is not there: {0}",
+    ),
+    (
+        r"\[PARSE_SYNTAX_ERROR\] ([^\n]+?) SQLSTATE",
+        "--where, --deleted-where or --schema is not written as Spark's SQL is: {0}",
+    ),
+    (
+        r"SchemaParseException|AvroRuntimeException|Unknown schema: org\.apache\.avro",
+        "--schema is no schema of Avro's: write it as in "
+        '{{"type": "record", "name": "Ticket", "fields": [{{"name": "id", "type": "long"}}]}}',
+    ),
     (
         r"UnknownTopicOrPartition",
         "{what} does not exist at {where}: create it, or change --topic",
@@ -79,9 +115,9 @@ def explain(error: BaseException, *, where: str, what: str) -> str:
         return told[1]
     first = _first_line(report)
     for pattern, explanation in _EXPLANATIONS:
-        if re.search(pattern, report):
-            return explanation.format(where=where, what=what, first=first)
-    return f"Spark stopped while reading {what} at {where}: {first} (--debug shows all of it)"
+        if found := re.search(pattern, report):
+            return explanation.format(*found.groups(), where=where, what=what, first=first)
+    return f"Spark stopped at work on {what} at {where}: {first} (--debug shows all of it)"
 
 
 def _report(error: BaseException) -> str:

@@ -34,6 +34,8 @@ _KEPT_LINES = 500
 # Typed here because PySpark leaves its own unannotated.
 _launch: Callable[[SparkConf, dict[str, socket.socket]], JavaGateway] = launch_gateway
 
+_PACKAGES = "spark.jars.packages"
+
 _DEFAULTS = {
     "spark.driver.memory": "1g",
     # One Parquet file per shuffle partition and snapshot: Spark's default of 200 suits a cluster.
@@ -77,8 +79,18 @@ def session_settings(
         settings.update(_LOCAL_DEFAULTS)
     folder = jars_folder(options.cache, version)
     settings.update(package_settings(options.packages, jar_names, version, folder))
+    wanted = settings.get(_PACKAGES, "")
     settings.update(options.settings)
+    if settings.get(_PACKAGES):
+        settings[_PACKAGES] = _together(settings[_PACKAGES], wanted)
     return {name: value for name, value in settings.items() if value}
+
+
+def _together(given: str, wanted: str) -> str:
+    """Add to a user's packages those that a job wants, but for other versions of the same."""
+    names = {one.rpartition(":")[0] for one in given.split(",")}
+    missing = [one for one in wanted.split(",") if one and one.rpartition(":")[0] not in names]
+    return ",".join([given, *missing])
 
 
 def jars_folder(cache: Path, version: str) -> Path:
@@ -158,18 +170,38 @@ def _choose_python(master: str) -> None:
 
 
 def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:
-    """Start Java with what it prints in the log, or on the terminal if there is none."""
+    """Start Spark with what Java prints in the log, or on the terminal if there is none."""
+    left = SparkContext._gateway
+    if left is not None and not _serves(left, settings):
+        _end(left)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     if log is None:
         SparkContext(conf=conf)
         return SparkSession.builder.getOrCreate()
-    # A process has one Java side at most, which outlives the sessions on it.
     gateway = SparkContext._gateway
     if gateway is None:
         with log.writing_end() as end:
             gateway = _launch(conf, {"stdout": end, "stderr": end})
     SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.getOrCreate()
+
+
+def _serves(gateway: JavaGateway, settings: Mapping[str, str]) -> bool:
+    """Tell whether the Java side that an earlier session left was started with these settings.
+
+    Packages and memory among others count only when it starts.
+    """
+    properties = gateway.jvm.System.getProperties()
+    return all(properties.getProperty(name) == value for name, value in settings.items())
+
+
+def _end(gateway: JavaGateway) -> None:
+    """End a process's Java side, so that another may start: it has one at most."""
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # Java ends with what it reads from
+    gateway.proc.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
 
 
 class _JavaLog:

@@ -32,7 +32,9 @@ def tickets(
     id_ = f.col("id")
     description_bytes = max(1, bytes_each - _REST_BYTES)
     pieces = -(-description_bytes // _PIECE_BYTES)
-    random = f.concat(*(_piece(id_, version, number) for number in range(pieces)))
+    # One expression for all pieces: Spark takes long to compile as many as there are pieces.
+    numbers = f.sequence(f.lit(0), f.lit(pieces - 1))
+    random = f.array_join(f.transform(numbers, lambda number: _piece(id_, version, number)), "")
     return spark.range(1, count + 1).select(
         id_,
         (f.pmod(f.xxhash64(id_), f.lit(accounts)) + 1).alias("account_id"),
@@ -46,6 +48,6 @@ def tickets(
     )
 
 
-def _piece(id_: Column, version: int, number: int) -> Column:
-    seed = f.concat_ws("-", id_.cast("string"), f.lit(version), f.lit(number))
+def _piece(id_: Column, version: int, number: Column) -> Column:
+    seed = f.concat_ws("-", id_.cast("string"), f.lit(version), number.cast("string"))
     return f.base64(f.unhex(f.sha2(seed, _DIGEST_BITS)))

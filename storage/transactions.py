@@ -150,6 +150,8 @@ class TransactionIndex:
     def between(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Return what overlaps with the offsets, and whether no later segment has any such."""
         data = self.load()
+        if not data:  # as nearly all are: a reader's every fetch looks at all that follow
+            return [], False
         entries = range(len(data) // _ENTRY.size)
         first = bisect_left(
             entries, start_offset, key=lambda at: _ENTRY.unpack_from(data, at * _ENTRY.size)[3]

@@ -2,18 +2,19 @@
 
 Behaviour: answered at once when min_bytes are there, when a partition cannot be read, when
 older segments have more to give, or when max_wait_ms is 0; else parked until enough was
-appended, a topic was deleted or the time has passed. What it is answered with is decided in
-broker/fetch_plans.py, what a session (KIP-227) leaves out of the answer in broker/sessions.py.
+appended, a topic was deleted or the time has passed, or until the client asks something else
+behind it. What it is answered with is decided in broker/fetch_plans.py, what a session (KIP-227)
+leaves out of the answer in broker/sessions.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from broker.context import RequestContext
+from broker.context import Patient, RequestContext
 from broker.errors import code_of
 from broker.fetch_plans import (
     NO_LEADER,
@@ -67,6 +68,14 @@ class _Fetch:
     reading: Reading
     wanted: dict[Key, WantedPartition]
     session: Session | None  # that it goes on with
+    is_hurried: bool = False  # the client waits for something else
+    wake: Callable[[], None] | None = None  # while it is parked
+
+    def hurry(self) -> None:
+        """Wait for nothing more."""
+        self.is_hurried = True
+        if self.wake is not None:
+            self.wake()
 
 
 def handle(
@@ -102,7 +111,8 @@ def handle(
         plan.read or plan.cold or idle
     ):
         return _refuse_all(context, request)
-    return _find_first(fetch, plan, idle) if plan.cold else _serve(fetch, plan, idle)
+    answer = _find_first(fetch, plan, idle) if plan.cold else _serve(fetch, plan, idle)
+    return answer if isinstance(answer, FetchResponse) else Patient(answer, fetch.hurry)
 
 
 def _wanted(
@@ -246,6 +256,9 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
         recount if is_committed or _is_limited(fetch) else None,
         is_committed=is_committed,
     )
+    fetch.wake = wake
+    if fetch.is_hurried:  # before it got here
+        wake()
     try:
         await woken
     finally:

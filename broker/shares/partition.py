@@ -250,6 +250,9 @@ class SharePartition:
         self.archive(self.start_offset, offset, self.batches, RecordState.AVAILABLE, counts=False)
         self.start_offset = offset
         self.end_offset = max(self.end_offset, offset)
+        if self._gap is not None:
+            # Else what comes next would be looked for before the start, where there is nothing.
+            self._gap.start = max(self._gap.start, offset)
 
     def archive_unread(self, fetch_offset: int, base_offset: int) -> None:
         """Archive available offsets that were asked for and are not in the log any more."""

@@ -315,17 +315,44 @@ def latest(name: str) -> ListOffsetsRequest:
 
 
 @on_uvloop
-async def test_a_parked_fetch_holds_up_what_comes_after_it_and_nobody_else(tmp_path: Path) -> None:
+async def test_a_parked_fetch_gives_way_to_what_comes_after_it_and_no_other_does(
+    tmp_path: Path,
+) -> None:
     async with live(tmp_path) as broker, client(broker) as one, client(broker) as other:
         topic = await create(broker, "orders")
-        one.send(fetch("orders", wait_ms=60_000), latest("orders"), version=8)
+        append(topic.partitions[0], batch(b"a"))
+        other.send(fetch("orders", offset=1, wait_ms=LONG_MS), version=8)
+        for offset, there in ((0, True), (1, False)):
+            # Parked before the other request comes, and not even begun to be.
+            for parks in (True, False):
+                asked = fetch("orders", offset=offset, wait_ms=LONG_MS)
+                asked.min_bytes = 1 << 20
+                one.send(asked, version=8)
+                if parks:
+                    await until(lambda: len(broker.purgatory) == 2)
+                one.send(latest("orders"), version=8)
+                _, fetched = await one.receive()
+                assert bool(fetched.responses[0].partitions[0].records) == there
+                _, listed = await one.receive()
+                assert listed.topics[0].partitions[0].offset == 1
+        assert len(broker.purgatory) == 1
+        append(topic.partitions[0], batch(b"b"))
+        assert (await other.receive())[1].responses[0].partitions[0].records
+
+
+@on_uvloop
+async def test_a_parked_fetch_holds_up_fetches_and_nobody_else(tmp_path: Path) -> None:
+    async with live(tmp_path) as broker, client(broker) as one, client(broker) as other:
+        topic = await create(broker, "orders")
+        one.send(fetch("orders", wait_ms=LONG_MS), fetch("orders", wait_ms=LONG_MS), version=8)
         await until(lambda: len(broker.purgatory))
         assert (await other.ask(latest("orders"), version=8)).topics[0].partitions[0].offset == 0
+        assert len(broker.purgatory) == 1
         append(topic.partitions[0], batch(b"a", b"b"))
-        numbers = [await one.receive(), await one.receive()]
-        assert [number for number, _ in numbers] == [0, 1]
+        answers = [await one.receive(), await one.receive()]
+        assert [number for number, _ in answers] == [0, 1]
         # The second request was served in its turn, when the records were there.
-        assert numbers[1][1].topics[0].partitions[0].offset == 2
+        assert all(answer.responses[0].partitions[0].records for _, answer in answers)
 
 
 @on_uvloop

@@ -38,7 +38,7 @@ from broker.shares.partition import (
     SharePartition,
     Write,
 )
-from broker.shares.state_records import ShareState, decode_record, encode_record
+from broker.shares.state_records import ShareState, StateBatch, decode_record, encode_record
 from broker.shares.state_shard import StateAnswer, StateConfig, StateShard
 from protocol.errors import ErrorCode
 from tests.profiles import examples
@@ -340,3 +340,16 @@ def test_what_a_batch_has_before_the_logs_start_is_not_acquired() -> None:
         assert isinstance(outcome, Write)
         partition.written(outcome.ticket, None)
     assert partition.next_fetch_offset() == 5
+
+
+def test_what_is_missing_from_a_state_is_read_from_the_logs_start_on() -> None:
+    """It was looked for before the start, where there is nothing, again and again."""
+    known = StateBatch(8, 9, delivery_count=1, state=RecordState.ARCHIVED)
+    partition = SharePartition(ShareState(1, 1, 0, 3, 2, (known,)), 3, 0, PartitionConfig)
+    assert partition.next_fetch_offset() == 3
+    partition.log_begins_at(5)
+    assert partition.next_fetch_offset() == 5
+    asked = Asked("a", is_record_limit=False, batch_size=10, records_max=10,
+                  fetch_offset=5, now_ms=0)  # fmt: skip
+    ranges, _ = acquire(partition, asked, [Span(5, 9)])
+    assert ranges == [Acquired(5, 7, 1)]

@@ -19,6 +19,8 @@ from bench.processes import OdradekProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.pipeline.both import Both
+
 MakeTopic = Callable[..., str]
 
 # One record to produce: partition, key, value (None deletes the key), headers.
@@ -26,6 +28,9 @@ Produced = tuple[int, bytes, bytes | None, Sequence[tuple[str, bytes]]]
 Produce = Callable[[str, Sequence[Produced]], None]
 
 CACHE = Path(environ.get("ODRADEK_CACHE", "~/.cache/odradek")).expanduser()
+
+# Most queries read some records only: compiling much for them would take longer.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +49,26 @@ def broker_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """One small Spark session for all tests of a module."""
+    """One small Spark session for all tests of a module.
+
+    Every module's has the same settings, so that they share one Java process.
+    """
+    from pipeline.connector import AVRO, DELTA, KAFKA
     from pipeline.session import SessionOptions, open_session
 
-    settings = {"spark.sql.shuffle.partitions": "2"}
-    with open_session(SessionOptions(CACHE, settings=settings)) as session:
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": JAVA_OPTIONS}
+    packages = (KAFKA, DELTA, AVRO)
+    with open_session(SessionOptions(CACHE, settings=settings, packages=packages)) as session:
         yield session
+
+
+@pytest.fixture(scope="module")
+def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    """Odradek and Apache Kafka with the same topics, and one Spark session that reads both."""
+    from tests.pipeline.both import running_both
+
+    with running_both(spark, tmp_path_factory.mktemp("both")) as brokers:
+        yield brokers
 
 
 @pytest.fixture

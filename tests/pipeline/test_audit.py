@@ -18,12 +18,10 @@ from click.testing import CliRunner
 
 from bench.processes import ROOT, OdradekProcess
 from pipeline.audit import Report, audit_command, compare, compare_table, find_kept
-from pipeline.connector import DELTA, KAFKA
 from pipeline.guarantees import in_order, order_check
 from pipeline.latest import wait
 from pipeline.materializing import MaterializeJob, start
 from pipeline.reading import take
-from pipeline.session import SessionOptions, open_session
 from pipeline.source import TopicSource
 from protocol.batches import Record, decode_records, encode_batch, iterate_batches
 from tests.pipeline.conftest import CACHE
@@ -86,15 +84,6 @@ DAMAGES = (
     (_change_c, 2 * HOUR_MS, {(4, "c", "another record was at this offset")}),
     (_without(0), 0, {(0, "a", "was cleaned before min.compaction.lag.ms")}),
 )
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """One small Spark session with Delta Lake for all tests here."""
-    settings = {"spark.sql.shuffle.partitions": "2"}
-    options = SessionOptions(CACHE, settings=settings, packages=(KAFKA, DELTA))
-    with open_session(options) as session:
-        yield session
 
 
 @pytest.fixture(scope="module")

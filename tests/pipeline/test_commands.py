@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 from click.testing import CliRunner
 from pyspark.sql import Row
 
+from pipeline.connector import KAFKA
 from pipeline.errors import PipelineError
 from pipeline.latest import latest_command
 from pipeline.read import format_rows, read_command
@@ -92,6 +93,23 @@ def test_the_users_settings_win_and_an_empty_one_unsets(tmp_path: Path) -> None:
     assert settings["spark.driver.memory"] == "3g"
     assert "spark.jars.packages" not in settings
     assert settings["spark.master"] == "local[2]"
+
+
+@pytest.mark.parametrize(
+    ("given", "packages"),
+    [
+        ("a:b:1", ["a:b:1", KAFKA.coordinates("4.0.0")]),
+        ("a:b:1,c:d:2", ["a:b:1", "c:d:2", KAFKA.coordinates("4.0.0")]),
+        ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",) * 2,
+    ],
+)
+def test_the_users_packages_are_added_and_replace_other_versions(
+    given: str, packages: str | list[str], tmp_path: Path
+) -> None:
+    own = {"spark.jars.packages": given}
+    settings = session_settings(SessionOptions(tmp_path, settings=own), JARS, "4.0.0")
+    wanted = packages if isinstance(packages, str) else ",".join(packages)
+    assert settings["spark.jars.packages"] == wanted
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
+from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -154,6 +155,36 @@ def test_a_topic_that_ends_in_a_transaction_marker_is_read_to_its_end(
     wait(start(spark, job, lambda batch_id, keys: None))
     assert read_table(spark, job.table).count() == visible
     assert _checkpoint_offset(Path(job.checkpoint), topic) == end
+
+
+def test_a_topic_whose_last_records_were_cleaned_away_is_read_to_its_end(
+    spark: SparkSession, broker_bootstrap: str, tmp_path: Path
+) -> None:
+    """The lag begins a new segment without an append: then the cleaner reaches the very end."""
+    if "ODRADEK_TEST_BOOTSTRAP" in environ:
+        pytest.skip("Kafka cleans no record that nothing was appended after")
+    from kafka import KafkaProducer
+
+    at_once = {"max.compaction.lag.ms": "200", "delete.retention.ms": "0"}
+    topic = _create(broker_bootstrap, {**COMPACTED, **at_once})
+    producer = KafkaProducer(bootstrap_servers=broker_bootstrap, acks="all")
+    try:
+        for number in range(200):
+            producer.send(topic, b"1" if number < 195 else None, key=b"key-%d" % (number % 5))
+        producer.flush(timeout=60)
+    finally:
+        producer.close(timeout=10)
+    deadline = time.monotonic() + CLEANING_TIMEOUT_SECONDS
+    while list(_consume(broker_bootstrap, topic)):
+        assert time.monotonic() < deadline, f"the broker has not cleaned {topic}"
+    # Were nothing left of the last batch, Spark would wait in vain for a record.
+    source = TopicSource(
+        broker_bootstrap, topic=topic, options={"kafkaConsumer.pollTimeoutMs": "20000"}
+    )
+    assert _batch(spark, source) == []
+    job = LatestJob(source, str(tmp_path / "table"), str(tmp_path / "checkpoint"), True)
+    wait(start(spark, job, lambda batch_id, keys: None))
+    assert _checkpoint_offset(Path(job.checkpoint), topic) == 200
 
 
 def _create(bootstrap: str, config: dict[str, str]) -> str:

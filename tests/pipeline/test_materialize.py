@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,16 +16,14 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
 from pipeline.checkpoint import Progress
-from pipeline.connector import AVRO, DELTA, KAFKA
 from pipeline.delta_table import Merged, read_delta, require_match, table_progress
 from pipeline.errors import PipelineError
 from pipeline.formats import Format, ValueFormat
 from pipeline.latest import wait
 from pipeline.materializing import MaterializeJob, apply_batch, start
-from pipeline.session import SessionOptions, open_session
 from pipeline.source import TopicSource
 from pipeline.table import TABLE_SCHEMA
-from tests.pipeline.conftest import CACHE, MakeTopic, Produce, Produced
+from tests.pipeline.conftest import MakeTopic, Produce, Produced
 from tests.pipeline.model import Record, as_table, latest
 
 if TYPE_CHECKING:
@@ -36,15 +34,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 WHEN = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 QUERY = "11111111-2222-3333-4444-555555555555"
 JSON = ValueFormat(Format.JSON, "id BIGINT, status STRING")
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """One small Spark session with Delta Lake and Avro for all tests here."""
-    settings = {"spark.sql.shuffle.partitions": "2"}
-    options = SessionOptions(CACHE, settings=settings, packages=(KAFKA, DELTA, AVRO))
-    with open_session(options) as session:
-        yield session
 
 
 @pytest.mark.parametrize("seed", [1, 2])
