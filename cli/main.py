@@ -138,6 +138,7 @@ _job("audit", "Prove that a cleaner keeps the guarantees of compaction.")
 _job("latest", "Keep the latest value of each key of a topic as a table.")
 _job("read", "Print a topic, or a kept table, as Spark reads it.")
 _job("segments", "Tell what segment files hold, without a broker.")
+_job("plan", "Plan the cleaning of topics from their segment files.")
 _job("fetch", "Fetch the jars that Spark needs, ahead of time.")
 
 

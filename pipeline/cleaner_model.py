@@ -14,6 +14,7 @@ for records whose next one is in the map. What is dirty still waits for another 
 all of it again. Source: Cleaner.buildOffsetMap, Cleaner.doClean and SkimpyOffsetMap of Kafka 4.3.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,14 +39,24 @@ class KafkaCleaner:
     load_factor: float = 0.9
 
     @property
-    def buffer_bytes(self) -> int:
+    def thread_bytes(self) -> int:
+        """Return the share of one thread."""
+        return self.dedupe_buffer_bytes // self.threads
+
+    @property
+    def map_bytes(self) -> int:
         """Return the size of one thread's map."""
-        return min(self.dedupe_buffer_bytes // self.threads, _KAFKA_BUFFER_MAX)
+        return min(self.thread_bytes, _KAFKA_BUFFER_MAX)
 
     @property
     def keys_max(self) -> int:
         """Return how many keys the map of one run can hold."""
-        return int(self.buffer_bytes // _KAFKA_SLOT_BYTES * self.load_factor)
+        return int(self.map_bytes // _KAFKA_SLOT_BYTES * self.load_factor)
+
+    def buffer_bytes_for(self, keys: int) -> int:
+        """Return the least log.cleaner.dedupe.buffer.size with which a run holds so many keys."""
+        slots = math.ceil(keys / self.load_factor)
+        return (slots + 1) * _KAFKA_SLOT_BYTES * self.threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +117,6 @@ class Sizes:
 
     base_offsets: Offsets
     bytes_by_run: Bytes
-
-    @property
-    def total_bytes(self) -> float:
-        """Return the bytes of all segments."""
-        return float(self.bytes_by_run.sum())
 
 
 def removal_runs(next_offsets: Offsets, run_ends: Sequence[int]) -> Offsets:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import click
@@ -26,6 +26,7 @@ from pipeline.segment_files import find_segments
 from pipeline.segment_selection import REPORT, parse_options
 from pipeline.segment_source import read_segments
 from pipeline.session import SessionOptions, open_session
+from pipeline.text import lay_out
 
 _HEADINGS = (
     "topic", "partition", "segments", "batches", "records", "tombstones", "bytes",
@@ -37,6 +38,7 @@ _COLUMNS = (
     "segment", "position", "damage",
 )  # fmt: skip
 _NOTHING = "-"
+
 
 def summarize(records: DataFrame) -> DataFrame:
     """Return a row a partition: what its batches and records come to, and where it is damaged."""
@@ -87,19 +89,7 @@ def describe(spark: SparkSession, options: dict[str, str]) -> tuple[list[str], l
         for place in row["damage"]
     ]
     cells = [_cells(name, sizes, rows.get(name)) for name, sizes in sorted(files.items())]
-    return list(format_table(cells)), damage
-
-
-def format_table(lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lay cells out under the headings: numbers to the right, texts to the left."""
-    table = [_HEADINGS, *lines]
-    widths = [max(len(line[column]) for line in table) for column in range(len(_HEADINGS))]
-    for line in table:
-        cells = zip(_HEADINGS, line, widths, strict=True)
-        yield "  ".join(
-            cell.ljust(width) if heading in _TEXTS else cell.rjust(width)
-            for heading, cell, width in cells
-        ).rstrip()
+    return list(lay_out([_HEADINGS, *cells], left=_TEXTS)), damage
 
 
 @click.command("segments")

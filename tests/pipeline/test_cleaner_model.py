@@ -68,7 +68,7 @@ def test_the_ticket_service_needs_as_many_runs_as_it_saw() -> None:
     # 300 million dirty records a partition, by default: "54 log cleaner runs" without the load
     # factor, which makes it a few more.
     cleaner = KafkaCleaner()
-    assert cleaner.buffer_bytes // 24 == 5_592_405
+    assert cleaner.map_bytes // 24 == 5_592_405
     assert 300_000_000 / cleaner.keys_max == pytest.approx(60, abs=0.5)
     larger = KafkaCleaner(dedupe_buffer_bytes=1 << 30)
     assert 40_000_000 < larger.keys_max < 45_000_000

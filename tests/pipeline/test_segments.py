@@ -28,7 +28,7 @@ from pipeline.segment_columns import COLUMNS
 from pipeline.segment_source import read_segments
 from pipeline.segments import describe, segments_command
 from pipeline.source import RECORD_COLUMNS, TopicSource, read_batch
-from protocol.batches import Record, encode_batch
+from protocol.batches import HEADER_SIZE, Record, encode_batch
 from tests.pipeline.segments import read, write_segment
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def test_what_cannot_be_read_is_told_in_one_line_through_spark(
 ) -> None:
     damaged = next(iter(sorted((copied / f"{mixed.name}-1").glob("*.log"))))
     content = bytearray(damaged.read_bytes())
-    content[100] ^= 1
+    content[HEADER_SIZE + 3] ^= 1  # in the first batch, however few records it has
     damaged.write_bytes(content)
     for options, told in (
         ({"path": "/nowhere"}, "/nowhere does not exist"),
