@@ -133,6 +133,7 @@ class _Publisher:
     def __init__(self, folder: Path, broker: OdradekProcess) -> None:
         self._folder, self._broker = folder, broker
         self._process: subprocess.Popen[str] | None = None
+        self._told = ""
         self.version = 0
 
     def begin(self) -> None:
@@ -150,9 +151,10 @@ class _Publisher:
             self._start()
 
     def finish(self) -> None:
-        """Wait until the version at work is published."""
-        while self._end() != 0:
+        """Wait until the version at work is published: one that nothing befalls now goes on."""
+        if self._end() != 0:
             self._start()
+            assert self._end() == 0, self._told
 
     def kill(self) -> None:
         if self._process is not None:
@@ -181,8 +183,8 @@ class _Publisher:
 
     def _end(self) -> int:
         assert self._process is not None
-        told = self._process.communicate()[1]
-        assert "Traceback" not in told, told
+        self._told = self._process.communicate()[1]
+        assert "Traceback" not in self._told, self._told
         return self._process.returncode
 
 
