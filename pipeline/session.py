@@ -126,7 +126,7 @@ def jars_folder(cache: Path, version: str) -> Path:
 
 def named_jars(jars: str) -> frozenset[str]:
     """Return the names of the jars that a setting lists, in which Spark lets wildcards be."""
-    names = set()
+    names: set[str] = set()
     for entry in filter(None, (one.strip().removeprefix("file://") for one in jars.split(","))):
         path = Path(entry)
         names.update(jar.name for jar in path.parent.glob(path.name))
