@@ -17,8 +17,9 @@ COPY pipeline pipeline
 RUN pip install --no-deps -e .
 
 FROM base AS pipeline
+# Debian's default Java is 17 in one release and 21 in the next: Spark runs on both.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
+    && apt-get install -y --no-install-recommends default-jre-headless procps \
     && rm -rf /var/lib/apt/lists/*
 COPY requirements-pipeline.lock ./
 RUN pip install -r requirements-pipeline.lock \

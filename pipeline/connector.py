@@ -32,10 +32,12 @@ class Package:
     """A package of Maven Central, with what it was published for.
 
     ``published`` maps Spark's version to the package's coordinates, as Maven Central listed them
-    in November 2026. ``settings`` are what Spark needs to use it.
+    in November 2026. ``class_name`` is of a class in it; ``settings`` are what Spark needs to use
+    it.
     """
 
     published: Mapping[Version, str]
+    class_name: str
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def coordinates(self, spark_version: str) -> str:
@@ -57,14 +59,14 @@ class Package:
         return self.published[chosen or min(line, default=max(earlier))]
 
 
-def _of_spark(module: str, *versions: str) -> Package:
+def _of_spark(module: str, class_name: str, *versions: str) -> Package:
     """Describe a module of Spark itself, each version for the Spark of the same version."""
     coordinates = {}
     for version in versions:
         major, minor, patch = version.split(".")
         name = f"org.apache.spark:{module}_2.13:{version}"  # every Spark 4 has Scala 2.13
         coordinates[int(major), int(minor), int(patch)] = name
-    return Package(coordinates)
+    return Package(coordinates, f"org.apache.spark.sql.{class_name}")
 
 
 _RELEASES = (
@@ -72,15 +74,16 @@ _RELEASES = (
     *("4.1.0", "4.1.1", "4.1.2", "4.1.3"),
     "4.2.0",
 )
-KAFKA = _of_spark("spark-sql-kafka-0-10", *_RELEASES)
-AVRO = _of_spark("spark-avro", "4.0.0", "4.0.1", "4.0.2", "4.1.1")
-PROTOBUF = _of_spark("spark-protobuf", *_RELEASES)
+KAFKA = _of_spark("spark-sql-kafka-0-10", "kafka010.KafkaSourceProvider", *_RELEASES)
+AVRO = _of_spark("spark-avro", "avro.AvroDataToCatalyst", "4.0.0", "4.0.1", "4.0.2", "4.1.1")
+PROTOBUF = _of_spark("spark-protobuf", "protobuf.ProtobufDataToCatalyst", *_RELEASES)
 DELTA = Package(
     {
         (4, 0, 0): "io.delta:delta-spark_2.13:4.0.1",
         (4, 1, 0): "io.delta:delta-spark_4.1_2.13:4.4.0",
         (4, 2, 0): "io.delta:delta-spark_4.2_2.13:4.4.0",
     },
+    "io.delta.sql.DeltaSparkSessionExtension",
     {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -143,9 +146,9 @@ def package_settings(
 ) -> Mapping[str, str]:
     """Return the Spark settings that put packages on the class path, and set them up.
 
-    ``jar_names`` are the jars of the Spark distribution and ``version`` is its version; ``folder``
-    holds Ivy's settings, written by `prepare`, and its cache. What the distribution holds already,
-    as an image may, is not asked for.
+    ``jar_names`` are the jars that there are, of the Spark distribution, as an image may have
+    them, or named in ``spark.jars``: none of these is asked for. ``version`` is Spark's;
+    ``folder`` holds Ivy's settings, written by `prepare`, and its cache.
     """
     settings: dict[str, str] = {}
     wanted = []
@@ -186,5 +189,6 @@ def prepare(folder: Path) -> None:
 
 
 def _holds(jar_names: frozenset[str], name: str) -> bool:
-    pattern = re.compile(re.escape(name) + r"-\d[^/]*\.jar")
+    # Ivy puts the organisation before the name of a jar that it has fetched.
+    pattern = re.compile(r"(?:[\w.-]+_)?" + re.escape(name) + r"-\d[^/]*\.jar")
     return any(pattern.fullmatch(jar) for jar in jar_names)

@@ -41,7 +41,7 @@ _EXPLANATIONS = (
         "--where, --deleted-where or --schema is not written as Spark's SQL is: {0}",
     ),
     (
-        r"SchemaParseException|AvroRuntimeException|Unknown schema: org\.apache\.avro",
+        r"SchemaParseException|AvroRuntimeException|AvroTypeException: Undefined schema",
         "--schema is no schema of Avro's: write it as in "
         '{{"type": "record", "name": "Ticket", "fields": [{{"name": "id", "type": "long"}}]}}',
     ),

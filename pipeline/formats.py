@@ -1,7 +1,8 @@
 """Read the values of records: bytes as they are, or JSON, Avro or Protobuf by a schema.
 
 Spark's own functions do the reading (``from_json``, ``from_avro``, ``from_protobuf``). A value
-that does not fit the schema is never dropped or emptied in silence: it is told apart.
+that does not fit the schema is never dropped or emptied in silence: it is told apart. Spark itself
+makes a row of nulls of it, which may also be what a value says.
 """
 
 from collections.abc import Callable
@@ -14,10 +15,11 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from pipeline.connector import AVRO, PROTOBUF, Package
+from pipeline.descriptors import add_repeated_field
 from pipeline.errors import PipelineError
 
-# Not a name that a schema of the user's has.
-_CORRUPT = "_odradek_corrupt"
+# Names that no schema of a user's has: one is null for what fits, the other for what does not.
+_CORRUPT, _FITTING = "_odradek_corrupt", "_odradek_fitting"
 
 
 class Format(StrEnum):
@@ -66,13 +68,13 @@ def read_values(records: DataFrame, values: ValueFormat) -> DataFrame:
         return records.withColumns({"mismatched": f.lit(None).cast("binary"), "value": data})
     read = _READERS[values.format](data, values)
     parsed = records.withColumn("_read", read)
-    fits = f.col("_read").isNotNull()
+    told = f.col("_read")
+    fits = told.isNotNull()
+    # The column by which it is told is not the user's.
     if values.format is Format.JSON:
-        fits &= f.col(f"_read.{_CORRUPT}").isNull()
-        # The column of what is corrupt is not the user's.
-        told = f.col("_read").dropFields(_CORRUPT)
-    else:
-        told = f.col("_read")
+        fits, told = fits & told[_CORRUPT].isNull(), told.dropFields(_CORRUPT)
+    elif values.format is Format.PROTOBUF:
+        fits, told = fits & told[_FITTING].isNotNull(), told.dropFields(_FITTING)
     is_mismatched = f.col("value").isNotNull() & ~fits
     return parsed.withColumns(
         {"mismatched": f.when(is_mismatched, f.col("value")), "value": f.when(fits, told)}
@@ -96,7 +98,11 @@ def _read_json(data: Column, values: ValueFormat) -> Column:
 def _read_avro(data: Column, values: ValueFormat) -> Column:
     from pyspark.sql.avro.functions import from_avro
 
-    return from_avro(data, str(values.schema), {"mode": "PERMISSIVE"})
+    # A record around a value adds no byte to what Avro writes of it, and has a null for a value
+    # that does not fit. The schema is not parsed here: Avro's own parser allows comments.
+    around = '{"type": "record", "name": "OdradekRecord", "fields": [{"name": "value", "type": '
+    schema = around + str(values.schema) + "\n}]}"
+    return from_avro(data, schema, {"mode": "PERMISSIVE"})["value"]
 
 
 def _read_protobuf(data: Column, values: ValueFormat) -> Column:
@@ -104,7 +110,9 @@ def _read_protobuf(data: Column, values: ValueFormat) -> Column:
 
     schema = values.schema
     assert isinstance(schema, bytes), "a descriptor set is bytes"
-    options = {"mode": "PERMISSIVE"}
+    schema = add_repeated_field(schema, values.message, _FITTING)
+    # What proto3 does not write is zero, and no null.
+    options = {"mode": "PERMISSIVE", "emit.default.values": "true"}
     return from_protobuf(data, values.message, options=options, binaryDescriptorSet=schema)
 
 

@@ -13,6 +13,7 @@ A check is made on rows that two readings were joined to: one a key, or one an o
 breaks it has something to say of it.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -196,4 +197,7 @@ def _with_bound(rows: DataFrame, offsets: Mapping[int, int], name: str) -> DataF
 
 
 def _bounds(spark: SparkSession, offsets: Mapping[int, int], name: str) -> DataFrame:
-    return spark.createDataFrame(list(offsets.items()), f"partition int, {name} bigint")
+    # Rows that come from Python would have each machine of a cluster run the same Python.
+    told = f.from_json(f.lit(json.dumps(offsets)), "map<string,bigint>")
+    bounds = spark.range(1).select(f.explode(told).alias("partition", name))
+    return bounds.withColumn("partition", f.col("partition").cast("int"))

@@ -16,7 +16,7 @@ from pipeline.errors import PipelineError
 OLDEST_JAVA = 17
 
 _INSTALL = (
-    "install Java 17 or 21 (Debian: openjdk-17-jre-headless, macOS: brew install openjdk@17) "
+    "install Java 17 or 21 (Debian: default-jre-headless, macOS: brew install openjdk@17) "
     "or point JAVA_HOME at one"
 )
 

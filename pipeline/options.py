@@ -61,7 +61,8 @@ _SOURCE_OPTIONS = (
 
 _SESSION_OPTIONS = (
     click.option(
-        "--master", default="local[2]", show_default=True, help="Where Spark runs its tasks."
+        "--master",
+        help="Where Spark runs its tasks.  [default: where spark-submit says, or local[2]]",
     ),
     click.option(
         "--conf",
@@ -130,7 +131,7 @@ def session_options(command: _Command) -> _Command:
 
     @functools.wraps(command)
     def with_session(
-        *, master: str, conf: Sequence[str], cache: str, debug: bool, **others: object
+        *, master: str | None, conf: Sequence[str], cache: str, debug: bool, **others: object
     ) -> None:
         session = SessionOptions(
             cache=Path(cache).expanduser(),

@@ -27,6 +27,12 @@ from pyspark.sql import SparkSession
 from pipeline.connector import KAFKA, Package, package_settings, prepare, spark_version
 from pipeline.errors import PipelineError
 from pipeline.java import require_java
+from pipeline.submitted import (
+    is_submitted,
+    join_submitted,
+    require_packages,
+    submitted_settings,
+)
 
 # As many of the Java side's last lines as are kept to explain a failed start.
 _KEPT_LINES = 500
@@ -34,9 +40,10 @@ _KEPT_LINES = 500
 # Typed here because PySpark leaves its own unannotated.
 _launch: Callable[[SparkConf, dict[str, socket.socket]], JavaGateway] = launch_gateway
 
-_PACKAGES = "spark.jars.packages"
+_MASTER, _JARS, _PACKAGES = "spark.master", "spark.jars", "spark.jars.packages"
 
 _DEFAULTS = {
+    _MASTER: "local[2]",
     "spark.driver.memory": "1g",
     # One Parquet file per shuffle partition and snapshot: Spark's default of 200 suits a cluster.
     "spark.sql.shuffle.partitions": "4",
@@ -45,7 +52,8 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# A local session talks to nobody, and a container's host name need not resolve.
+# A local session talks to nobody, a cluster whose master listens on loopback has all its machines
+# here, and a container's host name need not resolve.
 # Delta Lake reads a table's log with 50 tasks by default, which suits a cluster.
 _LOCAL_DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -58,32 +66,50 @@ _LOCAL_DEFAULTS = {
 class SessionOptions:
     """How to start Spark: where it runs, its settings, where fetched jars are kept.
 
+    Without a ``master`` it is the one that spark-submit was told, or else this machine.
     ``packages`` are those that the job needs past Spark's own.
     """
 
     cache: Path
     app_name: str = "odradek"
-    master: str = "local[2]"
+    master: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     debug: bool = False
     packages: Sequence[Package] = (KAFKA,)
 
 
 def session_settings(
-    options: SessionOptions, jar_names: frozenset[str], version: str
+    options: SessionOptions,
+    jar_names: frozenset[str],
+    version: str,
+    submitted: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return every Spark setting of a session; the user's own win, and an empty one unsets."""
-    settings = {"spark.master": options.master, "spark.app.name": options.app_name}
-    settings.update(_DEFAULTS)
-    if options.master.startswith("local"):
+    """Return every Spark setting of a session; the user's own win, and an empty one unsets.
+
+    ``submitted`` are those that spark-submit was told, for a session in its Java process: they win
+    over all that the user has not told the command itself.
+    """
+    given = {**(submitted or {}), **({_MASTER: options.master} if options.master else {})}
+    given.update(options.settings)
+    settings = {**_DEFAULTS, "spark.app.name": options.app_name}
+    if _is_here(given.get(_MASTER, settings[_MASTER])):
         settings.update(_LOCAL_DEFAULTS)
-    folder = jars_folder(options.cache, version)
-    settings.update(package_settings(options.packages, jar_names, version, folder))
+    if submitted is None:
+        folder = jars_folder(options.cache, version)
+        settings.update(package_settings(options.packages, jar_names, version, folder))
+    else:
+        for package in options.packages:
+            settings.update(package.settings)
     wanted = settings.get(_PACKAGES, "")
-    settings.update(options.settings)
-    if settings.get(_PACKAGES):
+    settings.update(given)
+    if wanted and settings.get(_PACKAGES):
         settings[_PACKAGES] = _together(settings[_PACKAGES], wanted)
     return {name: value for name, value in settings.items() if value}
+
+
+def _is_here(master: str) -> bool:
+    """Say whether a master runs everything on this machine."""
+    return re.match(r"local\b|spark://(localhost|127\.[\d.]+|\[::1\]):", master) is not None
 
 
 def _together(given: str, wanted: str) -> str:
@@ -98,6 +124,16 @@ def jars_folder(cache: Path, version: str) -> Path:
     return cache / f"spark-{version}"
 
 
+def named_jars(jars: str) -> frozenset[str]:
+    """Return the names of the jars that a setting lists, in which Spark lets wildcards be."""
+    names: set[str] = set()
+    for entry in filter(None, (one.strip().removeprefix("file://") for one in jars.split(","))):
+        path = Path(entry)
+        names.update(jar.name for jar in path.parent.glob(path.name))
+        names.add(path.name)  # it may be on a file system of Spark's, such as s3a://
+    return frozenset(names)
+
+
 @contextmanager
 def open_session(options: SessionOptions) -> Iterator[SparkSession]:
     """Start a Spark session with the packages asked for, and stop it at the end.
@@ -110,9 +146,15 @@ def open_session(options: SessionOptions) -> Iterator[SparkSession]:
     home = Path(environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     jar_names = frozenset(path.name for path in (home / "jars").glob("*.jar"))
     version = spark_version(jar_names) or pyspark.__version__
-    settings = session_settings(options, jar_names, version)
-    prepare(jars_folder(options.cache, version))
-    _choose_python(options.master)
+    if is_submitted(environ):
+        gateway = join_submitted()
+        require_packages(gateway, options.packages, version)
+        settings = session_settings(options, jar_names, version, submitted_settings(gateway))
+    else:
+        jar_names |= named_jars(options.settings.get(_JARS, ""))
+        settings = session_settings(options, jar_names, version)
+        prepare(jars_folder(options.cache, version))
+        _choose_python(settings.get(_MASTER, ""))
     log = _JavaLog()
     try:
         spark = _start(settings, None if options.debug else log)
@@ -172,7 +214,7 @@ def _choose_python(master: str) -> None:
 def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:
     """Start Spark with what Java prints in the log, or on the terminal if there is none."""
     left = SparkContext._gateway
-    if left is not None and not _serves(left, settings):
+    if left is not None and left.proc is not None and not _serves(left, settings):
         _end(left)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     if log is None:

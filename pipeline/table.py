@@ -20,6 +20,7 @@ import re
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from pipeline.checkpoint import Progress
@@ -79,7 +80,9 @@ def read_table(spark: SparkSession, table: str) -> DataFrame:
 def read_snapshot(spark: SparkSession, table: str, snapshot: Snapshot | None) -> DataFrame:
     """Read one snapshot; none is the empty table."""
     if snapshot is None:
-        return spark.createDataFrame([], TABLE_SCHEMA)
+        # Not createDataFrame, for which each machine of a cluster would run the same Python.
+        nothing = (f.lit(None).cast(column.dataType).alias(column.name) for column in TABLE_SCHEMA)
+        return spark.range(0).select(*nothing)
     return spark.read.schema(TABLE_SCHEMA).parquet(f"{table}/{snapshot.name}")
 
 

@@ -62,6 +62,20 @@ def _streams() -> bool:
     return _run("mvn", ["mvn", "-q", "-B", f"-Dbuilds={BUILDS}", *goals], SOURCES / "streams")
 
 
+def _spark() -> bool:
+    """Put together a later PySpark, whose other needs are the project's own, and its jars."""
+    wanted = "pyspark==4.2.0"
+    folder = BUILDS / "spark"
+    ready = folder / ".ready"
+    if not ready.exists() or ready.read_text() != wanted:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--upgrade"]
+        if not _run(sys.executable, [*pip, "--target", str(folder / "python"), wanted], BUILDS):
+            return False
+        ready.write_text(wanted)
+    goal = ["-q", "-B", f"-Dbuilds={BUILDS}", "dependency:copy-dependencies"]
+    return _run("mvn", ["mvn", *goal], SOURCES / "spark")
+
+
 def _kafkajs() -> bool:
     return _node("kafkajs", {})
 
@@ -122,6 +136,7 @@ _BUILDS = {
     "java": _java,
     "kafka": _kafka,
     "streams": _streams,
+    "spark": _spark,
 }
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,11 +13,11 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 from click.testing import CliRunner
 from pyspark.sql import Row
 
-from pipeline.connector import KAFKA
+from pipeline.connector import DELTA, KAFKA
 from pipeline.errors import PipelineError
 from pipeline.latest import latest_command
 from pipeline.read import format_rows, read_command
-from pipeline.session import SessionOptions, explain_start, session_settings
+from pipeline.session import SessionOptions, explain_start, named_jars, session_settings
 from pipeline.table import Progress, Snapshot, require_match
 
 pytestmark = pytest.mark.spark
@@ -110,6 +111,58 @@ def test_the_users_packages_are_added_and_replace_other_versions(
     settings = session_settings(SessionOptions(tmp_path, settings=own), JARS, "4.0.0")
     wanted = packages if isinstance(packages, str) else ",".join(packages)
     assert settings["spark.jars.packages"] == wanted
+
+
+def test_what_spark_submit_was_told_wins_over_defaults_and_the_command_over_that(
+    tmp_path: Path,
+) -> None:
+    submitted = {
+        "spark.master": "spark://10.0.0.5:7077",
+        "spark.sql.shuffle.partitions": "64",
+        "spark.executor.memory": "3g",
+    }
+    own = {"spark.executor.memory": "5g"}
+    options = SessionOptions(tmp_path, settings=own, packages=(KAFKA, DELTA))
+    settings = session_settings(options, JARS, "4.0.0", submitted)
+    assert settings["spark.master"] == "spark://10.0.0.5:7077"
+    assert settings["spark.sql.shuffle.partitions"] == "64"
+    assert settings["spark.executor.memory"] == "5g"
+    assert settings.items() >= DELTA.settings.items()
+    # Java runs already: what is asked for now is never fetched.
+    assert not {name for name in settings if name.startswith("spark.jars")}
+    chosen = session_settings(replace(options, master="local[1]"), JARS, "4.0.0", submitted)
+    assert chosen["spark.master"] == "local[1]"
+
+
+@pytest.mark.parametrize(
+    ("master", "is_here"),
+    [
+        (None, True),
+        ("local", True),
+        ("local[*]", True),
+        ("spark://127.0.0.1:7077", True),
+        ("spark://localhost:7077", True),
+        ("spark://10.0.0.5:7077", False),
+        ("spark://localhost.example:7077", False),
+        ("yarn", False),
+    ],
+)
+def test_a_session_listens_on_loopback_where_all_of_it_runs_here(
+    master: str | None, is_here: bool, tmp_path: Path
+) -> None:
+    settings = session_settings(SessionOptions(tmp_path, master=master), JARS, "4.0.0")
+    assert (settings.get("spark.driver.host") == "127.0.0.1") is is_here
+
+
+@pytest.mark.parametrize("wildcard", [False, True])
+def test_jars_that_are_named_are_not_fetched(wildcard: bool, tmp_path: Path) -> None:
+    connector = tmp_path / "spark-sql-kafka-0-10_2.13-4.2.0.jar"
+    connector.touch()
+    named = named_jars(f"s3a://jars/ours.jar, {tmp_path / '*.jar' if wildcard else connector}")
+    assert {"ours.jar", connector.name} <= named
+    options = SessionOptions(tmp_path, packages=(KAFKA, DELTA))
+    settings = session_settings(options, JARS | named, "4.2.0")
+    assert settings["spark.jars.packages"] == DELTA.coordinates("4.2.0")
 
 
 @pytest.mark.parametrize(

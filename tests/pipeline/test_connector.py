@@ -71,8 +71,9 @@ def test_only_what_the_distribution_holds_is_left_out(tmp_path: Path) -> None:
     }
 
 
-def test_nothing_is_fetched_where_the_distribution_holds_the_connector(tmp_path: Path) -> None:
-    jars = DISTRIBUTION | {"spark-sql-kafka-0-10_2.13-4.0.0.jar"}
+@pytest.mark.parametrize("prefix", ["", "org.apache.spark_"])
+def test_nothing_is_fetched_where_the_connector_is_there(prefix: str, tmp_path: Path) -> None:
+    jars = DISTRIBUTION | {f"{prefix}spark-sql-kafka-0-10_2.13-4.0.0.jar"}
     assert package_settings([KAFKA], jars, "4.0.0", tmp_path) == {}
 
 

@@ -132,6 +132,33 @@ def test_values_are_read_by_an_avro_schema(spark: SparkSession, tmp_path: Path) 
     assert _values(spark, framed) == _values(spark, job)
 
 
+# One field may be null, and is of no bytes but the one that says so.
+AVRO = ValueFormat(
+    Format.AVRO,
+    """{"type": "record", "name": "Ticket", "namespace": "tickets", /* as Avro allows */
+        "fields": [{"name": "note", "type": ["null", "string"]}]}""",
+)
+
+
+@pytest.mark.parametrize("bad", [b"", b"\x04", b"\x02\x08ope", b"\x02", b"no avro"])
+def test_a_value_that_is_not_of_the_avro_schema_stops_the_job_with_its_offset(
+    spark: SparkSession, tmp_path: Path, bad: bytes
+) -> None:
+    values = [b"\x02\x08open", b"\x00", None, bad]
+    job = replace(_job(tmp_path), values=AVRO)
+    with pytest.raises(PipelineError, match=r"offset 3 of t-0 does not fit the avro schema"):
+        _apply(spark, job, values)
+    job = replace(job, keep_mismatched=True)
+    _apply(spark, job, values)
+    rows = {bytes(row["key"]): row for row in read_delta(spark, job.table).collect()}
+    assert {key: row["value"] for key, row in rows.items()} == {
+        b"0": ("open",),
+        b"1": (None,),
+        b"3": None,
+    }
+    assert [rows[key]["mismatched"] for key in (b"0", b"1", b"3")] == [None, None, bad]
+
+
 @pytest.mark.parametrize("bad", [b"{", b"no json", b'{"id": "one"}', b'["id"]', b""])
 def test_a_value_that_does_not_fit_the_schema_stops_the_job_with_its_offset(
     spark: SparkSession, tmp_path: Path, bad: bytes

@@ -107,8 +107,9 @@ def test_a_topic_that_is_not_there_or_not_compacted(
         (ValueFormat(Format.JSON, "id BIGINT"), "offset 0 of "),
         (ValueFormat(Format.JSON, "id BIGNIT"), "--schema 'id BIGNIT' is no schema of Spark's"),
         (ValueFormat(Format.AVRO, '{"type": "rekord"}'), "--schema is no schema of Avro's"),
+        (ValueFormat(Format.AVRO, '{"type": "rec'), "--schema is no schema of Avro's"),
     ],
-    ids=["value", "json schema", "avro schema"],
+    ids=["value", "json schema", "avro schema", "avro json"],
 )
 def test_values_that_do_not_fit_inside_a_stream(
     spark: SparkSession,
