@@ -122,9 +122,10 @@ class _Job:
 
     def finish(self) -> int:
         """Wait for its end and return its exit code."""
-        assert self._process is not None
-        print(self._process.communicate()[0])
-        return self._process.returncode
+        process, self._process = self._process, None
+        assert process is not None
+        print(process.communicate()[0])
+        return process.returncode
 
 
 class _Publisher:
@@ -157,9 +158,9 @@ class _Publisher:
             assert self._end() == 0, self._told
 
     def kill(self) -> None:
-        if self._process is not None:
+        if self._process is not None and self._process.poll() is None:
             _kill_group(self._process)
-            self._end()
+            self._process.communicate()
 
     def _start(self) -> None:
         command = [
