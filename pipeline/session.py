@@ -204,10 +204,10 @@ def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> 
 def _choose_python(master: str) -> None:
     """Have Spark's Python processes be this Python, which has the packages that they need.
 
-    Spark's default is the first python3 on PATH. A cluster's workers have their own.
+    Spark's default is the first python3 on PATH. The workers of other machines have their own.
     """
     environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if master.startswith("local"):
+    if _is_here(master):
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
