@@ -11,7 +11,12 @@ from pipeline.connector import DELTA, KAFKA
 from pipeline.session import SessionOptions, open_session
 from tests.pipeline.conftest import CACHE, JAVA_OPTIONS
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.interop,  # starts Java twice, and a third time for the tests after it
+    pytest.mark.timeout(300),
+]
 
 
 def test_a_later_session_has_its_own_packages_and_memory(tmp_path: Path) -> None:
