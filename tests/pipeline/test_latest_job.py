@@ -92,6 +92,7 @@ def test_a_batch_whose_commit_was_lost_is_not_applied_again(
     _assert_table_is_the_topic(spark, job)
 
 
+@pytest.mark.interop
 def test_a_job_that_is_killed_amid_a_batch_continues_with_the_same_table(
     spark: SparkSession, job: LatestJob, produce: Produce
 ) -> None:
@@ -169,6 +170,7 @@ def test_a_pattern_reads_every_topic_that_matches_into_one_table(
     assert {row["topic"] for row in read_table(spark, job.table).collect()} == set(topics)
 
 
+@pytest.mark.interop
 def test_a_missing_topic_is_told_in_one_line(broker_bootstrap: str, tmp_path: Path) -> None:
     arguments = ["--bootstrap-servers", broker_bootstrap, "--topic", "no-such-topic"]
     done = subprocess.run(

@@ -20,7 +20,7 @@ import pyspark
 from bench.processes import ROOT
 from pipeline.connector import KAFKA
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(400)]
 
 PLAIN = """
 import sys

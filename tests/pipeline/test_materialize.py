@@ -36,7 +36,7 @@ QUERY = "11111111-2222-3333-4444-555555555555"
 JSON = ValueFormat(Format.JSON, "id BIGINT, status STRING")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.interop)])
 def test_batches_may_be_applied_again_and_come_to_the_same_table(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:

@@ -206,6 +206,7 @@ def test_the_command_tells_what_is_wrong_before_spark_starts(tmp_path: Path) -> 
     assert result.output == f"Error: {tmp_path}/nowhere does not exist: change option path\n"
 
 
+@pytest.mark.interop
 def test_the_command_runs_from_anywhere(tmp_path: Path) -> None:
     write_segment(tmp_path / "data" / "orders-0", 0, [encode_batch([Record(0, 1, b"k", b"v")])])
     done = subprocess.run(
