@@ -47,6 +47,9 @@ _DEFAULTS = {
     "spark.driver.memory": "1g",
     # One Parquet file per shuffle partition and snapshot: Spark's default of 200 suits a cluster.
     "spark.sql.shuffle.partitions": "4",
+    # So many rows of a DataFrame that is kept for a while are put together in memory, of which
+    # Spark takes 10,000 by default: of records of 100 kB that would be the whole heap.
+    "spark.sql.inMemoryColumnarStorage.batchSize": "500",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
