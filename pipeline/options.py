@@ -59,6 +59,16 @@ _SOURCE_OPTIONS = (
     _OPTION,
 )
 
+_SEGMENT_OPTIONS = (
+    click.option(
+        "--path",
+        required=True,
+        metavar="FOLDER",
+        help="A folder of log.dirs, a partition's or a .log file; several with commas between.",
+    ),
+    click.option("--topic", help="Read these topics only; several with commas between."),
+)
+
 _SESSION_OPTIONS = (
     click.option(
         "--master",
@@ -80,6 +90,17 @@ _SESSION_OPTIONS = (
     ),
     click.option("--debug", is_flag=True, help="Show Spark's own log, and whole traces."),
 )
+
+
+def segment_options(command: _Command) -> _Command:
+    """Give a command the segment files to read, as options of their data source: ``source``."""
+
+    @functools.wraps(command)
+    def with_segments(*, path: str, topic: str | None, **others: object) -> None:
+        source = {"path": path} | ({"topic": topic} if topic else {})
+        command(source=source, **others)
+
+    return decorated(with_segments, _SEGMENT_OPTIONS)
 
 
 def source_options(command: _Command) -> _Command:

@@ -14,7 +14,7 @@ import click
 
 from pipeline.cleaner_model import KafkaCleaner
 from pipeline.errors import PipelineError
-from pipeline.options import run_command, session_options, told_in_one_line
+from pipeline.options import run_command, segment_options, session_options, told_in_one_line
 from pipeline.plan_text import as_json, by_topic, tell
 from pipeline.planning import PlanOptions, find_partitions, plan_topics
 from pipeline.session import SessionOptions, open_session
@@ -23,13 +23,7 @@ _DEFAULTS = KafkaCleaner()
 
 
 @click.command("plan")
-@click.option(
-    "--path",
-    required=True,
-    metavar="FOLDER",
-    help="A folder of log.dirs, or a partition's; several with commas between.",
-)
-@click.option("--topic", help="Plan for these topics only; several with commas between.")
+@segment_options
 @click.option(
     "--dedupe-buffer-size",
     type=click.IntRange(min=1024),
@@ -75,8 +69,7 @@ _DEFAULTS = KafkaCleaner()
 @session_options
 def plan_command(
     *,
-    path: str,
-    topic: str | None,
+    source: dict[str, str],
     dedupe_buffer_size: int,
     threads: int,
     load_factor: float,
@@ -91,7 +84,6 @@ def plan_command(
     """Plan the cleaning of topics from segment files: keys, garbage, runs, memory, disk."""
     cleaner = KafkaCleaner(dedupe_buffer_size, threads, load_factor)
     options = PlanOptions(cleaner, dirty_ratio, with_active, from_start)
-    source = {"path": path} | ({"topic": topic} if topic else {})
     with told_in_one_line(debug=session.debug):
         find_partitions(source, options)  # before Java starts, which takes some seconds
         with open_session(replace(session, packages=())) as spark:

@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from pipeline.cleaner_model import KafkaCleaner
+from pipeline.cleaner_model import KafkaCleaner, Run
 from pipeline.dirty_ratios import DirtyRatio, dirty_ratios
+from pipeline.own_model import OwnRun
 from pipeline.planning import PartitionPlan, PlanOptions
 from pipeline.text import lay_out, show_count, show_size
 
@@ -104,10 +105,7 @@ def _tell_runs(partitions: Sequence[PartitionPlan], cleaner: KafkaCleaner) -> It
                 f"{most:,}",
                 show_size(cleaner.map_bytes),
                 _NOTHING,
-                *(
-                    show_size(sum(getattr(run, name) for run in runs))
-                    for name in ("indexed_bytes", "read_bytes", "written_bytes")
-                ),
+                *_moved(runs),
             ),
             (
                 "Odradek",
@@ -115,10 +113,7 @@ def _tell_runs(partitions: Sequence[PartitionPlan], cleaner: KafkaCleaner) -> It
                 "1",
                 show_size(max(run.memory_bytes for run in own)),
                 show_size(sum(run.spilled_bytes for run in own)),
-                *(
-                    show_size(sum(getattr(run, name) for run in own))
-                    for name in ("indexed_bytes", "read_bytes", "written_bytes")
-                ),
+                *_moved(own),
             ),
         ],
         left={""},
@@ -129,6 +124,12 @@ def _tell_runs(partitions: Sequence[PartitionPlan], cleaner: KafkaCleaner) -> It
             f"  Kafka would need log.cleaner.dedupe.buffer.size={needed} "
             f"({show_size(needed)}) to clean each log in one run."
         )
+
+
+def _moved(runs: Sequence[Run | OwnRun]) -> Iterator[str]:
+    """Tell what runs index, read and write in all."""
+    for name in ("indexed_bytes", "read_bytes", "written_bytes"):
+        yield show_size(sum(getattr(run, name) for run in runs))
 
 
 def _ratio_rows(ratios: Sequence[DirtyRatio]) -> Iterator[Sequence[str]]:

@@ -5,7 +5,7 @@ to the files as they are, if nothing more were written.
 """
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -129,6 +129,10 @@ def find_partitions(options: Mapping[str, str], plan: PlanOptions) -> list[_Part
     found: dict[Path, list[Segment]] = defaultdict(list)
     for segment in find_segments(parsed, parsed.selection):
         found[Path(segment.path).parent].append(segment)
+    cleaned: dict[Path, Mapping[tuple[str, int], int]] = {}
+    if not plan.from_start:
+        directories = {folder.parent for folder in found}
+        cleaned = {one: cleaned_offsets(one / _CHECKPOINT) for one in directories}
     partitions = []
     for folder, segments in found.items():
         first, last = segments[0], segments[-1]
@@ -136,17 +140,16 @@ def find_partitions(options: Mapping[str, str], plan: PlanOptions) -> list[_Part
         if plan.with_active and last.size_bytes:
             end = _end_offset(last)
         start = first.base_offset
-        if not plan.from_start:
-            cleaned = cleaned_offsets(folder.parent / _CHECKPOINT)
-            start = max(start, cleaned.get((first.topic, first.partition), start))
+        name = first.topic, first.partition
+        start = max(start, cleaned.get(folder.parent, {}).get(name, start))
         # What is clean already is no more than what can be cleaned.
         start = min(start, end)
         partitions.append(_Partition(Extent(first.topic, first.partition, start, end), segments))
-    names = [(one.extent.topic, one.extent.partition) for one in partitions]
-    for name in names:
-        if names.count(name) > 1:
+    names = Counter((one.extent.topic, one.extent.partition) for one in partitions)
+    for (topic, partition), count in names.items():
+        if count > 1:
             raise PipelineError(
-                f"{name[0]}-{name[1]} is in several of the folders: name one of them"
+                f"{topic}-{partition} is in several of the folders: name one of them"
             )
     return partitions
 

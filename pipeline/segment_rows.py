@@ -22,11 +22,13 @@ from pipeline.segment_selection import INT64_END, INT64_MIN, REPORT, SKIP, STOP,
 from pipeline.segment_transactions import STANDS, Outcomes
 from protocol.batch_scan import (
     ATTRIBUTES,
+    BAD_RECORD,
     BASE_OFFSET,
     COUNT,
     LAST_OFFSET,
     MAX_TIMESTAMP,
     POSITION,
+    PROBLEMS,
     SIZE,
     WHOLE,
 )
@@ -47,7 +49,6 @@ BYTES_MAX = 16 << 20
 # Kafka's clients read no batch that is larger once it is decompressed.
 _DECOMPRESSED_MAX_BYTES = 2**31 - 1
 _RECORD_BYTES_MIN = 7
-_MALFORMED = "a malformed record, or another number of them than the batch states"
 
 Numbers = npt.NDArray[np.int64]
 
@@ -208,7 +209,7 @@ class _Reader:
                 )  # fmt: skip
                 yield record_batch(rows, self._schema)
             if status != WHOLE:
-                self.meet(self._damage(chunk, batches[first], _MALFORMED))
+                self.meet(self._damage(chunk, batches[first], PROBLEMS[BAD_RECORD]))
                 first += 1
 
     def _damage(self, chunk: Chunk, batch: Numbers, cause: str) -> Damage:

@@ -21,7 +21,7 @@ import click
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from pipeline.options import run_command, session_options, told_in_one_line
+from pipeline.options import run_command, segment_options, session_options, told_in_one_line
 from pipeline.segment_files import find_segments
 from pipeline.segment_selection import REPORT, parse_options
 from pipeline.segment_source import read_segments
@@ -93,22 +93,15 @@ def describe(spark: SparkSession, options: dict[str, str]) -> tuple[list[str], l
 
 
 @click.command("segments")
-@click.option(
-    "--path",
-    required=True,
-    metavar="FOLDER",
-    help="A folder of log.dirs, a partition's or a .log file; several with commas between.",
-)
-@click.option("--topic", help="Read these topics only; several with commas between.")
+@segment_options
 @session_options
-def segments_command(*, path: str, topic: str | None, session: SessionOptions) -> None:
+def segments_command(*, source: dict[str, str], session: SessionOptions) -> None:
     """Tell what segment files hold: batches, records, bytes, offsets, times, codecs, damage."""
-    options = {"path": path} | ({"topic": topic} if topic else {})
     with told_in_one_line(debug=session.debug):
-        parsed = parse_options(options)
+        parsed = parse_options(source)
         find_segments(parsed, parsed.selection)  # before Java starts, which takes some seconds
         with open_session(replace(session, packages=())) as spark:
-            lines, damage = describe(spark, options)
+            lines, damage = describe(spark, source)
     for line in lines:
         click.echo(line)
     for line in damage:
