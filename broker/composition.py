@@ -282,8 +282,8 @@ class Broker:
         if not self.http_sockets:
             return
         # Loading the library takes as long as all the rest; clients are served meanwhile.
-        await self.loop.run_in_executor(None, import_module, "broker.http")
-        from broker.http import HttpServer
+        await self.loop.run_in_executor(None, import_module, "broker.web.server")
+        from broker.web.server import HttpServer
 
         http = HttpServer(self)
         self._stopping.push_async_callback(http.close)

@@ -1,4 +1,4 @@
-"""The broker's answers about its cleaner, as JSON has them (broker/cleaner_json.py)."""
+"""The broker's answers about its cleaner, as JSON has them (broker/web/cleaner_json.py)."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from broker import cleaner_json as shown
-from broker.cleaner_facts import Seen, see
-from broker.requests import Parameters, Problem, answer, answer_from_thread, logs_of
+from broker.web import cleaner_json as shown
+from broker.web.cleaner_facts import Seen, see
+from broker.web.requests import Parameters, Problem, answer, answer_from_thread, logs_of
 from cleaner.dry_run import Missing
 from cleaner.job import CleanerSettings
 from cleaner.plan import Plan, bounds

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from broker.cleaner_routes import add_cleaner_routes
 from broker.exposition import render
 from broker.metrics import take_snapshot
-from broker.proof_api import add_routes as add_proof_routes
-from broker.requests import answer_problems
+from broker.web.cleaner_routes import add_cleaner_routes
+from broker.web.proofs import add_routes as add_proof_routes
+from broker.web.requests import answer_problems
 
 if TYPE_CHECKING:
     from broker.composition import Broker

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp import web
 
-from broker.requests import Parameters, Problem, answer, topic_of
 from broker.topic import Topic
+from broker.web.requests import Parameters, Problem, answer, topic_of
 from cleaner.errors import CleaningAborted
 from cleaner.guarantees import Finding
 from cleaner.lookup import Latest, find_latest

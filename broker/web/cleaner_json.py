@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from broker.cleaner_facts import Seen
+from broker.web.cleaner_facts import Seen
 from cleaner.asked import Outcome
 from cleaner.dry_run import Missing
 from cleaner.plan import Plan
