@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from broker.addresses import bind, own_name
 from broker.backpressure import Backpressure
@@ -61,6 +62,9 @@ from storage.log import Log
 from storage.meta_properties import META, read_cluster_id, read_properties
 from storage.moving import settle
 
+if TYPE_CHECKING:
+    from broker.web.server import HttpServer
+
 logger = logging.getLogger(__name__)
 
 # For what was appended to reach a slow disk and be answered.
@@ -85,6 +89,8 @@ class Broker:
             lambda: self.config.max_incremental_fetch_session_cache_slots,
             lambda: self.config.odradek_fetch_session_partitions_max,
         )
+        self.started_ms = clock.now_ms()
+        self.web: HttpServer | None = None
         # What stop() has to do, last started first.
         self._stopping = AsyncExitStack()
 
@@ -285,9 +291,9 @@ class Broker:
         await self.loop.run_in_executor(None, import_module, "broker.web.server")
         from broker.web.server import HttpServer
 
-        http = HttpServer(self)
-        self._stopping.push_async_callback(http.close)
-        await http.listen(self.http_sockets)
+        self.web = HttpServer(self)
+        self._stopping.push_async_callback(self.web.close)
+        await self.web.listen(self.http_sockets)
 
     @property
     def directories(self) -> Sequence[LogDirectory]:

@@ -89,6 +89,11 @@ async def _serve(static: Layer, version: str, fs: RealFileSystem) -> None:
     where = ", ".join(str(one) for one in broker.server.listeners)
     data = ", ".join(str(directory.path) for directory in broker.directories)
     print(f"odradek {version} accepts connections on {where}, data in {data}", flush=True)
+    if broker.web is not None:
+        # One that somebody has set need not go into the log.
+        is_set = broker.config.odradek_admin_token is not None
+        token = "that of odradek.admin.token" if is_set else broker.web.access.token
+        print(f"web page on {broker.web.url} (admin token: {token})", flush=True)
     await stopping.wait()
     logger.info("stopping")
     try:

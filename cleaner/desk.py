@@ -192,6 +192,7 @@ class Desk:
                 candidate.dirty.cleanable_bytes > 0 or candidate.has_expired(now_ms)
             ):
                 return candidate, Reason.ASKED
+            self.progress.release(*key)
             self.asked.tell(key, Status.NOTHING, why_nothing(log, dirty))
         return None
 

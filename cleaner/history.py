@@ -63,6 +63,7 @@ class History:
         self._logs = logs
         self._partitions: dict[Key, _Partition] = {}
         self._store: HistoryStore | None = None
+        self.ended_count = 0  # runs that have ended since the start
         # The log directories whose files are read, or are being read (False).
         self._is_loaded: dict[Path, bool] = {}
 
@@ -114,6 +115,10 @@ class History:
         entry = self._partitions.get(_key(log))
         return tuple(entry.runs) if entry else ()
 
+    def all(self) -> Iterator[Run]:
+        """Iterate over all runs that are kept."""
+        return (run for entry in self._partitions.values() for run in entry.runs)
+
     def last_good(self, log: Log) -> Run | None:
         """Return the last run of a log that went well."""
         entry = self._partitions.get(_key(log))
@@ -136,6 +141,7 @@ class History:
                 del self._partitions[key]
 
     def _add(self, log: Log, run: Run) -> None:
+        self.ended_count += 1
         entry = self._entry(log)
         entry.runs.append(run)
         line = encode_run(run)

@@ -137,7 +137,7 @@ class Standing:
 class Running:
     """A job in progress. The loop sets the flag, the thread looks at it."""
 
-    __slots__ = ("is_aborted", "is_dry_run", "job", "log", "offsets")
+    __slots__ = ("io_bytes", "is_aborted", "is_dry_run", "job", "log", "offsets")
 
     def __init__(
         self, log: Log, job: CleaningJob, offsets: CleanerOffsets, *, is_dry_run: bool = False
@@ -145,6 +145,7 @@ class Running:
         self.log, self.job, self.offsets = log, job, offsets
         self.is_aborted = False
         self.is_dry_run = is_dry_run
+        self.io_bytes = 0  # read and written so far; the thread counts, the loop looks
 
     @property
     def key(self) -> TopicPartition:
@@ -198,6 +199,14 @@ class Progress:
         """Let what has failed be tried again now."""
         for entry in self._quarantine.values():
             entry.is_over = True
+
+    def is_quarantined(self, topic: str, partition: int) -> bool:
+        """Tell whether a partition's last cleaning failed."""
+        return (topic, partition) in self._quarantine
+
+    def release(self, topic: str, partition: int) -> None:
+        """Take a partition out of quarantine: it was looked at, and nothing is wrong with it."""
+        self._quarantine.pop((topic, partition), None)
 
     def begin(self, running: Running) -> None:
         """Note that a job is in progress."""

@@ -46,15 +46,15 @@ def batches_of(segment: Segment) -> Batches:
 
 
 def read_stored(
-    batches: Batches, offset_min: int, before_io: Callable[[int], None]
+    batches: Batches, offset_min: int, before_io: Callable[[int], None], start: int = 0
 ) -> Iterator[Stored]:
-    """Read a file's batches, each as it was written, at rising offsets.
+    """Read a file's batches from a position on, each as it was written, at rising offsets.
 
     `before_io` hears of the bytes of each: it may wait, and may raise. Raises CorruptFile where
     something else lies.
     """
-    end = 0
-    for position, header, data in batches.read():
+    end = start
+    for position, header, data in batches.read(start):
         before_io(len(data))
         if stored_crc(header, data) != header.crc:
             raise CorruptFile(batches.path, position, "the CRC is not that of the bytes")

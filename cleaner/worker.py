@@ -136,6 +136,10 @@ class Worker:
             self._charge, self._stopping, lambda: running.must_stop or self.is_dismissed
         )
 
+        def before_io(size_bytes: int) -> None:
+            running.io_bytes += size_bytes
+            pace.before_io(size_bytes)
+
         def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
             exchange = self._ask(self._desk.propose, running, old, new)
             carry_out(
@@ -150,7 +154,7 @@ class Worker:
                 fs=self._fs,
                 random_below=self._random_below,
                 clock_ms=self._clock_ms,
-                before_io=pace.before_io,
+                before_io=before_io,
                 propose=propose,
             )
         except (CleaningAborted, StaleSegments):

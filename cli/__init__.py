@@ -1,3 +1,5 @@
 """The command line."""
 
-VERSION = "0.1.0"
+from broker.version import VERSION
+
+__all__ = ["VERSION"]

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 import click
 
 from cli.answers import HistoryAnswer, PlanAnswer, RunAnswer, WhyAnswer
-from cli.ask import ANSWER_TIMEOUT_S, answer_or_exit, url_option
+from cli.ask import ANSWER_TIMEOUT_S, answer_or_exit, token_option, url_option
 
 F = TypeVar("F", bound=Callable[..., None])
 Answer = dict[str, object]
@@ -81,14 +81,22 @@ def why(topic: str, partition: int, url: str, as_json: bool) -> None:
 @click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for the result.")
 @_asking
-def run(topic: str, partition: int | None, no_wait: bool, url: str, as_json: bool) -> None:
+@token_option
+def run(
+    topic: str,
+    partition: int | None,
+    no_wait: bool,
+    url: str,
+    as_json: bool,
+    token: str | None,
+) -> None:
     """Clean a TOPIC now, before all others and however dirty it is.
 
     The active segment is sealed first. Records younger than min.compaction.lag.ms and those of
     open transactions stay as they are.
     """
     parameters = {"topic": topic, "partition": partition, "wait": _text(not no_wait)}
-    answer = answer_or_exit(url, "/api/cleaner/run", parameters, post=True)
+    answer = answer_or_exit(url, "/api/cleaner/run", parameters, post=True, token=token)
     if as_json:
         _print_json(answer)
     else:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import click
 
-from cli.ask import answer_or_exit, url_option
+from cli.ask import answer_or_exit, token_option, url_option
 
 
 @click.command("verify")
@@ -19,8 +19,9 @@ from cli.ask import answer_or_exit, url_option
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the broker's answer as it is.")
 @url_option
+@token_option
 def verify(
-    topic: str, partition: int | None, dry_run: bool, as_json: bool, url: str
+    topic: str, partition: int | None, dry_run: bool, as_json: bool, url: str, token: str | None
 ) -> None:
     """Clean a topic now, and prove that only what may go has gone.
 
@@ -35,7 +36,8 @@ def verify(
     """
     asked = {"topic": topic, "partition": partition, "dry_run": "true" if dry_run else None}
     answer = cast(
-        dict[str, Any], answer_or_exit(url, "/api/cleaner/verify", asked, post=True)
+        dict[str, Any],
+        answer_or_exit(url, "/api/cleaner/verify", asked, post=True, token=token),
     )
     if as_json:
         click.echo(json.dumps(answer, indent=2))

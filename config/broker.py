@@ -26,6 +26,7 @@ from config.values import (
     int16,
     int32,
     int64,
+    password,
     subset_of,
     words,
 )
@@ -97,6 +98,13 @@ class BrokerConfig:
         valid=Validator("host:port", check_address),
         doc="Where metrics, health and the web page are served over HTTP; empty turns it off. "
         "Kafka has no such option.",
+    )
+    odradek_admin_token: password | None = option(
+        "odradek.admin.token",
+        default=None,
+        doc="What a request over HTTP has to show (Authorization: Bearer …) to change anything: "
+        "to have the cleaner run, or try again what failed. By default a random one, kept in the "
+        "file odradek-admin-token of the first log directory and printed at the start.",
     )
     log_dir: tuple[str, ...] = option(
         "log.dir",

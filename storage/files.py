@@ -102,6 +102,9 @@ class FileSystem(Protocol):
     def write_bytes(self, path: Path, data: bytes) -> None:
         """Write a small file whole; durable only some time later."""
 
+    def write_private(self, path: Path, data: bytes) -> None:
+        """Write a small file that only the broker's own user may read."""
+
     def write_atomically(self, path: Path, data: bytes) -> None:
         """Replace a small file so that a crash leaves the old or the new, whole and durable."""
 
@@ -316,6 +319,21 @@ class RealFileSystem:
 
     def write_bytes(self, path: Path, data: bytes) -> None:
         _call(path, lambda: path.write_bytes(data))
+
+    def write_private(self, path: Path, data: bytes) -> None:
+        # Made anew under another name: whoever holds the former file open learns nothing.
+        temporary = path.with_name(path.name + ".tmp")
+
+        def write() -> None:
+            temporary.unlink(missing_ok=True)
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                _write_rest(fd, 0, data)
+            finally:
+                os.close(fd)
+
+        _call(temporary, write)
+        self.rename(temporary, path)
 
     def write_atomically(self, path: Path, data: bytes) -> None:
         # The order is the guarantee: data on disk before the name, the name before we return.

@@ -64,6 +64,19 @@ class OffsetIndex:
         at = bisect_left(positions, position)
         return offsets[at] + self._base_offset if at < len(offsets) else None
 
+    def position_before(self, position: int) -> int:
+        """Return the last indexed position before one, 0 when there is none."""
+        _, positions = self.entries.load()
+        at = bisect_left(positions, position) - 1
+        return positions[at] if at >= 0 else 0
+
+    def position_past(self, offset: int) -> int | None:
+        """Return an indexed position from which on all batches begin past an offset."""
+        offsets, positions = self.entries.load()
+        # The first batch that ends there or later may begin before it.
+        at = bisect_left(offsets, offset - self._base_offset) + 1
+        return positions[at] if at < len(positions) else None
+
     def last(self) -> tuple[int, int] | None:
         """Return the last entry as (offset, position), None when there is none."""
         offsets, positions = self.entries.load()

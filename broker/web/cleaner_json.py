@@ -29,7 +29,7 @@ def state(
     status: PoolStatus,
     config: BrokerConfig,
     *,
-    running: Sequence[Running],
+    in_progress: Sequence[Running],
     asked: Sequence[TopicPartition],
     next_up: Sequence[Finding],
     later: Sequence[Finding],
@@ -51,7 +51,7 @@ def state(
             if one.name.startswith(_SETTINGS)
         },
         "last_choice": dataclasses.asdict(status.last_choice),
-        "running": [_running(one) for one in running],
+        "running": [running(one) for one in in_progress],
         "asked": [{"topic": topic, "partition": number} for topic, number in asked],
         "next": [_brief(one) for one in next_up],
         "later": [_brief(one) for one in later],
@@ -160,11 +160,16 @@ def _brief(finding: Finding) -> Json:
     }
 
 
-def _running(one: Running) -> Json:
+def running(one: Running) -> Json:
+    """Show a cleaning in progress, with the bytes it has read and written, and may at most."""
+    dirty = one.job.dirty
     return {
         "topic": one.job.topic,
         "partition": one.job.partition,
         "reason": one.job.reason.name,
         "began_ms": one.job.now_ms,
         "is_dry_run": one.is_dry_run,
+        "io_bytes": one.io_bytes,
+        # As in cleaner/plan.py: the dirty section is read twice, and all may be written.
+        "io_bytes_max": dirty.cleanable_bytes + 2 * dirty.total_bytes,
     }

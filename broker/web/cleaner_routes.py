@@ -4,12 +4,15 @@
     GET  /api/cleaner/plan?topic=T&partition=P&exact=   what cleaning would do
     GET  /api/cleaner/why?topic=T&partition=P           every condition for a cleaning
     POST /api/cleaner/run?topic=T&partition=P&wait=     clean now
-    GET  /api/cleaner/history?topic=T&partition=P       the last runs
+    POST /api/cleaner/retry?topic=T&partition=P         try a quarantined partition again now
+    GET  /api/cleaner/history?topic=T&partition=P       the last runs of a partition
+    GET  /api/cleaner/runs                              the last runs of all of them
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from broker.web import cleaner_json as shown
+from broker.web.access import Access
 from broker.web.cleaner_facts import Seen, see
 from broker.web.requests import Parameters, Problem, answer, answer_from_thread, logs_of
 from cleaner.dry_run import Missing
@@ -33,23 +37,26 @@ if TYPE_CHECKING:
 # All dry runs of one request end within this; for what is left out only bounds are told.
 EXACT_TIME_MAX_S = 20.0
 _SHOWN_MAX = 20
+_RUNS_MAX = 200
 
 
-def add_cleaner_routes(app: web.Application, broker: Broker) -> None:
+def add_cleaner_routes(app: web.Application, broker: Broker, access: Access) -> None:
     """Add what is asked of the cleaner to an application."""
-    routes = CleanerRoutes(broker)
+    routes = CleanerRoutes(broker, access)
     app.router.add_get("/api/cleaner", routes.state)
     app.router.add_get("/api/cleaner/plan", routes.plan)
     app.router.add_get("/api/cleaner/why", routes.why)
     app.router.add_post("/api/cleaner/run", routes.run)
+    app.router.add_post("/api/cleaner/retry", routes.retry)
     app.router.add_get("/api/cleaner/history", routes.history)
+    app.router.add_get("/api/cleaner/runs", routes.runs)
 
 
 class CleanerRoutes:
     """Answers as JSON; the event loop owns it."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, access: Access) -> None:
+        self._broker, self._access = broker, access
 
     async def state(self, request: web.Request) -> web.Response:
         """Tell how the cleaner is and what it will do next."""
@@ -58,7 +65,7 @@ class CleanerRoutes:
         seen, unreadable = await see(self._broker, self._compacted(), now_ms)
         pool = self._broker.cleaner
         status, config = pool.status(), self._broker.config
-        running, asked = list(pool.desk.progress.running), pool.desk.asked.waiting
+        in_progress, asked = list(pool.desk.progress.running), pool.desk.asked.waiting
 
         def body() -> object:
             findings = [one.finding for one in seen]
@@ -66,7 +73,7 @@ class CleanerRoutes:
             return shown.state(
                 status,
                 config,
-                running=running,
+                in_progress=in_progress,
                 asked=asked,
                 next_up=queue(findings, now_ms)[:_SHOWN_MAX],
                 later=sorted(later, key=lambda one: one.due_ms or 0)[:_SHOWN_MAX],
@@ -138,6 +145,7 @@ class CleanerRoutes:
 
     async def run(self, request: web.Request) -> web.Response:
         """Clean a topic's partitions now, or only have them cleaned."""
+        self._access.require(request)
         parameters = Parameters(request, ("topic", "partition", "wait"))
         topic = parameters.text("topic")
         if topic is None:
@@ -151,6 +159,16 @@ class CleanerRoutes:
         outcomes = await asyncio.gather(*answers)
         return answer({"outcomes": [shown.outcome(one) for one in outcomes]})
 
+    async def retry(self, request: web.Request) -> web.Response:
+        """Have a quarantined partition tried again, without waiting for what becomes of it."""
+        self._access.require(request)
+        log = self._one_log(Parameters(request, ("topic", "partition")))
+        cleaner = self._broker.cleaner
+        if not cleaner.desk.progress.is_quarantined(log.topic, log.partition):
+            raise Problem(409, f"{log.name} is not quarantined: there is nothing to try again")
+        cleaner.ask(log)  # its outcome is in the history, and ends the quarantine or renews it
+        return answer({"retried": {"topic": log.topic, "partition": log.partition}}, status=202)
+
     async def history(self, request: web.Request) -> web.Response:
         """Tell the last runs of a partition, the oldest first."""
         log = self._one_log(Parameters(request, ("topic", "partition")))
@@ -162,6 +180,19 @@ class CleanerRoutes:
                 "partition": log.partition,
                 "is_loaded": runs.is_loaded,
                 "runs": [shown.run(one) for one in runs.runs(log)],
+            }
+        )
+
+    async def runs(self, request: web.Request) -> web.Response:
+        """Tell the last runs of all partitions, the latest first."""
+        Parameters(request, ())
+        runs = self._broker.cleaner.desk.runs
+        latest = heapq.nlargest(_RUNS_MAX, runs.all(), key=lambda one: one.at_ms)
+        return answer(
+            {
+                "now_ms": self._broker.clock.now_ms(),
+                "is_loaded": runs.is_loaded,
+                "runs": [shown.run(one) for one in latest],
             }
         )
 

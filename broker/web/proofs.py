@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aiohttp import web
 
 from broker.topic import Topic
+from broker.web.access import Access
 from broker.web.requests import Parameters, Problem, answer, topic_of
 from cleaner.errors import CleaningAborted
 from cleaner.guarantees import Finding
@@ -58,9 +59,9 @@ _TOLD_OF_RUN = (
 )
 
 
-def add_routes(app: web.Application, broker: Broker) -> None:
+def add_routes(app: web.Application, broker: Broker, access: Access) -> None:
     """Serve the proofs."""
-    api = ProofApi(broker)
+    api = ProofApi(broker, access)
     app.router.add_post("/api/cleaner/verify", api.verify)
     app.router.add_get("/api/get", api.get)
     app.on_shutdown.append(api.stop)
@@ -69,8 +70,8 @@ def add_routes(app: web.Application, broker: Broker) -> None:
 class ProofApi:
     """Answers the requests; owned by the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, access: Access) -> None:
+        self._broker, self._access = broker, access
         # A proof has up to cleaner.guarantees.KEYS_MAX keys in memory: one at a time.
         self._proving = asyncio.Lock()
         self._looking_up = asyncio.Semaphore(_LOOKUPS_MAX)
@@ -89,6 +90,8 @@ class ProofApi:
         parameters = Parameters(request, ("topic", "partition", "dry_run"))
         topic, numbers = self._asked(parameters)
         is_dry = parameters.flag("dry_run", default=False)
+        if not is_dry:
+            self._access.require(request)
         if not is_dry and not topic.config.compact:
             policy = ",".join(sorted(topic.config.cleanup_policy)) or "keep"
             cause = f"topic {topic.name} is not compacted (cleanup.policy={policy})"

@@ -16,9 +16,14 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from broker.exposition import render
 from broker.metrics import take_snapshot
+from broker.web.access import grant_access
 from broker.web.cleaner_routes import add_cleaner_routes
+from broker.web.groups import add_group_routes
 from broker.web.proofs import add_routes as add_proof_routes
+from broker.web.records import add_record_routes
 from broker.web.requests import answer_problems
+from broker.web.state import add_state_routes
+from broker.web.topics import add_topic_routes
 
 if TYPE_CHECKING:
     from broker.composition import Broker
@@ -32,20 +37,34 @@ class HttpServer:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.access = grant_access(
+            broker.fs, broker.directories[0].path, broker.config.odradek_admin_token
+        )
         app = web.Application(middlewares=[answer_problems])
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/health", self._health)
-        add_proof_routes(app, broker)
-        add_cleaner_routes(app, broker)
+        add_proof_routes(app, broker, self.access)
+        add_cleaner_routes(app, broker, self.access)
+        add_state_routes(app, broker, self.access)
+        add_topic_routes(app, broker)
+        add_group_routes(app, broker)
+        add_record_routes(app, broker)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_DRAIN_S)
-        self.port = 0
+        self._sockets: Sequence[socket.socket] = ()
 
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
         """Accept connections on bound sockets."""
         await self._runner.setup()
+        self._sockets = sockets
         for one in sockets:
             await web.SockSite(self._runner, one).start()
-        self.port = sockets[0].getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        """The address of the page, for a browser on this machine."""
+        host, port = self._sockets[0].getsockname()[:2]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
     async def close(self) -> None:
         """Stop serving."""

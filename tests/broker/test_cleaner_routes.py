@@ -6,9 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import pytest
 
 from broker.composition import Broker
@@ -17,34 +15,9 @@ from storage.log import Log
 from storage.segment import LOG
 from tests.broker.live import append, batch, create, live, on_uvloop, until
 from tests.broker.test_metrics import parse, value
+from tests.broker.web import SETTINGS, get, post, request
 
-# The cleaner does what it is asked for, and nothing else.
-SETTINGS = {"metrics.listener": "127.0.0.1:0", "log.cleaner.backoff.ms": "600000"}
 LAZY = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"}
-
-
-async def request(
-    broker: Broker, method: str, path: str, headers: Mapping[str, str] | None = None
-) -> tuple[int, bytes]:
-    (listening,) = broker.http_sockets
-    host, port = listening.getsockname()
-    async with (
-        aiohttp.ClientSession() as session,
-        session.request(method, f"http://{host}:{port}{path}", headers=headers) as response,
-    ):
-        return response.status, await response.read()
-
-
-async def get(broker: Broker, path: str) -> Any:
-    status, body = await request(broker, "GET", path)
-    assert status == 200, body
-    return json.loads(body)
-
-
-async def post(broker: Broker, path: str) -> Any:
-    status, body = await request(broker, "POST", path)
-    assert status == 200, body
-    return json.loads(body)
 
 
 async def fill(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,34 +22,17 @@ from protocol.partitioning import partition_of_key
 from storage.log import Log
 from storage.segment import LOG
 from storage.transactions import Marker
-from tests.broker.live import append, batch, create, live, on_uvloop, until
+from tests.broker.live import append, batch, create, on_uvloop, until
+from tests.broker.web import request, serving, url
 
-# The cleaner's own threads find nothing to do: only what is asked for is cleaned.
-SETTINGS = {
-    "metrics.listener": "127.0.0.1:0",
-    "log.cleaner.backoff.ms": "600000",
-}
 COMPACT = {"cleanup.policy": "compact"}
-
-
-@asynccontextmanager
-async def serving(path: Path, settings: dict[str, str] | None = None) -> AsyncIterator[Broker]:
-    async with live(path, SETTINGS | (settings or {})) as broker:
-        yield broker
-
-
-def url(broker: Broker) -> str:
-    return f"http://127.0.0.1:{broker.http_sockets[0].getsockname()[1]}"
 
 
 async def ask(
     broker: Broker, method: str, path: str, **query: str | int
 ) -> tuple[int, dict[str, Any]]:
-    async with (
-        aiohttp.ClientSession() as session,
-        session.request(method, url(broker) + path, params=query) as response,
-    ):
-        return response.status, await response.json()
+    status, body = await request(broker, method, path, **query)
+    return status, json.loads(body)
 
 
 async def verified(broker: Broker, **query: str | int) -> dict[str, Any]:

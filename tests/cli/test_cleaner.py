@@ -26,7 +26,8 @@ from cli import words
 from cli.main import main
 from storage.segment import LOG
 from tests.broker.live import append, batch, create, live, on_uvloop
-from tests.broker.test_cleaner_routes import LAZY, SETTINGS, fill
+from tests.broker.test_cleaner_routes import LAZY, fill
+from tests.broker.web import SETTINGS
 
 HOUR_MS = 3_600_000
 

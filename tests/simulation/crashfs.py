@@ -239,6 +239,9 @@ class CrashFileSystem:
         file.truncate(0)
         file.append(0, (data,))
 
+    def write_private(self, path: Path, data: bytes) -> None:
+        self.write_bytes(path, data)
+
     def write_atomically(self, path: Path, data: bytes) -> None:
         temporary = path.with_name(path.name + ".tmp")
         self.write_bytes(temporary, data)

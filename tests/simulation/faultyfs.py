@@ -57,6 +57,10 @@ class FaultyFileSystem:
         self.check("write", path)
         self._real.write_bytes(path, data)
 
+    def write_private(self, path: Path, data: bytes) -> None:
+        self.check("write", path)
+        self._real.write_private(path, data)
+
     def write_atomically(self, path: Path, data: bytes) -> None:
         self.check("write", path)
         self.check("sync", path)

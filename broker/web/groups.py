@@ -1,0 +1,212 @@
+"""The groups over HTTP: who reads what, and how far behind.
+
+    GET /api/groups            all groups, with the lag of their partitions taken together
+    GET /api/group?group=G     one group: its members, and its partitions one by one
+
+The lag of a partition is what a reader of the last stable offset has still to read. Share groups
+keep no committed offsets: theirs is the lag that DescribeShareGroupOffsets tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from broker.groups.consumer.embedded import read_assignment
+from broker.web.requests import Parameters, Problem, answer, answer_from_thread
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.list_groups import ListedGroup
+from protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from storage.log import Log
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
+
+Json = dict[str, object]
+Partition = tuple[str, int]
+
+_DESCRIBE_VERSION = 6
+# So many groups are looked at in one turn of the event loop.
+_GROUPS_AT_ONCE = 20
+_UNKNOWN_COUNT = -1
+
+
+@dataclass(slots=True)
+class Reading:
+    """Where a group stands in a partition; what is not known is None."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    end_offset: int | None
+    lag: int | None
+    member: str | None = None
+
+
+def add_group_routes(app: web.Application, broker: Broker) -> None:
+    """Add what is asked about groups to an application."""
+    routes = GroupRoutes(broker)
+    app.router.add_get("/api/groups", routes.groups)
+    app.router.add_get("/api/group", routes.group)
+
+
+class GroupRoutes:
+    """Answers as JSON; the event loop owns it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def groups(self, request: web.Request) -> web.Response:
+        """Tell of all groups."""
+        Parameters(request, ())
+        told = []
+        for at, group in enumerate(self._listed()):
+            if at % _GROUPS_AT_ONCE == _GROUPS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            rows = await self._rows(group)
+            told.append({**_head(group), **self._members_of(group), **_lag(rows)})
+        told.sort(key=lambda one: str(one["group"]))
+        return await answer_from_thread(lambda: {"groups": told})
+
+    async def group(self, request: web.Request) -> web.Response:
+        """Tell of a group, its members and its partitions."""
+        name = Parameters(request, ("group",)).text("group")
+        if not name:
+            raise Problem(400, "name the group: group=")
+        found = next((one for one in self._listed() if one.group_id == name), None)
+        if found is None:
+            raise Problem(404, f"there is no group {name}: /api/groups has all there are")
+        members, owners = self._members(found)
+        rows = await self._rows(found)
+        for row in rows:
+            row.member = owners.get((row.topic, row.partition))
+        told = {"members": members, "partition_rows": [asdict(row) for row in rows]}
+        return answer({**_head(found), **_lag(rows), **told})
+
+    def _listed(self) -> list[ListedGroup]:
+        error, groups = self._broker.groups.list_groups((), ())
+        if error is not ErrorCode.NONE:
+            raise Problem(503, f"the groups are not known yet, ask again: {error.sentence}")
+        return groups
+
+    async def _rows(self, group: ListedGroup) -> list[Reading]:
+        """Return where a group stands in each partition that it has read."""
+        if group.group_type == "share":
+            rows = await self._share_rows(group.group_id)
+        else:
+            asked = OffsetFetchRequestGroup(group_id=group.group_id, topics=None)
+            found = self._broker.groups.fetch(asked, require_stable=False)
+            rows = [
+                self._row(topic.name, one.partition_index, one.committed_offset)
+                for topic in found.topics
+                for one in topic.partitions
+            ]
+        return sorted(rows, key=lambda row: (row.topic, row.partition))
+
+    async def _share_rows(self, group_id: str) -> list[Reading]:
+        broker, rows = self._broker, list[Reading]()
+        wanted = broker.share_groups.partitions_of(group_id)
+        if isinstance(wanted, ErrorCode):
+            return rows
+        for key, told in (await broker.share_groups.summarize(group_id, wanted)).items():
+            topic, state = broker.topics.by_id(key.topic_id), told.state
+            if topic is None or told.error is not ErrorCode.NONE:
+                continue
+            row = self._row(topic.name, key.partition, state.start_offset)
+            if row.lag is not None and state.delivery_complete_count != _UNKNOWN_COUNT:
+                row.lag = max(row.lag - state.delivery_complete_count, 0)
+            rows.append(row)
+        return rows
+
+    def _row(self, topic: str, partition: int, offset: int) -> Reading:
+        log = self._log(topic, partition)
+        row = Reading(topic, partition, None if offset < 0 else offset, None, None)
+        if log is not None:
+            row.end_offset = log.last_stable_offset
+            if offset >= 0:
+                # Offsets below the log's start are of records that are gone.
+                row.lag = max(row.end_offset - max(offset, log.log_start_offset), 0)
+        return row
+
+    def _log(self, topic: str, partition: int) -> Log | None:
+        found = self._broker.topics.get(topic)
+        if found is None or partition >= len(found.partitions):
+            return None
+        log = found.partitions[partition]
+        return log if isinstance(log, Log) else None
+
+    def _members_of(self, group: ListedGroup) -> Json:
+        return {"members": len(self._members(group)[0])}
+
+    def _members(self, group: ListedGroup) -> tuple[list[Json], Mapping[Partition, str]]:
+        """Return a group's members, and which of them each partition is assigned to."""
+        held: list[tuple[Json, Iterable[Partition]]]
+        if group.group_type == "classic":
+            described = self._broker.groups.describe(group.group_id, api_version=_DESCRIBE_VERSION)
+            held = [
+                (
+                    _member(one.member_id, one.group_instance_id, one.client_id, one.client_host),
+                    _assigned(one.member_assignment),
+                )
+                for one in described.members
+            ]
+        else:
+            describe = (
+                self._broker.share_groups.describe
+                if group.group_type == "share"
+                else self._broker.groups.describe_consumers
+            )
+            held = [
+                (
+                    _member(
+                        one.member_id,
+                        getattr(one, "instance_id", None),
+                        one.client_id,
+                        one.client_host,
+                    ),
+                    [
+                        (topic.topic_name, number)
+                        for topic in one.assignment.topic_partitions
+                        for number in topic.partitions
+                    ],
+                )
+                for one in describe(group.group_id).members
+            ]
+        owners: dict[Partition, str] = {}
+        members = []
+        for member, partitions in held:
+            names = list(partitions)
+            owners.update(dict.fromkeys(names, str(member["client_id"])))
+            members.append({**member, "partitions": len(names)})
+        return members, owners
+
+
+def _head(group: ListedGroup) -> Json:
+    return {"group": group.group_id, "type": group.group_type, "state": group.group_state}
+
+
+def _lag(rows: Sequence[Reading]) -> Json:
+    known = [row.lag for row in rows if row.lag is not None]
+    return {"partitions": len(rows), "lag": sum(known) if known else None}
+
+
+def _member(member_id: str, instance_id: str | None, client_id: str, host: str) -> Json:
+    return {
+        "member_id": member_id,
+        "instance_id": instance_id,
+        "client_id": client_id,
+        "host": host.removeprefix("/"),
+    }
+
+
+def _assigned(assignment: bytes) -> Iterable[Partition]:
+    """Return what a member of the classic protocol is assigned; other protocols' are not told."""
+    try:
+        assigned = read_assignment(bytes(assignment)).assigned_partitions
+    except ProtocolError:
+        return []
+    return [(one.topic, number) for one in assigned for number in one.partitions]

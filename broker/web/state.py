@@ -1,0 +1,154 @@
+"""The broker as a whole over HTTP: what it is, and a stream of what happens.
+
+    GET /api/broker     version, cluster, addresses, data directories, problems
+    GET /api/events     server-sent events, for as long as somebody listens
+
+    event: tick         once a second: how it is now, with the newest sample of its load
+    event: cleaner      a cleaning has begun or ended, or a quarantine: ask /api/cleaner again
+
+Events tell that something has changed and little more; who wants to know asks the other routes.
+So a listener that falls behind loses nothing but time, and what it has not read is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from broker.tasks import start_task
+from broker.version import VERSION
+from broker.web import cleaner_json
+from broker.web.access import Access
+from broker.web.requests import Parameters, Problem, answer_from_thread
+
+if TYPE_CHECKING:
+    from asyncio import Queue, Task
+
+    from broker.composition import Broker
+
+Json = dict[str, object]
+
+LISTENERS_MAX = 64
+# How soon a cleaning that has begun or ended is told.
+_LOOK_S = 0.25
+_LOOKS_PER_TICK = 4
+# What a listener may leave unread.
+_UNREAD_MAX = 8
+
+
+def add_state_routes(app: web.Application, broker: Broker, access: Access) -> None:
+    """Add what is asked about the broker to an application."""
+    routes = StateRoutes(broker, access)
+    app.router.add_get("/api/broker", routes.broker)
+    app.router.add_get("/api/events", routes.events)
+    app.on_shutdown.append(routes.stop)
+
+
+class StateRoutes:
+    """Answers, and the task that looks for what is new; the event loop owns both."""
+
+    def __init__(self, broker: Broker, access: Access) -> None:
+        self._broker, self._access = broker, access
+        self._listeners: set[Queue[bytes]] = set()
+        self._looking: Task[None] | None = None
+        self._is_stopping = False
+
+    async def stop(self, app: web.Application) -> None:
+        """End all streams."""
+        self._is_stopping = True
+        if self._looking is not None:
+            self._looking.cancel()
+        self._send(b"")
+
+    async def broker(self, request: web.Request) -> web.Response:
+        """Tell what the broker is."""
+        Parameters(request, ())
+        broker = self._broker
+        told = {
+            "version": VERSION,
+            "cluster_id": broker.cluster_id,
+            "node_id": broker.node_id,
+            "started_ms": broker.started_ms,
+            "listeners": [str(one) for one in broker.server.listeners],
+            "token_file": None if self._access.path is None else str(self._access.path),
+            **self._now(),
+        }
+        paths = [one.path for one in broker.directories]
+
+        def body() -> Json:
+            directories = []
+            for path in paths:
+                total_bytes, free_bytes = broker.fs.space(path)
+                sizes = {"total_bytes": total_bytes, "free_bytes": free_bytes}
+                directories.append({"path": str(path), **sizes})
+            return {**told, "directories": directories}
+
+        return await answer_from_thread(body)
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Send events until the listener leaves, or the broker stops."""
+        Parameters(request, ())
+        if len(self._listeners) >= LISTENERS_MAX:
+            raise Problem(503, f"{LISTENERS_MAX} listen already: close a page, or ask /api/broker")
+        headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        stream = web.StreamResponse(headers=headers)
+        await stream.prepare(request)
+        unread: Queue[bytes] = asyncio.Queue(_UNREAD_MAX)
+        self._listeners.add(unread)
+        if self._looking is None:
+            self._looking = start_task("look for events", self._look())
+        try:
+            await stream.write(_event("tick", self._now()))
+            while not self._is_stopping:
+                await stream.write(await unread.get())
+        except ConnectionError:  # the listener has left
+            pass
+        finally:
+            self._listeners.discard(unread)
+        return stream
+
+    async def _look(self) -> None:
+        """Look for news while somebody listens."""
+        looks, known = 0, self._marks()
+        while self._listeners:
+            await asyncio.sleep(_LOOK_S)
+            looks += 1
+            marks = self._marks()
+            if marks != known:
+                known = marks
+                self._send(_event("cleaner", {"now_ms": self._broker.clock.now_ms()}))
+            if looks % _LOOKS_PER_TICK == 0:
+                self._send(_event("tick", self._now()))
+        self._looking = None
+
+    def _marks(self) -> object:
+        """Return what differs once a cleaning has begun or ended."""
+        desk = self._broker.cleaner.desk
+        running = frozenset(one.key for one in desk.progress.running)
+        return running, desk.runs.ended_count, desk.progress.quarantined
+
+    def _now(self) -> Json:
+        broker = self._broker
+        progress = broker.cleaner.desk.progress
+        return {
+            "now_ms": broker.clock.now_ms(),
+            "topics": len(broker.topics),
+            "partitions": sum(1 for _ in broker.logs()),
+            "connections": len(broker.server.connections),
+            "running": [cleaner_json.running(one) for one in progress.running],
+            "quarantined": len(progress.quarantined),
+            "problems": broker.problems(),
+        }
+
+    def _send(self, event: bytes) -> None:
+        for unread in self._listeners:
+            with contextlib.suppress(asyncio.QueueFull):
+                unread.put_nowait(event)
+
+
+def _event(name: str, data: Json) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()

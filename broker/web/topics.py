@@ -1,0 +1,150 @@
+"""The topics over HTTP: what they hold, how clean that is, and what becomes of it.
+
+    GET /api/topics            all topics, with the bytes of their partitions taken together
+    GET /api/topic?topic=T     one topic: its settings, and each of its partitions
+
+Bytes are told as the cleaner sees them: `clean`, `dirty` (would be cleaned now), `waiting` (will
+be, but not yet), `active` (of the segment that is written), and `kept` where nothing is compacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from broker.topic import Topic
+from broker.web.cleaner_facts import Seen, see
+from broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
+from storage.log import Log
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
+
+Json = dict[str, object]
+Bytes = dict[str, int]
+
+_NOTHING: Bytes = {"clean": 0, "dirty": 0, "waiting": 0, "active": 0, "kept": 0}
+
+
+def add_topic_routes(app: web.Application, broker: Broker) -> None:
+    """Add what is asked about topics to an application."""
+    routes = TopicRoutes(broker)
+    app.router.add_get("/api/topics", routes.topics)
+    app.router.add_get("/api/topic", routes.topic)
+
+
+class TopicRoutes:
+    """Answers as JSON; the event loop owns it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def topics(self, request: web.Request) -> web.Response:
+        """Tell of all topics."""
+        Parameters(request, ())
+        topics = list(self._broker.topics)
+        seen = await self._see(topics)
+        now_ms = self._broker.clock.now_ms()
+        logs = {topic.name: topic.logs for topic in topics}
+        rows = {log: _row(log, seen.get(log)) for found in logs.values() for log in found}
+
+        def body() -> object:
+            told = [_topic(one, [rows[log] for log in logs[one.name]]) for one in topics]
+            return {"now_ms": now_ms, "topics": sorted(told, key=lambda one: str(one["name"]))}
+
+        return await answer_from_thread(body)
+
+    async def topic(self, request: web.Request) -> web.Response:
+        """Tell of a topic and its partitions."""
+        parameters = Parameters(request, ("topic",))
+        topic, _ = topic_of(self._broker, parameters.text("topic"), None)
+        seen = await self._see([topic])
+        rows = [_row(log, seen.get(log)) for log in topic.logs]
+        if self._broker.topics.get(topic.name) is None:
+            raise Problem(404, f"topic {topic.name} was deleted meanwhile")
+        now_ms = self._broker.clock.now_ms()
+        return await answer_from_thread(
+            lambda: {
+                "now_ms": now_ms,
+                **_topic(topic, rows),
+                "configs": dict(topic.overrides),
+                "partition_rows": rows,
+            }
+        )
+
+    async def _see(self, topics: Iterable[Topic]) -> Mapping[Log, Seen]:
+        logs = [log for topic in topics if topic.config.compact for log in topic.logs]
+        seen, _ = await see(self._broker, logs, self._broker.clock.now_ms())
+        return {one.log: one for one in seen}
+
+
+def _topic(topic: Topic, rows: Sequence[Json]) -> Json:
+    config = topic.config
+    ratios = [row["dirty_ratio"] for row in rows if isinstance(row["dirty_ratio"], float)]
+    dues = [row["due_ms"] for row in rows if isinstance(row["due_ms"], int)]
+    return {
+        "name": topic.name,
+        "is_internal": topic.is_internal,
+        "partitions": len(topic.partitions),
+        "offline_partitions": len(topic.partitions) - len(rows),
+        "cleanup_policy": ",".join(sorted(config.cleanup_policy)),
+        "bytes": _sum(row["bytes"] for row in rows),
+        "offsets": sum(_span(row) for row in rows),
+        "dirty_ratio": max(ratios, default=None),
+        "min_cleanable_dirty_ratio": config.min_cleanable_dirty_ratio,
+        "due_ms": min(dues, default=None),
+        "running": sum(row["is_running"] is True for row in rows),
+        "quarantined": sum(row["quarantined"] is not None for row in rows),
+    }
+
+
+def _row(log: Log, seen: Seen | None) -> Json:
+    """Show a partition; the loop's part is short, since thousands are shown at a time."""
+    told: Json = {
+        "partition": log.partition,
+        "log_start_offset": log.log_start_offset,
+        "last_stable_offset": log.last_stable_offset,
+        "log_end_offset": log.log_end_offset,
+        "segments": len(log.segments),
+    }
+    if seen is None:
+        active = log.active.size_bytes
+        kept = _NOTHING | {"kept": max(log.size_bytes - active, 0), "active": active}
+        nothing = {"verdict": None, "sentence": None, "due_ms": None, "dirty_ratio": None}
+        return {**told, "bytes": kept, **nothing, "is_running": False, "quarantined": None}
+    finding, standing = seen.finding, seen.finding.noted.standing
+    dirty, active = finding.dirty, finding.view.segments[-1].size_bytes
+    failed = standing.quarantined
+    return {
+        **told,
+        "bytes": _NOTHING
+        | {
+            "clean": dirty.clean_bytes,
+            "dirty": dirty.cleanable_bytes,
+            "waiting": max(finding.uncleanable_bytes - active, 0),
+            "active": active,
+        },
+        "verdict": seen.answer.verdict.name,
+        "sentence": seen.answer.sentence,
+        "due_ms": seen.answer.due_ms,
+        "dirty_ratio": dirty.cleanable_ratio,
+        "is_running": standing.is_running,
+        "quarantined": None if failed is None else failed.sentence,
+    }
+
+
+def _span(row: Json) -> int:
+    start, end = row["log_start_offset"], row["log_end_offset"]
+    assert isinstance(start, int) and isinstance(end, int)
+    return end - start
+
+
+def _sum(parts: Iterable[object]) -> Bytes:
+    total = dict(_NOTHING)
+    for part in parts:
+        assert isinstance(part, dict)
+        for name, size_bytes in part.items():
+            total[name] += size_bytes
+    return total
