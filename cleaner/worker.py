@@ -152,6 +152,7 @@ class Worker:
                 clock_ms=self._clock_ms,
                 before_io=pace.before_io,
                 propose=propose,
+                counters=running.counters,
             )
         except (CleaningAborted, StaleSegments):
             self._ask(self._desk.abandon, running)
