@@ -41,6 +41,7 @@ from broker.periodic import Periodic
 from broker.priority import give_way, prefer_the_event_loop
 from broker.producer_ids import ProducerIds
 from broker.reconstruction import find_topics, skip_producer_ids
+from broker.samples import Samples, count
 from broker.server import Listener, Server
 from broker.sessions import FetchSessions
 from broker.tasks import start_task
@@ -279,6 +280,7 @@ class Broker:
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()
         self._stopping.push_async_callback(self.cleaner.stop)
+        self.samples = Samples(partial(count, self), self.clock.now_ms)
         self.periodic = Periodic(self)
         self.periodic.start()
         self._stopping.callback(self.periodic.stop)
@@ -317,8 +319,9 @@ class Broker:
         log.on_stable = self.purgatory.stable
         log.on_roll = self._rolled
 
-    def _appended(self, log: Log, size_bytes: int) -> None:
+    def _appended(self, log: Log, size_bytes: int, record_count: int) -> None:
         self.metrics.produced_bytes += size_bytes
+        self.metrics.produced_records += record_count
         if log.config.flush_ms != INT64_MAX:
             self.group_commit.flush_within(log, log.config.flush_ms)
         self.purgatory.appended(log, size_bytes)

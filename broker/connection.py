@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from broker.addresses import java_address
 from broker.context import ConnectedClient
+from broker.latency import Times
 from protocol.encoding import Chunk
 from protocol.errors import ProtocolError
 from protocol.frames import FrameReader
@@ -162,14 +163,18 @@ class Connection(asyncio.BufferedProtocol):
         # Who has ended its stream may be gone for good, which only an answer would show.
         return 0.0 if self._pending and not self._is_ending else now - self._active_at
 
-    def reply(self, chunks: list[Chunk]) -> None:
-        """Write a response that is ready when its request is served, after those before it."""
+    def reply(self, chunks: list[Chunk]) -> Slot | None:
+        """Write a response that is ready when its request is served, after those before it.
+
+        Returns its place when there are some; None when it is written.
+        """
         if not self._pending:
             self._write(chunks)
-            return
+            return None
         slot = Slot(None, overlaps=True)
         slot.chunks = chunks
         self._pending.append(slot)
+        return slot
 
     def reply_later(self, awaited: asyncio.Future[Any], *, overlaps: bool) -> Slot:
         """Reserve the next response's place for one that is not ready yet.
@@ -199,6 +204,8 @@ class Connection(asyncio.BufferedProtocol):
             self._give_back(ready.request_bytes)
             if ready.chunks:
                 self._write(ready.chunks)
+            if ready.times is not None:
+                ready.times.observe(ready.begun_ns)
         self._serve()
 
     def _serve(self) -> None:
@@ -340,7 +347,16 @@ class Connection(asyncio.BufferedProtocol):
 class Slot:
     """A response's place in the order of its connection."""
 
-    __slots__ = ("_awaited", "chunks", "hurry", "is_alone", "overlaps", "request_bytes")
+    __slots__ = (
+        "_awaited",
+        "begun_ns",
+        "chunks",
+        "hurry",
+        "is_alone",
+        "overlaps",
+        "request_bytes",
+        "times",
+    )
 
     def __init__(self, awaited: asyncio.Future[Any] | None, *, overlaps: bool) -> None:
         self._awaited = awaited
@@ -352,6 +368,9 @@ class Slot:
         self.chunks: list[Chunk] | None = None
         # Of its request, where they are counted and in use.
         self.request_bytes = 0
+        # Where to count how long it took, and since when.
+        self.times: Times | None = None
+        self.begun_ns = 0
 
     def cancel(self) -> None:
         """Stop waiting: the client is gone."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from broker import apis
 from broker.apis import Handler
 from broker.context import CloseConnection, Patient, RequestContext, Staged
+from broker.latency import begin_ns
 from protocol.compiler import decode_prefix
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.footprint import memory_max
@@ -30,7 +31,7 @@ from protocol.frames import (
 
 if TYPE_CHECKING:
     from broker.composition import Broker
-    from broker.connection import Connection
+    from broker.connection import Connection, Slot
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Dispatcher:
 
     def serve(self, connection: Connection, frame: memoryview) -> None:
         """Serve one request; a malformed one closes the connection."""
+        begun_ns = begin_ns()
         try:
             header = read_request_header(frame)
             handler = self._handler(header)
@@ -79,7 +81,8 @@ class Dispatcher:
             header.client_id or "",
             connection.client,
         )
-        self._broker.metrics.count_request(header.api_key)
+        metrics = self._broker.metrics
+        metrics.count_request(header.api_key)
         try:
             answer = handler.handle(context, request)
         except CloseConnection as close:
@@ -88,12 +91,19 @@ class Dispatcher:
         except Exception:
             self._fail(connection, handler, header)
             return
+        times = metrics.times[header.api_key]
         if answer is None:
+            times.observe(begun_ns)
             return
+        slot: Slot | None
         if isinstance(answer, Awaitable):
-            self._answer_later(connection, handler, header, answer)
+            slot = self._answer_later(connection, handler, header, answer)
         else:
-            self._reply(connection, handler, header, answer)
+            slot = self._reply(connection, handler, header, answer)
+        if slot is None:
+            times.observe(begun_ns)
+        else:
+            slot.times, slot.begun_ns = times, begun_ns
 
     def may_overlap(self, frame: memoryview) -> bool:
         """Tell whether a request may be served while the one before it awaits its response."""
@@ -138,13 +148,14 @@ class Dispatcher:
 
     def _reply(
         self, connection: Connection, handler: Handler, header: RequestHeader, answer: Any
-    ) -> None:
+    ) -> Slot | None:
+        """Send a response; return its place when it has to wait for those before it."""
         try:
             chunks = encode_response(answer, header.api_version, header.correlation_id)
         except Exception:
             self._fail(connection, handler, header)
-            return
-        connection.reply(chunks)
+            return None
+        return connection.reply(chunks)
 
     def _answer_later(
         self,
@@ -152,7 +163,7 @@ class Dispatcher:
         handler: Handler,
         header: RequestHeader,
         answer: Awaitable[Any],
-    ) -> None:
+    ) -> Slot:
         awaited = asyncio.ensure_future(answer)
         slot = connection.reply_later(awaited, overlaps=header.api_key == PRODUCE_KEY)
         if isinstance(answer, Staged):
@@ -179,6 +190,7 @@ class Dispatcher:
             connection.fill(slot, chunks)
 
         awaited.add_done_callback(done)
+        return slot
 
     def _fail(self, connection: Connection, handler: Handler, header: RequestHeader) -> None:
         self._broker.metrics.failed_requests += 1

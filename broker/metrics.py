@@ -7,12 +7,14 @@ that it counts.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.apis import BY_KEY
+from broker.latency import Times
 from broker.telemetry.clients import ClientRow
 from cleaner.history import Totals
 from cleaner.pool import CleanerPool, PoolStatus
@@ -35,21 +37,30 @@ class Metrics:
         "fetched_bytes",
         "malformed_requests",
         "produced_bytes",
+        "produced_records",
         "refused_batches",
         "requests",
+        "times",
     )
 
     def __init__(self) -> None:
         self.requests: dict[int, int] = {}
+        self.times: defaultdict[int, Times] = defaultdict(Times)  # by API key
         self.malformed_requests = 0
         self.failed_requests = 0
         self.refused_batches = 0
         self.produced_bytes = 0
+        self.produced_records = 0
         self.fetched_bytes = 0
 
     def count_request(self, api_key: int) -> None:
         """Count a request."""
         self.requests[api_key] = self.requests.get(api_key, 0) + 1
+
+    async def turn_minute(self) -> None:
+        """Note that a minute has passed, for what is told of the last few."""
+        for times in self.times.values():
+            times.turn_minute()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 _REMOVALS_INTERVAL_MS = 1_000
 _DISKS_INTERVAL_MS = 500
+_SAMPLE_INTERVAL_MS = 1_000
+_MINUTE_MS = 60_000
 # How often a job that is turned off looks whether it still is.
 _OFF_INTERVAL_MS = 1_000
 # Connections are looked at so many times while one may be silent, but not more often than this.
@@ -60,6 +62,8 @@ class Periodic:
             lambda: config.shares.share_coordinator_state_topic_prune_interval_ms,
             self._broker.shares.pruner.prune,
         )
+        self._every(lambda: _SAMPLE_INTERVAL_MS, self._broker.samples.take)
+        self._every(lambda: _MINUTE_MS, self._broker.metrics.turn_minute)
 
     def stop(self) -> None:
         """End all jobs."""

@@ -46,17 +46,20 @@ def clean(
     clock_ms: Callable[[], int],
     before_io: Callable[[int], None],
     propose: Propose | None,
+    counters: Counters | None = None,
 ) -> CleanResult:
     """Clean a log as its job says.
 
     Without `propose` nothing changes: the result tells what would become of the log.
     `before_io` hears of every read and write, in bytes: it may wait, and raise CleaningAborted.
     `propose` exchanges the old segments of a group for new ones, or raises StaleSegments; then
-    the new ones are removed. `random_below` must be as secrets.randbelow is. Raises CorruptFile
-    and DiskFailure; VerificationFailed when the output is to be proved and is not right.
+    the new ones are removed. `random_below` must be as secrets.randbelow is. `counters` tell how
+    far it is. Raises CorruptFile and DiskFailure; VerificationFailed when the output is to be
+    proved and is not right.
     """
     with contextlib.ExitStack() as stack:
-        return _Run(job, fs, random_below, clock_ms, before_io, propose, stack).clean()
+        counters = Counters() if counters is None else counters
+        return _Run(job, fs, random_below, clock_ms, before_io, propose, counters, stack).clean()
 
 
 class _Run:
@@ -70,12 +73,12 @@ class _Run:
         clock_ms: Callable[[], int],
         before_io: Callable[[int], None],
         propose: Propose | None,
+        counters: Counters,
         stack: contextlib.ExitStack,
     ) -> None:
         self._job, self._fs, self._random_below = job, fs, random_below
         self._clock_ms, self._before_io, self._propose = clock_ms, before_io, propose
-        self._stack = stack
-        self._counters = Counters()
+        self._counters, self._stack = counters, stack
         self._aborted = partial(aborted_between, job.segments + job.later_segments)
         self._horizons: list[int] = []
         self._proof: Proof | None = None

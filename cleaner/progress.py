@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 from cleaner.facts import read_facts
 from cleaner.job import CleaningJob
 from cleaner.policy import CheckpointProblem, DirtyRange, Reason, clean_range, dirty_range
-from cleaner.stats import CleanResult
+from cleaner.stats import CleanResult, Counters
 from cleaner.view import Glance, LogView, glance_at, view_log
 from config.topic import TopicConfig
 from storage.checkpoints import TopicPartition
@@ -134,18 +134,36 @@ class Standing:
         return self.quarantined is None or now_ms >= self.quarantined.retry_at_ms
 
 
+@dataclass(frozen=True, slots=True)
+class IoBytes:
+    """Bytes that cleanings read, in both passes, and wrote."""
+
+    read: int
+    written: int
+
+    def __add__(self, other: IoBytes) -> IoBytes:
+        return IoBytes(self.read + other.read, self.written + other.written)
+
+
 class Running:
     """A job in progress. The loop sets the flag, the thread looks at it."""
 
-    __slots__ = ("io_bytes", "is_aborted", "is_dry_run", "job", "log", "offsets")
+    __slots__ = ("counters", "is_aborted", "is_dry_run", "job", "log", "offsets")
 
     def __init__(
         self, log: Log, job: CleaningJob, offsets: CleanerOffsets, *, is_dry_run: bool = False
     ) -> None:
         self.log, self.job, self.offsets = log, job, offsets
+        # Counted by the thread; whoever looks finds what it has come to.
+        self.counters = Counters()
         self.is_aborted = False
         self.is_dry_run = is_dry_run
-        self.io_bytes = 0  # read and written so far; the thread counts, the loop looks
+
+    @property
+    def io(self) -> IoBytes:
+        """What it has read and written so far."""
+        counters = self.counters
+        return IoBytes(counters.indexed_bytes + counters.read_bytes, counters.written_bytes)
 
     @property
     def key(self) -> TopicPartition:
@@ -166,6 +184,7 @@ class Progress:
         self._pauses: dict[TopicPartition, int] = {}
         self._quarantine: dict[TopicPartition, _Quarantine] = {}
         self.horizons: Horizons = {}
+        self._ended_io = IoBytes(0, 0)
 
     @property
     def running(self) -> Iterable[Running]:
@@ -217,6 +236,12 @@ class Progress:
         key = running.job.topic, running.job.partition
         if self._running.get(key) is running:
             del self._running[key]
+            self._ended_io += running.io
+
+    @property
+    def io_bytes(self) -> IoBytes:
+        """What all cleanings have read and written since the start, up to now."""
+        return sum((one.io for one in self._running.values()), self._ended_io)
 
     def succeed(self, running: Running, result: CleanResult) -> None:
         """Note up to where a log is clean, and when the first tombstone in that part expires."""

@@ -136,10 +136,6 @@ class Worker:
             self._charge, self._stopping, lambda: running.must_stop or self.is_dismissed
         )
 
-        def before_io(size_bytes: int) -> None:
-            running.io_bytes += size_bytes
-            pace.before_io(size_bytes)
-
         def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
             exchange = self._ask(self._desk.propose, running, old, new)
             carry_out(
@@ -154,8 +150,9 @@ class Worker:
                 fs=self._fs,
                 random_below=self._random_below,
                 clock_ms=self._clock_ms,
-                before_io=before_io,
+                before_io=pace.before_io,
                 propose=propose,
+                counters=running.counters,
             )
         except (CleaningAborted, StaleSegments):
             self._ask(self._desk.abandon, running)

@@ -86,9 +86,9 @@ class Log:
         self.is_deleted = False
         # Why the log cannot go on: what was appended last may not be on the disk.
         self.failure: StorageError | None = None
-        # Called after an append with its size (to wake readers), and after a roll (to flush
-        # what was sealed).
-        self.on_append: Callable[[Log, int], None] | None = None
+        # Called after an append with its bytes and records (to wake readers), and after a roll
+        # (to flush what was sealed).
+        self.on_append: Callable[[Log, int, int], None] | None = None
         # Called when the end of a transaction has moved the last stable offset on.
         self.on_stable: Callable[[Log], None] | None = None
         self.on_roll: Callable[[Log], None] | None = None
@@ -176,7 +176,7 @@ class Log:
         if batch.producer_id >= 0 and marker is None:
             self.producers.update(batch, last_offset)
         if self.on_append is not None:
-            self.on_append(self, size)
+            self.on_append(self, size, last_offset + 1 - base_offset)
         if marker is not None:
             self._directory_dirty |= aborted is not None  # its index may be a new file
             if self.producers.end_transaction(marker) and self.on_stable is not None:

@@ -169,7 +169,8 @@ def running(one: Running) -> Json:
         "reason": one.job.reason.name,
         "began_ms": one.job.now_ms,
         "is_dry_run": one.is_dry_run,
-        "io_bytes": one.io_bytes,
+        "read_bytes": one.io.read,
+        "written_bytes": one.io.written,
         # As in cleaner/plan.py: the dirty section is read twice, and all may be written.
         "io_bytes_max": dirty.cleanable_bytes + 2 * dirty.total_bytes,
     }

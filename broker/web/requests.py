@@ -79,12 +79,12 @@ class Parameters:
         """Return a parameter, None when it is not there."""
         return self._query.get(name)
 
-    def number(self, name: str) -> int | None:
+    def number(self, name: str, digits_max: int = 10) -> int | None:
         """Return a whole number from 0 on, None when it is not there."""
         text = self._query.get(name)
         if text is None:
             return None
-        if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        if not (text.isascii() and text.isdigit() and len(text) <= digits_max):
             raise Problem(400, f"{name}={text} is no number: write it in digits")
         return int(text)
 

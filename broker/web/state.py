@@ -1,9 +1,10 @@
 """The broker as a whole over HTTP: what it is, and a stream of what happens.
 
     GET /api/broker     version, cluster, addresses, data directories, problems
+    GET /api/samples[?since_ms=T]   its load, second by second, for a quarter of an hour
     GET /api/events     server-sent events, for as long as somebody listens
 
-    event: tick         once a second: how it is now, with the newest sample of its load
+    event: tick         once a second: how it is now
     event: cleaner      a cleaning has begun or ended, or a quarantine: ask /api/cleaner again
 
 Events tell that something has changed and little more; who wants to know asks the other routes.
@@ -23,7 +24,7 @@ from broker.tasks import start_task
 from broker.version import VERSION
 from broker.web import cleaner_json
 from broker.web.access import Access
-from broker.web.requests import Parameters, Problem, answer_from_thread
+from broker.web.requests import Parameters, Problem, answer, answer_from_thread
 
 if TYPE_CHECKING:
     from asyncio import Queue, Task
@@ -44,6 +45,7 @@ def add_state_routes(app: web.Application, broker: Broker, access: Access) -> No
     """Add what is asked about the broker to an application."""
     routes = StateRoutes(broker, access)
     app.router.add_get("/api/broker", routes.broker)
+    app.router.add_get("/api/samples", routes.samples)
     app.router.add_get("/api/events", routes.events)
     app.on_shutdown.append(routes.stop)
 
@@ -88,6 +90,11 @@ class StateRoutes:
             return {**told, "directories": directories}
 
         return await answer_from_thread(body)
+
+    async def samples(self, request: web.Request) -> web.Response:
+        """Tell the samples of the load after a moment, column by column."""
+        since_ms = Parameters(request, ("since_ms",)).number("since_ms", digits_max=15) or 0
+        return answer(self._broker.samples.as_json(since_ms))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Send events until the listener leaves, or the broker stops."""
