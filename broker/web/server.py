@@ -1,4 +1,5 @@
-"""The HTTP listener: /metrics for Prometheus, /health for whoever restarts things, /api as JSON.
+"""The HTTP listener: the web page, /metrics for Prometheus, /health for whoever restarts things,
+/api as JSON.
 
 It is started after the Kafka listeners, so that loading the HTTP library delays no client.
 """
@@ -19,6 +20,7 @@ from broker.metrics import take_snapshot
 from broker.web.access import grant_access
 from broker.web.cleaner_routes import add_cleaner_routes
 from broker.web.groups import add_group_routes
+from broker.web.page import add_page
 from broker.web.proofs import add_routes as add_proof_routes
 from broker.web.records import add_record_routes
 from broker.web.requests import answer_problems
@@ -45,6 +47,7 @@ class HttpServer:
         app.router.add_get("/health", self._health)
         add_proof_routes(app, broker, self.access)
         add_cleaner_routes(app, broker, self.access)
+        add_page(app)
         add_state_routes(app, broker, self.access)
         add_topic_routes(app, broker)
         add_group_routes(app, broker)

@@ -1,0 +1,79 @@
+// What the cleaner does, did, will do, and cannot do.
+
+import { get } from "./api.js";
+import { fill, h, row, table } from "./dom.js";
+import { distance, moment, percent, size } from "./format.js";
+import { RUN_COLUMNS, action, partitionLink, reasonText, runCells, runningCard } from "./parts.js";
+import { runBars } from "./plot.js";
+
+const RUNS = 20;
+const nameOf = (one) => `${one.topic}-${one.partition}`;
+
+export async function cleaner() {
+  const now = h("div");
+  const summary = h("span", { class: "sub" });
+  const queue = table("Next, in the order in which a free thread takes them",
+    [["Partition"], ["Because"], ["Dirty", "number"], ["Bytes", "number"], ["When"]], "Nothing waits.");
+  const failed = table("Partitions whose last cleaning failed",
+    [["Partition"], ["Cause"], ["Failures", "number"], ["Next try"], [""]], "None: all can be cleaned.");
+  const runs = table("Runs, the latest first", RUN_COLUMNS, "The cleaner has not run yet.");
+  const bars = runBars("Runs over time", [
+    { text: "read", column: "read" }, { text: "written", column: "written" }, { text: "reclaimed", column: "reclaimed" }], size);
+  const showAll = h("button", { type: "button", onclick: () => { isAll = true; refresh(); } }, "Show all runs");
+  let state = null, isAll = false;
+
+  function draw(told, history) {
+    const at = told.now_ms, { threads } = told;
+    fill(summary, `${threads.alive} of ${threads.wanted} threads alive`, threads.died ? `, ${threads.died} died` : "",
+      `, map up to ${size(told.settings["log.cleaner.dedupe.buffer.size"])}`);
+    showRunning(told.running, at);
+    const waiting = [...told.next.map((one) => ({ ...one, isNext: true })), ...told.later];
+    queue.show(waiting, nameOf, () => row((one) => [
+      partitionLink(one), reasonText(one.reason), ["number", percent(one.dirty_ratio)], ["number", size(one.cleanable_bytes)],
+      one.isNext ? h("span", { class: "tag now" }, "as soon as a thread is free") : h("span", { title: moment(one.due_ms) }, distance(one.due_ms, at)),
+    ]));
+    failed.show(told.quarantined, nameOf, (item) => {
+      const retry = action("Retry", "/api/cleaner/retry", () => ({ topic: item.topic, partition: item.partition }),
+        () => `Trying ${nameOf(item)} again.`);
+      retry.setAttribute("aria-label", `Retry ${item.topic} ${item.partition}`);
+      return row((one) => [
+        partitionLink(one), ["wrap", `${one.exception}${one.offset === null ? "" : ` (from offset ${one.offset} on)`}`],
+        ["number", String(one.failures)], distance(one.retry_at_ms, at), retry,
+      ]);
+    });
+    showAll.hidden = isAll || history.runs.length <= RUNS;
+    runs.show(isAll ? history.runs : history.runs.slice(0, RUNS), (run) => `${nameOf(run)}-${run.at_ms}`, () => row((run) => runCells(run, Date.now())));
+    bars.update(history.runs.filter((run) => run.result).reverse().map((run) => ({
+      name: nameOf(run), at_ms: run.at_ms, read: run.result.indexed_bytes + run.result.read_bytes,
+      written: run.result.written_bytes, reclaimed: Math.max(run.result.reclaimed_bytes, 0) })));
+  }
+
+  function showRunning(running, at) {
+    const told = running.map((one) => runningCard(one, at));
+    fill(now, ...(told.length ? told : [h("p", { class: "quiet" }, "Nothing is being cleaned.")]));
+  }
+
+  async function refresh() {
+    const [told, history] = await Promise.all([get("/api/cleaner"), get("/api/cleaner/runs")]);
+    state = told;
+    draw(told, history);
+  }
+
+  await refresh();
+  return {
+    elements: [
+      h("div", { class: "head" }, h("h1", {}, "Cleaner"), summary),
+      h("div", { class: "grid" },
+        h("section", { class: "card" }, h("h2", {}, "Now"), now),
+        bars.element),
+      h("section", { class: "card" }, h("h2", {}, "Quarantined"), failed.element),
+      h("section", { class: "card" }, h("h2", {}, "Next"), queue.element),
+      h("section", { class: "card" }, h("h2", {}, "Done"), runs.element, showAll),
+    ],
+    refresh,
+    tick(now) {
+      showRunning(now.running, now.now_ms);
+      if (now.now_ms - state.now_ms > 5000) refresh().catch(() => {});
+    },
+  };
+}
