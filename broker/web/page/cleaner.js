@@ -15,7 +15,7 @@ export async function cleaner() {
   const queue = table("Next, in the order in which a free thread takes them",
     [["Partition"], ["Because"], ["Dirty", "number"], ["Bytes", "number"], ["When"]], "Nothing waits.");
   const failed = table("Partitions whose last cleaning failed",
-    [["Partition"], ["Cause"], ["Failures", "number"], ["Next try"], [""]], "None: all can be cleaned.");
+    [["Partition"], ["Cause"], ["Failures", "number"], ["Next try"], ["Action"]], "None: all can be cleaned.");
   const runs = table("Runs, the latest first", RUN_COLUMNS, "The cleaner has not run yet.");
   const bars = runBars("Runs over time", [
     { text: "read", column: "read" }, { text: "written", column: "written" }, { text: "reclaimed", column: "reclaimed" }], size);

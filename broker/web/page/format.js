@@ -23,6 +23,11 @@ export function whole(number) {
   return number === null || number === undefined ? "–" : Intl.NumberFormat("en").format(number);
 }
 
+/** A number of things: 1 partition, 2,000 partitions. */
+export function things(number, noun) {
+  return `${whole(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 export function percent(share) {
   return share === null || share === undefined ? "–" : `${Math.round(share * 100)} %`;
 }

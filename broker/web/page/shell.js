@@ -26,13 +26,14 @@ export function showLink(state) {
 /** Ask for the admin token; tells whether there is one then. */
 export async function askToken() {
   const dialog = byId("token-dialog"), input = byId("token-input");
-  const broker = await get("/api/broker").catch(() => ({}));
-  byId("token-place").textContent = broker.token_file
-    ? `, and keeps it in ${broker.token_file}` : ", or it is the setting odradek.admin.token";
   input.value = "";
   dialog.returnValue = "";
   dialog.showModal();
   input.focus();
+  get("/api/broker").then((broker) => {
+    byId("token-place").textContent = broker.token_file
+      ? `, and keeps it in ${broker.token_file}` : ", or it is the setting odradek.admin.token";
+  }, () => {});
   await new Promise((closed) => dialog.addEventListener("close", closed, { once: true }));
   if (dialog.returnValue === "ok") keepToken(input.value.trim());
   showToken();

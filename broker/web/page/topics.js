@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h, row, table } from "./dom.js";
-import { count, distance, size, whole } from "./format.js";
+import { distance, size, things, whole } from "./format.js";
 import { action, bytesBar, bytesKey, ratio, topicLink, total } from "./parts.js";
 import { records } from "./records.js";
 
@@ -74,7 +74,7 @@ export async function topic(name, tab = "") {
   const settings = Object.entries(first.configs).map(([key, value]) => `${key}=${value}`).join("  ");
   const head = [
     h("div", { class: "head" }, h("h1", {}, name),
-      h("span", { class: "sub" }, `${whole(first.partitions)} partitions, ${size(total(first.bytes))}, ${count(first.offsets)} offsets`)),
+      h("span", { class: "sub" }, `${things(first.partitions, "partition")}, ${size(total(first.bytes))}, ${things(first.offsets, "offset")}`)),
     settings ? h("p", { class: "quiet mono" }, settings) : null, tabs,
   ].filter(Boolean);
   if (tab === "records" || tab === "latest") {
@@ -89,7 +89,7 @@ function partitions(first) {
   const isCompacted = first.cleanup_policy.includes("compact");
   const list = table(
     `Partitions of ${first.name}`,
-    [["Partition"], ["Offsets", "optional"], ["Segments", "number optional"], ["Size", "number"], ["Bytes", "wide"], ["Dirty"], ["What the cleaner will do"], [""]],
+    [["Partition"], ["Offsets", "optional"], ["Segments", "number optional"], ["Size", "number"], ["Bytes", "wide"], ["Dirty"], ["What the cleaner will do"], ["Action"]],
     "All partitions are offline.");
 
   let told = first, most = 1;

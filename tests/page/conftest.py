@@ -1,0 +1,121 @@
+"""A browser, and a broker whose page it shows."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.processes import START_TIMEOUT_S, OdradekProcess
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs the dev extra")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+# Small segments, so that there is something to clean; the cleaner does what it is asked for.
+LAZY = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "1.0",
+    "internal.segment.bytes": "2000",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip all of it where there is no browser, and say how to get one."""
+    for item in items:
+        if "tests/page" in item.nodeid and CHROMIUM is None:
+            item.add_marker(pytest.mark.skip(reason="no browser: apt-get install chromium"))
+
+
+class Service(OdradekProcess):
+    """A broker that tests fill with records."""
+
+    def start(self) -> float:
+        """Start it, and wait until it serves the page, which it does a little later."""
+        started = super().start()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                urllib.request.urlopen(f"{self.http}/health", timeout=5).close()
+                return started
+            except OSError:
+                assert time.monotonic() < deadline, self.log_text()
+                time.sleep(0.02)
+
+    def create(self, *names: str, partitions: int = 1, **configs: str) -> None:
+        """Create topics."""
+        settings = LAZY | {name.replace("_", "."): value for name, value in configs.items()}
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        topics = [NewTopic(name, partitions, 1, config=settings) for name in names]
+        for one in admin.create_topics(topics).values():
+            one.result(20)
+
+    def produce(self, topic: str, *records: tuple[str, str | None]) -> None:
+        """Write records in batches of their own."""
+        settings = {
+            "bootstrap.servers": self.bootstrap, "linger.ms": 0, "batch.num.messages": 1,
+            "log_level": 0,
+        }  # fmt: skip
+        producer = Producer(settings)
+        for key, value in records:
+            producer.produce(topic, value, key)
+            producer.poll(0)
+        assert producer.flush(20) == 0
+
+    @property
+    def token(self) -> str:
+        """The admin token."""
+        return (self.data / "odradek-admin-token").read_text().strip()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A broker that cleans what it is asked to, and nothing else."""
+    running = Service(tmp_path / "broker", {"log.cleaner.backoff.ms": "600000"})
+    running.start()
+    yield running
+    running.stop()
+    # Each cleaning that fails tells where; nothing else may.
+    text = running.log_text()
+    assert text.count("Traceback") == text.count("failed to clean log="), text
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[playwright.Browser]:
+    """A browser without a window."""
+    with playwright.sync_playwright() as play:
+        # It runs as root where tests do, in a container: the sandbox does not work there.
+        started = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(
+    browser: playwright.Browser, service: Service
+) -> Iterator[playwright.Page]:
+    """A tab that is at the broker's page; it asks nobody else, and has nothing to complain of."""
+    context = browser.new_context(base_url=service.http, viewport={"width": 1280, "height": 900})
+    tab = context.new_page()
+    tab.set_default_timeout(20_000)
+    troubles: list[str] = []
+    tab.on("pageerror", lambda error: troubles.append(str(error)))
+    tab.on(
+        "console",
+        # An answer that says no is no fault of the page, which shows it.
+        lambda message: message.type == "error"
+        and "Failed to load resource" not in message.text
+        and troubles.append(message.text),
+    )
+    tab.on(
+        "request",
+        lambda request: request.url.startswith(service.http) or troubles.append(request.url),
+    )
+    yield tab
+    context.close()
+    assert troubles == []

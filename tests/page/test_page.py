@@ -1,0 +1,246 @@
+"""The web page as a person uses it, in a real browser against a real broker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from confluent_kafka import Consumer, TopicPartition
+from playwright.sync_api import Page, expect
+
+from bench.processes import ROOT
+from tests.page.conftest import Service
+
+pytestmark = pytest.mark.slow
+
+
+def clean(service: Service, *arguments: str) -> None:
+    """Have it clean by the command line, which finds the token by itself."""
+    command = [sys.executable, "-m", "cli.main", "cleaner", "run", *arguments]
+    subprocess.run([*command, "--url", service.http], cwd=ROOT, check=True, capture_output=True)
+
+
+def unlock(page: Page, token: str) -> None:
+    page.get_by_role("dialog").get_by_label("Token").fill(token)
+    page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
+
+
+def open_at(page: Page, path: str, heading: str) -> None:
+    page.goto(f"/#/{path}")
+    expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+    expect(page.get_by_role("status").filter(has_text="live")).to_be_visible()
+
+
+def many(count: int = 200, keys: int = 5) -> list[tuple[str, str | None]]:
+    return [(f"p{at % keys}", f"value {at}") for at in range(count)]
+
+
+def test_a_clean_run_appears_live(service: Service, page: Page) -> None:
+    service.create("prices")
+    service.produce("prices", *many())
+    open_at(page, "topic/prices", "prices")
+    bar = page.get_by_role("row").filter(has=page.get_by_role("cell")).locator(".bytes")
+    expect(bar.locator(".dirty")).to_be_visible()
+    assert "clean" not in (bar.get_attribute("aria-label") or "")
+    clean(service, "prices")
+    # Nothing is loaded anew: the page hears of it.
+    expect(bar.locator(".clean")).to_be_visible()
+    expect(bar.locator(".dirty")).to_have_count(0)
+
+    open_at(page, "cleaner", "Cleaner")
+    runs = page.get_by_role("region", name="Runs, the latest first").get_by_role("row")
+    expect(runs).to_have_count(2)
+    expect(runs.nth(1)).to_contain_text("asked for")
+    service.produce("prices", *many())
+    clean(service, "prices")
+    expect(runs).to_have_count(3)
+
+
+def test_cleaning_takes_the_token(service: Service, page: Page) -> None:
+    service.create("prices")
+    service.produce("prices", *many())
+    open_at(page, "topic/prices", "prices")
+    button = page.get_by_role("button", name="Clean partition 0 now")
+    button.click()
+    unlock(page, "wrong")
+    expect(page.locator("#toast")).to_contain_text("admin token")
+    assert runs_of(service) == []
+    unlock(page, service.token)
+    button.click()
+    expect(page.locator("#toast")).to_contain_text("Asked the cleaner for prices 0")
+    expect(page.locator(".bytes .clean")).to_be_visible()
+    page.get_by_role("button", name="Lock actions").click()
+    button.click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    assert len(runs_of(service)) == 1
+
+
+def runs_of(service: Service) -> list[object]:
+    with urllib.request.urlopen(f"{service.http}/api/cleaner/runs", timeout=10) as answer:
+        found = json.load(answer)["runs"]
+        assert isinstance(found, list)
+        return found
+
+
+def test_a_quarantined_partition_shows_and_is_retried(service: Service, page: Page) -> None:
+    service.create("prices")
+    service.produce("prices", *many())
+    damaged = service.data / "prices-0" / "00000000000000000000.log"
+    intact = damaged.read_bytes()
+    damaged.write_bytes(intact[:-1] + bytes([intact[-1] ^ 1]))
+    open_at(page, "cleaner", "Cleaner")
+    failed = page.get_by_role("region", name="Partitions whose last cleaning failed")
+    expect(failed).to_contain_text("None")
+    page.evaluate(  # as another tab would
+        """([path, token]) => fetch(path, {method: "POST", headers: {Authorization: token}})""",
+        ["/api/cleaner/run?topic=prices&wait=false", f"Bearer {service.token}"],
+    )
+    row = failed.get_by_role("row").filter(has_text="prices")
+    expect(row).to_contain_text("CRC")
+    expect(page.get_by_role("alert")).to_contain_text("prices-0 cannot be cleaned")
+
+    damaged.write_bytes(intact)
+    row.get_by_role("button", name="Retry prices 0").click()
+    unlock(page, service.token)
+    expect(failed).to_contain_text("None")
+    expect(page.get_by_role("region", name="Runs, the latest first")).to_contain_text("cleaned")
+    # The disk's refusal itself stays in sight for half a minute.
+    expect(page.get_by_role("alert")).not_to_contain_text("cannot be cleaned")
+
+
+def test_the_search_finds_a_key(service: Service, page: Page) -> None:
+    service.create("prices", partitions=2)
+    service.produce("prices", *many(120, keys=60), ("p7", '{"price": 11}'), ("p8", None))
+    open_at(page, "topic/prices/latest", "prices")
+    page.get_by_role("searchbox", name="Search keys").fill("p7")
+    page.get_by_role("button", name="Show").click()
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text('{"price": 11}')
+    page.get_by_role("searchbox", name="Search keys").fill("p8")
+    page.get_by_role("searchbox", name="Search keys").press("Enter")
+    expect(rows).to_contain_text("tombstone")
+
+    page.get_by_role("link", name="Records").click()
+    search = page.get_by_role("searchbox", name="Search keys and values")
+    expect(rows).to_have_count(50)
+    page.get_by_role("button", name="Older records").click()
+    expect(rows).to_have_count(100)
+    search.fill("value 77")
+    search.press("Enter")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("p17")
+
+
+def test_a_group_s_lag_goes_down_as_it_reads(service: Service, page: Page) -> None:
+    service.create("prices")
+    service.produce("prices", *many(30))
+    settings = {
+        "bootstrap.servers": service.bootstrap, "group.id": "billing", "log_level": 0,
+        "enable.auto.commit": False, "client.id": "till",
+    }  # fmt: skip
+    consumer = Consumer(settings)
+    try:
+        consumer.assign([TopicPartition("prices", 0, 0)])
+        consumer.commit(offsets=[TopicPartition("prices", 0, 10)], asynchronous=False)
+        open_at(page, "groups", "Groups")
+        expect(page.get_by_role("row").filter(has_text="billing")).to_contain_text("20")
+        page.get_by_role("link", name="billing").click()
+        row = page.get_by_role("row").filter(has_text="prices")
+        expect(row).to_contain_text("20")
+        consumer.commit(offsets=[TopicPartition("prices", 0, 30)], asynchronous=False)
+        expect(row.get_by_role("cell").nth(4)).to_have_text("0")
+    finally:
+        consumer.close()
+
+
+def test_what_is_not_there_is_said(service: Service, page: Page) -> None:
+    page.goto("/#/topic/price")
+    expect(page.get_by_role("heading", level=1)).to_have_text("This cannot be shown")
+    expect(page.get_by_role("main")).to_contain_text("there is no topic price")
+    page.goto("/#/topics")
+    expect(page.get_by_role("main")).to_contain_text("There is no topic yet")
+
+
+def test_names_from_others_are_text_and_nothing_else(service: Service, page: Page) -> None:
+    service.create("prices")
+    evil = "<img src=x onerror=document.title='caught'>"
+    service.produce("prices", (evil, evil), ("json", json.dumps({evil: evil})))
+    open_at(page, "topic/prices/records", "prices")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.get_by_role("main")).to_contain_text(evil)
+    assert page.locator("tbody img").count() == 0
+    assert "caught" not in page.title()
+
+
+def test_the_broker_s_end_and_return_are_seen(service: Service, page: Page) -> None:
+    service.create("prices")
+    open_at(page, "topics", "Topics")
+    light = page.locator("#link")
+    service.stop()
+    expect(light).to_have_text("no answer")
+    service.start()
+    service.create("clicks")
+    expect(light).to_have_text("live")
+    expect(page.get_by_role("link", name="clicks")).to_be_visible()
+
+
+def test_the_keyboard_is_enough(service: Service, page: Page) -> None:
+    service.create("prices")
+    service.produce("prices", *many())
+    open_at(page, "", "Overview")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+    page.get_by_role("link", name="prices").press("Enter")
+    button = page.get_by_role("button", name="Clean partition 0 now")
+    with page.expect_response(lambda answer: "/api/topic?" in answer.url):
+        button.focus()
+    expect(button).to_be_focused()  # though the row was shown anew
+    button.press("Enter")
+    page.keyboard.type(service.token)
+    page.keyboard.press("Enter")
+    expect(page.locator(".bytes .clean")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_everybody_can_use_it(service: Service, page: Page, scheme: str, width: int) -> None:
+    """Hold every view against WCAG 2 as axe-core judges it: names, roles, contrast, order."""
+    service.create("prices", partitions=2)
+    service.create("clicks", cleanup_policy="delete")
+    service.produce("prices", *many(300), ("p1", None), ("p2", '{"price": 11, "more": [1, 2]}'))
+    service.produce("clicks", *many(20))
+    clean(service, "prices", "--partition", "0")
+    consumer = Consumer({"bootstrap.servers": service.bootstrap, "group.id": "billing"})
+    consumer.commit(offsets=[TopicPartition("prices", 0, 10)], asynchronous=False)
+    consumer.close()
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 900})
+    views = {
+        "": "Overview", "topics": "Topics", "cleaner": "Cleaner", "groups": "Groups",
+        "topic/prices": "prices", "topic/prices/records": "prices",
+        "topic/prices/latest": "prices", "group/billing": "billing",
+    }  # fmt: skip
+    for path, heading in views.items():
+        open_at_any_width(page, path, heading)
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+        overflow = page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        assert overflow <= 0, f"{path} is wider than a window of {width}"
+
+
+def open_at_any_width(page: Page, path: str, heading: str) -> None:
+    page.goto(f"/#/{path}")
+    expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+    page.wait_for_load_state("domcontentloaded")
