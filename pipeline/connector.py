@@ -39,13 +39,15 @@ class Package:
     published: Mapping[Version, str]
     class_name: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    serves_later_lines: bool = True  # whether it works with a Spark newer than all it names
 
     def coordinates(self, spark_version: str) -> str:
         """Return what to ask Maven Central for, given Spark's version.
 
         That is the newest of the same line, as in 4.1, that is not newer than Spark, or else the
         line's oldest; a line that has none takes the newest of the lines before it: Spark 4.3.0
-        was seen to read with connector 4.2.0. Raises PipelineError for a Spark that is not a 4.
+        was seen to read with connector 4.2.0. Raises PipelineError for a Spark that is not a 4,
+        and for one that the package does not work with.
         """
         found = re.match(r"(\d+)\.(\d+)\.(\d+)", spark_version)
         if found is None or int(found[1]) != 4:
@@ -54,6 +56,13 @@ class Package:
             )
         spark = (int(found[1]), int(found[2]), int(found[3]))
         line = [version for version in self.published if version[:2] == spark[:2]]
+        if not (line or self.serves_later_lines):
+            name = next(iter(self.published.values())).split(":")[1].split("_")[0]
+            major, minor, _ = max(self.published)
+            raise PipelineError(
+                f"{name} has nothing for Spark {spark_version} yet: "
+                f"pip install 'pyspark<{major}.{minor + 1}'"
+            )
         earlier = [version for version in self.published if version <= spark]
         chosen = max((version for version in line if version <= spark), default=None)
         return self.published[chosen or min(line, default=max(earlier))]
@@ -88,6 +97,8 @@ DELTA = Package(
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     },
+    # It is built on Spark's insides: with 4.3.0 its MERGE ends in NoSuchMethodError.
+    serves_later_lines=False,
 )
 
 # What the packages depend on and a Spark distribution already holds: organisation -> jar names.

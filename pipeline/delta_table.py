@@ -26,7 +26,7 @@ from pyspark.sql import functions as f
 
 from pipeline.checkpoint import Progress
 from pipeline.errors import PipelineError
-from pipeline.files import exists
+from pipeline.files import exists, qualify
 
 _QUERY = "odradek.query"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -83,7 +83,7 @@ def create(table: str, rows: DataFrame, progress: Progress, properties: Mapping[
     for name, value in properties.items():
         writer = writer.option(name, value)
     writer.option("userMetadata", _told(progress)).save(table)
-    spark.sql(f"ALTER TABLE {_name(table)} SET TBLPROPERTIES ('{_QUERY}' = '{progress.query_id}')")
+    _note_query(spark, table, progress)
 
 
 def merge(table: str, rows: DataFrame, progress: Progress) -> Merged:
@@ -101,7 +101,7 @@ def merge(table: str, rows: DataFrame, progress: Progress) -> Merged:
     spark.conf.set(_USER_METADATA, _told(progress))
     try:
         counts = spark.sql(
-            f"MERGE INTO {_name(table)} t USING odradek_batch s ON {_IDENTITY} "
+            f"MERGE INTO {_name(spark, table)} t USING odradek_batch s ON {_IDENTITY} "
             "WHEN MATCHED AND s.offset > t.offset AND s.is_tombstone THEN DELETE "
             f"WHEN MATCHED AND s.offset > t.offset THEN UPDATE SET {assignments} "
             f"WHEN NOT MATCHED AND NOT s.is_tombstone THEN INSERT ({', '.join(columns)}) "
@@ -118,9 +118,7 @@ def note_batch(spark: SparkSession, table: str, progress: Progress) -> None:
     """Note a batch in which there was nothing to merge."""
     spark.conf.set(_USER_METADATA, _told(progress))
     try:
-        spark.sql(
-            f"ALTER TABLE {_name(table)} SET TBLPROPERTIES ('{_QUERY}' = '{progress.query_id}')"
-        )
+        _note_query(spark, table, progress)
     finally:
         spark.conf.unset(_USER_METADATA)
 
@@ -128,8 +126,9 @@ def note_batch(spark: SparkSession, table: str, progress: Progress) -> None:
 def delete_missing(table: str, keys: DataFrame) -> int:
     """Delete the rows whose key is not among these, and return how many they were."""
     keys.select("topic", "partition", "key").distinct().createOrReplaceTempView("odradek_keys")
-    counts = keys.sparkSession.sql(
-        f"MERGE INTO {_name(table)} t USING odradek_keys s ON {_IDENTITY} "
+    spark = keys.sparkSession
+    counts = spark.sql(
+        f"MERGE INTO {_name(spark, table)} t USING odradek_keys s ON {_IDENTITY} "
         "WHEN NOT MATCHED BY SOURCE THEN DELETE"
     ).collect()[0]
     deleted: int = counts["num_deleted_rows"]
@@ -143,7 +142,8 @@ def table_progress(spark: SparkSession, table: str) -> Progress | None:
     """
     if not is_there(spark, table):
         return None
-    properties = spark.sql(f"SHOW TBLPROPERTIES {_name(table)}").where(f.col("key") == _QUERY)
+    properties = spark.sql(f"SHOW TBLPROPERTIES {_name(spark, table)}")
+    properties = properties.where(f.col("key") == _QUERY)
     found = properties.collect()
     if not found:
         return Progress("", -1)
@@ -198,15 +198,21 @@ def _require_columns(table: str, held: DataFrame, rows: DataFrame) -> None:
         )
 
 
+def _note_query(spark: SparkSession, table: str, progress: Progress) -> None:
+    note = f"'{_QUERY}' = '{progress.query_id}'"
+    spark.sql(f"ALTER TABLE {_name(spark, table)} SET TBLPROPERTIES ({note})")
+
+
 def _history(spark: SparkSession, table: str) -> list[Row]:
     """Return the last commits, the newest first."""
-    history = spark.sql(f"DESCRIBE HISTORY {_name(table)} LIMIT {_HISTORY_COMMITS}")
+    history = spark.sql(f"DESCRIBE HISTORY {_name(spark, table)} LIMIT {_HISTORY_COMMITS}")
     rows: list[Row] = history.orderBy(f.desc("version")).collect()
     return rows
 
 
-def _name(table: str) -> str:
-    return f"delta.`{table.replace('`', '``')}`"
+def _name(spark: SparkSession, table: str) -> str:
+    # In SQL Delta Lake takes no relative path for a table's.
+    return f"delta.`{qualify(spark, table).replace('`', '``')}`"
 
 
 def _told(progress: Progress) -> str:

@@ -113,7 +113,7 @@ def explain(error: BaseException, *, where: str, what: str) -> str:
     told = re.search(r"^(?:\w+\.)*PipelineError: (.+)$", report, re.MULTILINE)
     if told:
         return told[1]
-    first = _first_line(report)
+    first = _batch_failure(report) or _first_line(report)
     for pattern, explanation in _EXPLANATIONS:
         if found := re.search(pattern, report):
             return explanation.format(*found.groups(), where=where, what=what, first=first)
@@ -130,6 +130,13 @@ def _report(error: BaseException) -> str:
         parts.append(str(getattr(seen, "_stackTrace", None) or ""))
         seen = getattr(seen, "_cause", None) or seen.__cause__
     return "\n".join(parts)
+
+
+def _batch_failure(report: str) -> str | None:
+    """Return what ended the Python that a batch is handed to, below the trace that Spark shows."""
+    _, is_one, trace = report.partition("[FOREACH_BATCH_USER_FUNCTION_ERROR]")
+    found = re.search(r"^(?:\w+\.)*\w+(?:Exception|Error): (.+)$", trace, re.MULTILINE)
+    return _first_line(found[1]) if is_one and found else None
 
 
 def _first_line(report: str) -> str:

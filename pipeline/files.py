@@ -16,6 +16,12 @@ def list_names(spark: SparkSession, folder: str) -> list[str]:
     return [str(status.getPath().getName()) for status in files.listStatus(path)]
 
 
+def qualify(spark: SparkSession, name: str) -> str:
+    """Return a path with its file system and all folders above it: ``file:/home/me/tables/t``."""
+    files, path = _locate(spark, name)
+    return str(path.makeQualified(files.getUri(), files.getWorkingDirectory()))
+
+
 def exists(spark: SparkSession, name: str) -> bool:
     """Say whether there is a file or folder of this name."""
     files, path = _locate(spark, name)

@@ -6,6 +6,7 @@ unless it is asked for.
 """
 
 import collections
+import logging
 import re
 import socket
 import sys
@@ -22,6 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from pipeline.connector import KAFKA, Package, package_settings, prepare, spark_version
@@ -167,10 +169,18 @@ def open_session(options: SessionOptions) -> Iterator[SparkSession]:
         reason = explain_start(f"{log.text()}\n{error}", settings, major)
         raise PipelineError(reason) from error
     spark.sparkContext.setLogLevel("WARN" if options.debug else "ERROR")
+    if not options.debug:
+        _silence_traces()
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _silence_traces() -> None:
+    """Have PySpark print no trace of a failed query, which is told in a line."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> str:

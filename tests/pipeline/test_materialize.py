@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Sequence
@@ -71,6 +72,16 @@ def test_a_batch_with_nothing_in_it_counts_as_applied(spark: SparkSession, tmp_p
         apply_batch(job, _frame(spark, []), Progress(QUERY, batch_id))
         assert table_progress(spark, job.table) == Progress(QUERY, batch_id)
     assert read_delta(spark, job.table).count() == 0
+
+
+def test_a_table_may_be_named_by_a_relative_path(spark: SparkSession, tmp_path: Path) -> None:
+    job = _job(Path(os.path.relpath(tmp_path)))
+    for batch_id in range(2):
+        progress = Progress(QUERY, batch_id)
+        merged = apply_batch(job, _frame(spark, [Record("t", 0, batch_id, b"k", b"v")]), progress)
+        assert merged == Merged(1 - batch_id, batch_id, 0)
+        assert table_progress(spark, job.table) == progress
+    assert read_delta(spark, str(tmp_path / "table")).count() == 1
 
 
 def test_commits_of_others_do_not_hide_how_far_a_table_is(

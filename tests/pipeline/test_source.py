@@ -105,6 +105,11 @@ def test_a_broker_that_nobody_runs_is_told_with_its_address() -> None:
         ("java.io.IOException: No space left on device", "make room"),
         ("An error occurred while calling o1.load.\n: a.b.CException: why", "CException: why"),
         ("", "no reason given"),
+        (
+            "[FOREACH_BATCH_USER_FUNCTION_ERROR] Return Message: Traceback (most recent call last)"
+            ':\n  File "x.py", line 1\n    raise\npy4j.x.CapturedException: [A] why',
+            "[A] why",
+        ),
     ],
 )
 def test_what_spark_says_is_told_in_one_line(said: str, told: str) -> None:
