@@ -2,13 +2,13 @@
 
 import { get } from "./api.js";
 import { fill, h, table, row } from "./dom.js";
-import { count, duration, milliseconds, size } from "./format.js";
-import { RUN_COLUMNS, runCells, runningCard } from "./parts.js";
+import { count, distance, duration, milliseconds, size } from "./format.js";
+import { RUN_COLUMNS, partitionLink, runCells, runningCard } from "./parts.js";
 import { lines } from "./plot.js";
 
 const KEPT = 900;
 const SPAN_MIN_MS = 60_000;
-const RUNS = 5;
+const RUNS = 5, NEXT = 4;
 
 export async function overview() {
   const broker = await get("/api/broker");
@@ -21,6 +21,7 @@ export async function overview() {
   const cleaning = lines("Cleaner, bytes a second", [
     { text: "read", column: "cleaner_bytes_read" }, { text: "written", column: "cleaner_bytes_written" }], size);
   const now = h("div", { class: "now" });
+  const next = h("ul", { class: "plain", "aria-label": "What is cleaned next" });
   const runs = table("The last runs of the cleaner", RUN_COLUMNS, "The cleaner has not run yet.");
 
   function showTiles(state) {
@@ -54,7 +55,10 @@ export async function overview() {
   }
 
   async function refresh() {
-    const told = await get("/api/cleaner/runs");
+    const [cleaner, told] = await Promise.all([get("/api/cleaner"), get("/api/cleaner/runs")]);
+    const upcoming = [...cleaner.next, ...cleaner.later].slice(0, NEXT);
+    fill(next, ...upcoming.map((one) => h("li", {}, partitionLink(one), h("span", { class: "quiet" },
+      one.due_ms <= cleaner.now_ms ? " next" : ` ${distance(one.due_ms, cleaner.now_ms)}`))));
     runs.show(told.runs.slice(0, RUNS), (run) => `${run.topic}-${run.partition}-${run.at_ms}`, () => row((run) => runCells(run, Date.now())));
   }
 
@@ -68,7 +72,7 @@ export async function overview() {
         h("span", { class: "sub" }, `Odradek ${broker.version} on ${broker.listeners.join(", ")}, data in ${disks}`)),
       tiles,
       h("div", { class: "grid halves" }, throughput.element, latency.element, cleaning.element,
-        h("section", { class: "card" }, h("h2", {}, "The cleaner now"), now)),
+        h("section", { class: "card" }, h("h2", {}, "The cleaner now"), now, next)),
       h("section", { class: "card" }, h("h2", {}, "Last runs"), runs.element),
     ],
     refresh,

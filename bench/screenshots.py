@@ -1,0 +1,156 @@
+"""Pictures of the web page, taken of a broker at work: docs/images/page-*.png.
+
+    python -m bench.screenshots
+
+Takes half a minute. Needs a browser (Debian's chromium).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import Page, sync_playwright
+
+from bench.processes import ROOT, OdradekProcess
+
+IMAGES = ROOT / "docs" / "images"
+# What each picture shows: the view, its heading, the width of the window, the colours.
+PICTURES = {
+    "page-light": ("", "Overview", 1280, "light"),
+    "page-dark": ("topics", "Topics", 1280, "dark"),
+    "page-narrow": ("topic/tickets", "tickets", 390, "light"),
+    "page-cleaner": ("cleaner", "Cleaner", 1280, "light"),
+    "page-latest": ("topic/prices/latest", "prices", 1280, "light"),
+}
+_HEIGHT = 860
+_WARM_UP_S = 25.0
+_SETTINGS = {"log.cleaner.backoff.ms": "2000"}
+_COMPACT = {
+    "cleanup.policy": "compact",
+    "internal.segment.bytes": "150000",
+    "min.cleanable.dirty.ratio": "0.5",
+}
+_TOPICS = {
+    "prices": (3, _COMPACT),
+    "tickets": (8, {**_COMPACT, "min.compaction.lag.ms": "10000"}),
+    "accounts": (2, {**_COMPACT, "min.cleanable.dirty.ratio": "0.8"}),
+    "clicks": (4, {"internal.segment.bytes": "150000"}),
+}
+
+
+def main() -> int:
+    """Start a broker, keep it at work, and take the pictures."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        print("no browser: apt-get install chromium", file=sys.stderr)
+        return 1
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="odradek-page-") as folder:
+        broker = OdradekProcess(Path(folder), _SETTINGS)
+        broker.start()
+        try:
+            with at_work(broker.bootstrap), sync_playwright() as play:
+                time.sleep(_WARM_UP_S)
+                started = play.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+                for name, (path, heading, width, scheme) in PICTURES.items():
+                    page = started.new_page(
+                        base_url=broker.http,
+                        viewport={"width": width, "height": _HEIGHT},
+                        color_scheme="dark" if scheme == "dark" else "light",
+                    )
+                    take(page, path, heading, IMAGES / f"{name}.png")
+                started.close()
+        finally:
+            broker.stop()
+    return 0
+
+
+def take(page: Page, path: str, heading: str, picture: Path) -> None:
+    """Take a picture of a view, once it has heard of the broker."""
+    page.goto(f"/#/{path}")
+    page.get_by_role("heading", level=1, name=heading).wait_for()
+    page.locator("#link.live").wait_for(state="attached")
+    page.wait_for_timeout(1500)
+    page.screenshot(path=picture)
+    page.close()
+    print(f"took {picture.relative_to(ROOT)}")
+
+
+@contextmanager
+def at_work(bootstrap: str) -> Iterator[None]:
+    """Have records written and read while the pictures are taken."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    made = [NewTopic(name, count, 1, config=config) for name, (count, config) in _TOPICS.items()]
+    for one in admin.create_topics(made).values():
+        one.result(20)
+    ending = threading.Event()
+    work = [
+        threading.Thread(target=_write, args=(bootstrap, ending)),
+        threading.Thread(target=_read, args=(bootstrap, "search-index", ["tickets"], ending)),
+        threading.Thread(target=_read, args=(bootstrap, "shop", ["prices", "clicks"], ending)),
+    ]
+    for one in work:
+        one.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        for one in work:
+            one.join()
+
+
+def _write(bootstrap: str, ending: threading.Event) -> None:
+    chance = random.Random(6)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "log_level": 0})
+    while not ending.wait(0.1):
+        for _ in range(150):
+            number = chance.randrange(400)
+            price = {"product": f"p{number}", "price": round(chance.uniform(1, 99), 2)}
+            gone = chance.random() < 0.03
+            producer.produce("prices", None if gone else json.dumps(price), f"p{number}")
+            ticket = {
+                "id": chance.randrange(6000),
+                "status": chance.choice(["new", "open", "pending", "solved"]),
+                "subject": "the printer is on fire",
+            }
+            producer.produce("tickets", json.dumps(ticket), str(ticket["id"]))
+        for _ in range(30):
+            producer.produce("accounts", '{"plan": "team"}', str(chance.randrange(3000)))
+            producer.produce("clicks", f'{{"page": "/{chance.randrange(50)}"}}')
+        producer.poll(0)
+    producer.flush(10)
+
+
+def _read(bootstrap: str, group: str, topics: list[str], ending: threading.Event) -> None:
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "client.id": f"{group}-1",
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": 1000,
+        "log_level": 0,
+    }
+    consumer = Consumer(settings)
+    try:
+        consumer.subscribe(topics)
+        while not ending.is_set():
+            consumer.consume(500, timeout=0.3)
+    except KafkaException as error:
+        print(f"group {group}: {error}", file=sys.stderr)
+    finally:
+        consumer.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
