@@ -47,6 +47,7 @@ from broker.sessions import FetchSessions
 from broker.tasks import start_task
 from broker.telemetry.clients import Telemetry
 from broker.topic import Topic
+from broker.topic_counts import count_append
 from broker.topics import Topics
 from broker.waiting import Purgatory
 from broker.warm_up import start_warm_up
@@ -204,6 +205,7 @@ class Broker:
         self.disks.on_offline.append(self.purgatory.deleted)
         self.group_commit.on_failed = self.disks.take_offline
         self.topics.on_deleted.append(self._wake_readers)
+        self.topics.on_deleted.append(lambda topic: self.metrics.forget_topic(topic.name))
         await self.topics.load(metadata)
         if self.store.is_new:
             await skip_producer_ids(self.store, self.logs())
@@ -320,8 +322,7 @@ class Broker:
         log.on_roll = self._rolled
 
     def _appended(self, log: Log, size_bytes: int, record_count: int) -> None:
-        self.metrics.produced_bytes += size_bytes
-        self.metrics.produced_records += record_count
+        count_append(self.metrics, log.topic, size_bytes, record_count)
         if log.config.flush_ms != INT64_MAX:
             self.group_commit.flush_within(log, log.config.flush_ms)
         self.purgatory.appended(log, size_bytes)

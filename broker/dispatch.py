@@ -17,6 +17,7 @@ from broker.apis import Handler
 from broker.context import CloseConnection, Patient, RequestContext, Staged
 from broker.latency import begin_ns
 from protocol.compiler import decode_prefix
+from protocol.encoding import Chunk
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.footprint import memory_max
 from protocol.frames import (
@@ -82,7 +83,7 @@ class Dispatcher:
             connection.client,
         )
         metrics = self._broker.metrics
-        metrics.count_request(header.api_key)
+        metrics.count_request(header.api_key, version)
         try:
             answer = handler.handle(context, request)
         except CloseConnection as close:
@@ -151,11 +152,17 @@ class Dispatcher:
     ) -> Slot | None:
         """Send a response; return its place when it has to wait for those before it."""
         try:
-            chunks = encode_response(answer, header.api_version, header.correlation_id)
+            chunks = self._encode(handler, header, answer)
         except Exception:
             self._fail(connection, handler, header)
             return None
         return connection.reply(chunks)
+
+    def _encode(self, handler: Handler, header: RequestHeader, answer: Any) -> list[Chunk]:
+        chunks = encode_response(answer, header.api_version, header.correlation_id)
+        if handler.tells_error and answer.error_code:
+            self._broker.metrics.count_error(header.api_key, answer.error_code)
+        return chunks
 
     def _answer_later(
         self,
@@ -178,9 +185,7 @@ class Dispatcher:
                 return
             try:
                 response = future.result()
-                chunks = None
-                if response is not None:
-                    chunks = encode_response(response, header.api_version, header.correlation_id)
+                chunks = None if response is None else self._encode(handler, header, response)
             except CloseConnection as close:
                 connection.refuse(str(close))
                 return

@@ -67,10 +67,10 @@ def count(broker: Broker) -> Counted:
     times = {key: one.counts.copy() for key, one in metrics.times.items()}
     prompt = (one for key, one in times.items() if key not in _PATIENT_KEYS)
     return Counted(
-        bytes_in=metrics.produced_bytes,
-        bytes_out=metrics.fetched_bytes,
-        records_in=metrics.produced_records,
-        requests=sum(metrics.requests.values()),
+        bytes_in=metrics.all_topics.bytes_in,
+        bytes_out=metrics.all_topics.bytes_out,
+        records_in=metrics.all_topics.records_in,
+        requests=metrics.request_total,
         requests_us=reduce(plus, prompt, _NOTHING),
         produce_us=times.get(PRODUCE_KEY, _NOTHING),
         fetch_us=times.get(FETCH_KEY, _NOTHING),

@@ -262,6 +262,12 @@ class BrokerConfig:
         valid=at_least(0),
         doc="How many values that clients pushed are kept for /metrics, of all clients together.",
     )
+    odradek_group_series_max: int32 = option(
+        "odradek.group.series.max",
+        default=10_000,
+        valid=at_least(0),
+        doc="How many partitions /metrics tells committed offsets and lag for, of all groups.",
+    )
     num_recovery_threads_per_data_dir: int32 = option(
         "num.recovery.threads.per.data.dir",
         default=2,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from protocol.messages import message_classes, snake_case
@@ -35,6 +35,7 @@ class Handler:
     request: type
     first: int
     flexible_from: int
+    tells_error: bool  # its response has an error code for all of it
 
 
 APIS: tuple[Api, ...] = (
@@ -108,6 +109,9 @@ API_VERSIONS: Mapping[int, tuple[int, int]] = {api.key: (api.first, api.last) fo
 def load(api: Api) -> Handler:
     """Import an API's handler and messages."""
     module = importlib.import_module(f"broker.apis.{snake_case(api.name)}")
-    request = message_classes(api.name)[0]
+    request, response = message_classes(api.name)
     info = info_of(request)
-    return Handler(api, module.handle, request, info.versions.first, info.flexible.first)
+    tells_error = any(one.name == "error_code" for one in fields(response))
+    return Handler(
+        api, module.handle, request, info.versions.first, info.flexible.first, tells_error
+    )

@@ -34,6 +34,7 @@ from broker.sessions import (
     WantedPartition,
     next_epoch,
 )
+from broker.topic_counts import count_fetch
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -353,7 +354,7 @@ def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
         told = [one for one in told if session.tell(one.wanted, one.data, one.idle_log)]
     elif fetch.request.session_epoch == FIRST_EPOCH:
         session_id = _begin_session(fetch, told)
-    fetch.context.broker.metrics.fetched_bytes += plan.size_bytes
+    count_fetch(fetch.context.broker.metrics, plan)
     return FetchResponse(
         session_id=session_id,
         responses=_by_topic(told),

@@ -16,6 +16,7 @@ from broker.context import CloseConnection, RequestContext, Staged
 from broker.errors import code_of, message_of
 from broker.partitions import OfflinePartition
 from broker.topic import Topic
+from broker.topic_counts import count_refusal
 from broker.transactions.admission import (
     TOPIC_IDS_SINCE,
     Refused,
@@ -26,6 +27,7 @@ from broker.transactions.admission import (
 from protocol.batches import CODEC_MASK
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
+from protocol.frames import PRODUCE_KEY
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -98,6 +100,10 @@ def _append_all(context: RequestContext, request: ProduceRequest, refused: Refus
             _append(context, request, topic, partition, now_ms, touched, refused)
             for partition in data.partition_data
         ]
+        for one in partitions:
+            if one.error_code:
+                name = topic.name if topic is not None else None
+                count_refusal(broker.metrics, name, one.error_code)
         if partitions:
             responses.append(
                 TopicProduceResponse(
@@ -228,4 +234,5 @@ async def _after_flush(
                 partition.error_message = refused.error_message
                 partition.base_offset = partition.log_append_time_ms = -1
                 partition.log_start_offset = -1
+                context.broker.metrics.count_error(PRODUCE_KEY, refused.error_code)
     return response

@@ -26,6 +26,7 @@ from broker.shares.sessions import (
     TopicPartition,
     next_epoch,
 )
+from broker.topic_counts import count_share_fetch
 from protocol.errors import ErrorCode
 from protocol.messages.share_fetch import (
     AcknowledgementBatch,
@@ -157,7 +158,8 @@ async def _fetch(
     fetched = fetch.run()
     for partition, one in (fetched if isinstance(fetched, dict) else await fetched).items():
         answers[partition] = _answer(context, partition, one)
-        broker.metrics.fetched_bytes += len(one.records)
+        topic = broker.topics.by_id(partition.topic_id)
+        count_share_fetch(broker.metrics, topic, len(one.records))
     return answers
 
 

@@ -12,9 +12,15 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import Metric
 
-from broker.families import counter
+from broker.exposition.families import counter
 from broker.telemetry.clients import ClientRow
 from broker.telemetry.series import Key
+
+DROPPED = counter(
+    "odradek_dropped_client_series_total",
+    "Values that clients pushed and that found no room: raise odradek.telemetry.series.max, or"
+    " have them push less (kafka-client-metrics).",
+)
 
 _PREFIX = "kafka_client_"
 _KAFKAS = "org.apache.kafka."
@@ -40,11 +46,7 @@ def client_families(rows: Sequence[ClientRow], dropped_series: int) -> Iterator[
                 shown.add(place)
                 family.add_sample(name, labels, value)
     yield from families.values()
-    yield counter(
-        "odradek_dropped_client_series",
-        "Values that clients pushed and that found no room: see odradek.telemetry.series.max.",
-        dropped_series,
-    )
+    yield DROPPED.one(dropped_series)
 
 
 def _names(key: Key) -> tuple[str, str]:

@@ -186,6 +186,13 @@ class TransactionCoordinator:
         except Refusal as refusal:
             return listing.not_listed(refusal.code)
 
+    def count_by_state(self) -> dict[str, int]:
+        """Return how many transactional ids there are in each state, by Kafka's name of it."""
+        counts = {one.word: 0 for one in TransactionState if one is not TransactionState.DEAD}
+        for _, value in self._known():
+            counts[value.state.word] += 1
+        return counts
+
     def _known(self) -> list[tuple[str, Transaction]]:
         return [
             (transactional_id, entry.value)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from broker.groups.consumer.embedded import read_assignment
+from broker.lag import lag
 from broker.web.requests import Parameters, Problem, answer, answer_from_thread
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.list_groups import ListedGroup
@@ -128,8 +129,7 @@ class GroupRoutes:
         if log is not None:
             row.end_offset = log.last_stable_offset
             if offset >= 0:
-                # Offsets below the log's start are of records that are gone.
-                row.lag = max(row.end_offset - max(offset, log.log_start_offset), 0)
+                row.lag = lag(log, offset)
         return row
 
     def _log(self, topic: str, partition: int) -> Log | None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from broker.exposition import render
-from broker.metrics import take_snapshot
+from broker.exposition.render import render
+from broker.exposition.snapshot import take_snapshot
 from broker.web.access import grant_access
 from broker.web.cleaner_routes import add_cleaner_routes
 from broker.web.groups import add_group_routes

@@ -135,9 +135,9 @@ async def test_clients_that_do_not_read_make_fetches_small_and_nothing_else(
             while broker.backpressure.unsent_bytes < limit:
                 assert len(broker.server.connections) < 100
                 slow = await stack.enter_async_context(client(broker))
-                served = broker.metrics.fetched_bytes
+                served = broker.metrics.all_topics.bytes_out
                 slow.send(*[fetch("orders", size=20 * size) for _ in range(9)], version=4)
-                await until(lambda: broker.metrics.fetched_bytes > served)  # noqa: B023
+                await until(lambda: broker.metrics.all_topics.bytes_out > served)  # noqa: B023
             assert size <= (await fetched()) < 2 * size
         await until(lambda: broker.backpressure.unsent_bytes == 0)
         assert (await fetched()) > 8 * size

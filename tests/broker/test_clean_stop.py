@@ -29,7 +29,7 @@ async def test_a_stop_answers_all_that_it_appended_and_resets_no_connection(
     async with live(tmp_path) as broker, client(broker) as one:
         topic = await create(broker, "orders")
         one.send(*[produce("orders", batch(bytes(100_000)))] * 300, version=8)
-        await until(lambda: broker.metrics.requests.get(0, 0) > 3)
+        await until(lambda: broker.metrics.request_count(0) > 3)
         stopping = asyncio.ensure_future(broker.stop())
         answered = 0
         with pytest.raises(asyncio.IncompleteReadError) as ended:
@@ -56,7 +56,7 @@ async def test_what_a_stop_left_unanswered_is_known_when_it_is_sent_again(tmp_pa
             mock.patch("broker.group_commit._sync", lambda _: disk.wait(PATIENCE_S) and {}),
         ):
             one.send(*requests, version=8)
-            await until(lambda: broker.metrics.requests.get(0) == 5)
+            await until(lambda: broker.metrics.request_count(0) == 5)
             stopping = asyncio.ensure_future(broker.stop())
             assert await one.is_closed()  # without a byte of an answer
             disk.set()

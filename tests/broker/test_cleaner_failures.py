@@ -148,7 +148,7 @@ async def test_a_thread_that_dies_is_replaced_and_its_log_cannot_kill_the_next(
         assert await health(broker) == (200, {"status": "ok", "problems": []})
         families = parse((await get(broker, "/metrics"))[1])
         assert value(families, "odradek_cleaner_threads_died") == 1
-        assert value(families, "kafka_log_cleaner_dead_thread_count") == 0
+        assert value(families, "kafka_log_logcleaner_deadthreadcount") == 0
 
 
 def _have_died(broker: Broker, count: int) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.composition import Broker
-from broker.metrics import take_snapshot
+from broker.exposition.snapshot import take_snapshot
 from storage.log import Log
 from storage.segment import LOG
 from tests.broker.live import append, batch, create, live, on_uvloop, until
@@ -141,7 +141,7 @@ async def test_a_failure_is_told_everywhere(tmp_path: Path) -> None:
         (sample,) = families["odradek_cleaner_uncleanable"].samples
         assert one.items() <= sample.labels.items() and sample.value == 1
         assert value(families, "odradek_cleaner_failures", **one) == 1
-        (sample,) = families["kafka_log_cleaner_manager_uncleanable_bytes"].samples
+        (sample,) = families["kafka_log_logcleanermanager_uncleanable_bytes"].samples
         assert sample.value == log.segments[0].size_bytes
 
 
@@ -273,5 +273,5 @@ async def test_a_snapshot_lets_others_go_first(tmp_path: Path) -> None:
         counting = asyncio.ensure_future(count())
         snapshot = await take_snapshot(broker)
         counting.cancel()
-        assert len(snapshot.cleaner_rows) == 350
+        assert len(snapshot.cleaner.logs) == 350
         assert turns >= 3

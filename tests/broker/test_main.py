@@ -216,7 +216,7 @@ async def test_a_stop_answers_what_is_parked_and_closes_the_connections(tmp_path
             await until(lambda: len(broker.purgatory))
             await ready(member)
             member.send(join(), version=0)
-            await until(lambda: broker.metrics.requests.get(11, 0) > 1)
+            await until(lambda: broker.metrics.request_count(11) > 1)
             stopping = asyncio.ensure_future(broker.stop())
             (found,) = (await reader.receive())[1].responses[0].partitions
             assert decode_records(found.records)[0].value == b"a"
@@ -244,7 +244,7 @@ async def test_a_stop_waits_for_what_is_on_its_way_to_the_disk(tmp_path: Path) -
         await create(broker, "orders")
         count = 50
         one.send(*[produce("orders", batch(b"a")) for _ in range(count)], version=8)
-        await until(lambda: broker.metrics.requests.get(0) == count)
+        await until(lambda: broker.metrics.request_count(0) == count)
         await broker.stop()
         for number in range(count):
             assert (await one.receive())[0] == number
@@ -260,7 +260,7 @@ async def test_a_stop_answers_a_commit_once_it_is_on_the_disk(tmp_path: Path) ->
             one.send(commit(1), version=8)
             assert (await one.receive())[1].topics[0].partitions[0].error_code == 0
             one.send(commit(2), version=8)
-            await until(lambda: broker.metrics.requests.get(8) == 2)
+            await until(lambda: broker.metrics.request_count(8) == 2)
             await broker.stop()
             assert (await one.receive())[1].topics[0].partitions[0].error_code == 0
     async with live(tmp_path) as broker:
@@ -284,7 +284,7 @@ async def test_a_client_that_never_reads_does_not_hold_up_a_stop(tmp_path: Path)
         append(topic.partitions[0], *[batch(bytes(900_000))] * 20)
         with mock.patch("broker.composition._DRAIN_S", 0.1):
             one.send(fetch("orders", size=1 << 25), version=4)
-            await until(lambda: broker.metrics.fetched_bytes)
+            await until(lambda: broker.metrics.all_topics.bytes_out)
             await broker.stop()
         assert not broker.server.connections
 

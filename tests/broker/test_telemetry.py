@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.apis import get_telemetry_subscriptions, push_telemetry
 from broker.context import ConnectedClient
-from broker.exposition import render
+from broker.exposition.render import render
 from broker.ids import random_id
 from broker.telemetry.clients import ClientRow, Telemetry
 from broker.telemetry.series import InvalidPayload, PayloadTooLarge, read_samples

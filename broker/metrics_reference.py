@@ -1,0 +1,65 @@
+"""Writes docs/metrics.md: `python -m broker.metrics_reference` prints what /metrics tells."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+
+from broker.exposition import cleaner, groups, requests, storage, whole
+from broker.exposition.families import Family
+from broker.telemetry import exposition as clients
+
+_HEAD = """\
+# Metrics
+
+What `/metrics` on `metrics.listener` tells. Made by `make docs`; do not edit.
+
+Where Apache Kafka has an MBean, the metric has the name that Prometheus' JMX exporter gives it
+with the configuration for Kafka that comes with it (`kafka-2_0_0.yml`, names in lower case), so
+dashboards and alerts made for that work here; `kafka_consumergroup_…` are kafka_exporter's names.
+What begins with `odradek_` is of Odradek alone. Metrics that clients push (KIP-714) are there as
+`kafka_client_…`, and `process_…` are memory, CPU time and open files.
+
+`grafana/odradek.json` is a dashboard of them, `alerts/odradek.yml` are alert rules.
+"""
+_TABLE = "| metric | type | labels | what it says |\n|---|---|---|---|\n"
+_SECTIONS: Mapping[str, ModuleType] = {
+    "The broker": whole,
+    "Requests and topics": requests,
+    "Partitions and disks": storage,
+    "The cleaner": cleaner,
+    "Groups and transactions": groups,
+    "Metrics of clients": clients,
+}
+
+
+def families(module: ModuleType) -> Iterator[Family]:
+    """Iterate over the families that a module declares, in its order."""
+    for value in vars(module).values():
+        if isinstance(value, Family):
+            yield value
+        elif isinstance(value, Mapping):
+            for one in (*value.keys(), *value.values()):
+                if isinstance(one, Family):
+                    yield one
+
+
+def all_families() -> list[Family]:
+    """Return all that are declared."""
+    return [one for module in _SECTIONS.values() for one in families(module)]
+
+
+def markdown() -> str:
+    """Return the page."""
+    page = [_HEAD]
+    for title, module in _SECTIONS.items():
+        page.append(f"\n## {title}\n\n{_TABLE}")
+        for one in families(module):
+            labels = ", ".join(f"`{label}`" for label in one.labels)
+            page.append(f"| `{one.name}` | {one.kind} | {labels} | {one.text} |\n")
+    return "".join(page)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())
