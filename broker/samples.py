@@ -63,7 +63,7 @@ class Counted:
 
 def count(broker: Broker) -> Counted:
     """Read what the broker has counted."""
-    metrics, cleaned = broker.metrics, broker.cleaner.desk.progress.io_bytes
+    metrics, cleaned = broker.metrics, broker.cleaner.desk.progress.io_bytes()
     times = {key: one.counts.copy() for key, one in metrics.times.items()}
     prompt = (one for key, one in times.items() if key not in _PATIENT_KEYS)
     return Counted(
@@ -128,8 +128,7 @@ def _since(last: Counted, now: Counted, passed_s: float) -> Sample:
     """Return the values of a sample between its time and its connections."""
 
     def rate(later: int, earlier: int) -> float:
-        # A cleaning that begins anew with a larger map counts from nothing.
-        return round(max(later - earlier, 0) / passed_s, 1)
+        return round((later - earlier) / passed_s, 1)
 
     return (
         rate(now.bytes_in, last.bytes_in),

@@ -184,7 +184,7 @@ class Progress:
         self._pauses: dict[TopicPartition, int] = {}
         self._quarantine: dict[TopicPartition, _Quarantine] = {}
         self.horizons: Horizons = {}
-        self._ended_io = IoBytes(0, 0)
+        self._ended_io = self._told_io = IoBytes(0, 0)
 
     @property
     def running(self) -> Iterable[Running]:
@@ -238,10 +238,16 @@ class Progress:
             del self._running[key]
             self._ended_io += running.io
 
-    @property
     def io_bytes(self) -> IoBytes:
-        """What all cleanings have read and written since the start, up to now."""
-        return sum((one.io for one in self._running.values()), self._ended_io)
+        """Return what all cleanings have read and written since the start, up to now.
+
+        That is never less than was told before, though a run that has to begin anew with a larger
+        map counts from nothing.
+        """
+        counted = sum((one.io for one in self._running.values()), self._ended_io)
+        told = self._told_io
+        self._told_io = IoBytes(max(counted.read, told.read), max(counted.written, told.written))
+        return self._told_io
 
     def succeed(self, running: Running, result: CleanResult) -> None:
         """Note up to where a log is clean, and when the first tombstone in that part expires."""

@@ -159,7 +159,7 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         offline_partition_count=len(broker.topics.offline()),
         disks=disks,
         cleaner=CleanerRows(
-            broker.cleaner.status(), broker.cleaner.desk.progress.io_bytes, cleaner_logs
+            broker.cleaner.status(), broker.cleaner.desk.progress.io_bytes(), cleaner_logs
         ),
         groups=groups,
         transactions=broker.transactions.count_by_state(),

@@ -233,7 +233,12 @@ async def test_metrics_tell_of_each_compacted_partition(tmp_path: Path) -> None:
         families = parse((await request(broker, "GET", "/metrics"))[1])
         assert value(families, "odradek_cleaner_dirty_bytes", **one) == 0
         assert value(families, "odradek_cleaner_runs", **one) == 1
-        gone = outcome["result"]["reclaimed_bytes"]
+        assert value(families, "odradek_cleaner_clean_bytes", **one) == log.size_bytes
+        result = outcome["result"]
+        read_bytes = result["indexed_bytes"] + result["read_bytes"]
+        assert value(families, "odradek_cleaner_read_bytes") == read_bytes > 0
+        assert value(families, "odradek_cleaner_written_bytes") == result["written_bytes"] > 0
+        gone = result["reclaimed_bytes"]
         assert value(families, "odradek_cleaner_reclaimed_bytes", **one) == gone > 0
         assert value(families, "odradek_cleaner_last_run_timestamp_seconds", **one) >= before
         for family in families.values():

@@ -71,13 +71,6 @@ def test_latencies_are_of_their_second_only() -> None:
     assert world.columns()["fetch_p50_ms"] == [None, None]
 
 
-def test_a_cleaning_that_begins_anew_reads_nothing_less() -> None:
-    world = World()
-    world.pass_time(1, cleaner_bytes_read=100)
-    world.pass_time(1, cleaner_bytes_read=30)
-    assert world.columns()["cleaner_bytes_read"] == [100, 0]
-
-
 def test_a_quarter_of_an_hour_is_kept() -> None:
     world = World()
     for _ in range(KEPT + 5):

@@ -137,6 +137,17 @@ def new_desk(broker: Broker) -> Desk:
     return Desk(broker, lambda: broker.config, broker.now_ms)
 
 
+def test_what_was_read_is_never_less_though_a_cleaning_begins_anew(broker: Broker) -> None:
+    broker.add_log("a")
+    desk = new_desk(broker)
+    running = take(desk)
+    for indexed_bytes, told in ((100, 100), (30, 100), (120, 120)):
+        running.counters.indexed_bytes = indexed_bytes
+        assert desk.progress.io_bytes().read == told
+    desk.abandon(running)
+    assert desk.progress.io_bytes().read == 120
+
+
 def test_the_filthiest_log_comes_first_and_none_twice(broker: Broker) -> None:
     half = broker.add_log("half")
     broker.world.directory.cleaner_offsets["half", 0] = 2
