@@ -66,6 +66,7 @@ docs: $(READY_DEV)
 	$(BIN)/python -m config.without_effect docs/compatibility.md
 	$(BIN)/python -m broker.reference > docs/apis.md
 	$(BIN)/python -m broker.metrics_reference > docs/metrics.md
+	$(BIN)/python docs/grafana/dashboard.py > docs/grafana/odradek.json
 
 lock:
 	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \

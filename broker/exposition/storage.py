@@ -76,7 +76,8 @@ FREE_BYTES = gauge(
 )
 SIZE_BYTES = gauge(
     "odradek_disk_size_bytes",
-    "The size of a log directory's volume; directories of one volume show it each.",
+    "The size of a log directory's volume: enlarge it when too little is free. Directories of one"
+    " volume show it each.",
     "directory",
 )
 FAILURES = counter(
