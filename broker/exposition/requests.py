@@ -44,7 +44,8 @@ TIMES = summary(
 )
 SECONDS = histogram(
     "odradek_request_seconds",
-    "The same as a histogram since the start: ask histogram_quantile() for any range of time.",
+    "Seconds that requests took, measured as kafka_network_requestmetrics_totaltimems, as a"
+    " histogram since the start: ask histogram_quantile() for any range of time.",
     "request",
 )
 MALFORMED = counter(
