@@ -93,12 +93,14 @@ def count_fetch(metrics: Metrics, plan: Plan) -> None:
         if planned.data.error_code:
             _count_fetch_error(metrics, planned)
             continue
-        assert planned.log is not None
-        counts = metrics.topics[planned.log.topic]
-        counts.fetches += 1
-        if planned.slice is not None:
-            everything.bytes_out += planned.slice.size
-            counts.bytes_out += planned.slice.size
+        log = planned.log
+        assert log is not None
+        size_bytes = 0 if planned.slice is None else planned.slice.size
+        everything.bytes_out += size_bytes
+        if not log.is_deleted:  # else its topic is gone, and is not to be counted anew
+            counts = metrics.topics[log.topic]
+            counts.fetches += 1
+            counts.bytes_out += size_bytes
     for planned in plan.unknown:
         metrics.count_error(FETCH_KEY, planned.data.error_code)
 
