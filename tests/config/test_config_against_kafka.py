@@ -57,13 +57,7 @@ OURS = {
     "log.cleaner.verify",
     "log.flush.acks.all",
     "metrics.listener",
-    "odradek.cleaner.spill.bytes.max",
-    "odradek.cluster.id",
-    "odradek.create.missing.partitions",
-    "odradek.fetch.session.partitions.max",
-    "odradek.open.files.max",
-    "odradek.telemetry.series.max",
-    "odradek.unsent.bytes.max",
+    *(name for name in BROKER_OPTION if name.startswith("odradek.")),
 }
 # Kafka requires these three, for its controller.
 REQUIRED = {"node.id", "process.roles", "controller.listener.names"}
