@@ -11,6 +11,7 @@ import click
 
 from cli.answers import HistoryAnswer, PlanAnswer, RunAnswer, WhyAnswer
 from cli.ask import ANSWER_TIMEOUT_S, answer_or_exit, token_option, url_option
+from cli.verify import verify
 
 F = TypeVar("F", bound=Callable[..., None])
 Answer = dict[str, object]
@@ -49,6 +50,8 @@ def plan(
     """Show what the cleaner would do with a TOPIC, or with all of them.
 
     Nothing is changed: a dry run reads and judges every record, and keeps what it finds.
+
+    Example: odradek cleaner plan prices
     """
     parameters = {"topic": topic, "partition": partition, "exact": _text(exact)}
     answer = _ask(url, "/api/cleaner/plan", parameters)
@@ -67,6 +70,8 @@ def why(topic: str, partition: int, url: str, as_json: bool) -> None:
     """Show every condition for the cleaning of a partition.
 
     Each with its value, what it has to be, and when it will be.
+
+    Example: odradek cleaner why prices 0
     """
     answer = _ask(url, "/api/cleaner/why", {"topic": topic, "partition": partition})
     if as_json:
@@ -94,6 +99,8 @@ def run(
 
     The active segment is sealed first. Records younger than min.compaction.lag.ms and those of
     open transactions stay as they are.
+
+    Example: odradek cleaner run prices
     """
     parameters = {"topic": topic, "partition": partition, "wait": _text(not no_wait)}
     answer = answer_or_exit(url, "/api/cleaner/run", parameters, post=True, token=token)
@@ -113,13 +120,19 @@ def run(
 @click.argument("partition", type=click.IntRange(min=0))
 @_asking
 def history(topic: str, partition: int, url: str, as_json: bool) -> None:
-    """Show the last runs over a partition, the failed ones included."""
+    """Show the last runs over a partition, the failed ones included.
+
+    Example: odradek cleaner history prices 0
+    """
     answer = _ask(url, "/api/cleaner/history", {"topic": topic, "partition": partition})
     if as_json:
         return _print_json(answer)
     from cli.cleaner_runs import show_history
 
     show_history(cast(HistoryAnswer, answer))
+
+
+cleaner.add_command(verify)
 
 
 def _ask(url: str, path: str, parameters: Mapping[str, object]) -> Answer:

@@ -10,12 +10,18 @@ from pathlib import Path
 import click
 
 from cli import VERSION
-from cli.cleaner import cleaner
-from cli.get import get
-from cli.verify import verify
+from cli.lazy import LazyGroup
+
+# Where a command is, and the first sentence of its help.
+_COMMANDS = {
+    "cleaner": ("cli.cleaner:cleaner", "Ask a running broker's log cleaner."),
+    "get": ("cli.get:get", "Print the latest value of a key."),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(VERSION, prog_name="odradek")
 def main() -> None:
     """Odradek: a Kafka-compatible broker that keeps its logs wound tight."""
@@ -99,11 +105,6 @@ def adopt(
 
     source = Source(tuple(dict.fromkeys(directories)), metadata_dir, without_metadata)
     sys.exit(run(source, force=force, dry_run=dry_run))
-
-
-cleaner.add_command(verify)
-main.add_command(cleaner)
-main.add_command(get)
 
 
 @main.group()
