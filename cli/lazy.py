@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+_INTERRUPTED = 130  # 128 + SIGINT
+
 
 class LazyGroup(click.Group):
     """A group that knows commands by name, place ("module:attribute") and short help.
@@ -34,6 +36,13 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what Ctrl-C ends has the exit status that shells know."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(_INTERRUPTED) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands into a help."""

@@ -14,8 +14,19 @@ from cli.lazy import LazyGroup
 
 # Where a command is, and the first sentence of its help.
 _COMMANDS = {
+    "acls": ("cli.acls:acls", "List, create and delete access control lists."),
     "cleaner": ("cli.cleaner:cleaner", "Ask a running broker's log cleaner."),
+    "completion": (
+        "cli.completion:completion",
+        "Print the script that completes commands, topics and groups in a shell.",
+    ),
+    "configs": ("cli.configs:configs", "Describe and change settings of topics, brokers, groups."),
+    "consume": ("cli.consume:consume", "Print the records of a topic."),
     "get": ("cli.get:get", "Print the latest value of a key."),
+    "groups": ("cli.groups:groups", "List, describe, delete and reset consumer groups."),
+    "perf": ("cli.perf:perf", "Put keyed load on a broker, and measure."),
+    "produce": ("cli.produce:produce", "Send records to a topic, one a line."),
+    "topics": ("cli.topics:topics", "List, describe, create, alter and delete topics."),
 }
 
 

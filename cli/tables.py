@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Sequence
+
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+# Wide enough for any name: what goes into a pipe is for grep and awk, one row a line.
+_PIPE_COLUMNS = 10_000
 
 
 def new_table(*, has_header: bool = True) -> Table:
@@ -20,3 +27,28 @@ def print_table(console: Console, table: Table) -> None:
         console.print(table)
     for line in captured.get().splitlines():
         click.echo(line.rstrip(), color=console.is_terminal)
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows below titles; a title that ends with ">" is of numbers, aligned to the right.
+
+    None is shown as "-". On a terminal long cells are folded; a pipe gets one line a row.
+    """
+    table = new_table()
+    for title in columns:
+        right = title.endswith(">")
+        table.add_column(
+            title.rstrip(">"), justify="right" if right else "left", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    is_terminal = sys.stdout.isatty()
+    print_table(Console(highlight=False, width=None if is_terminal else _PIPE_COLUMNS), table)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,235 @@
+"""odradek acls: lists, creates and deletes the access control lists of any Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cli.answer import print_json
+from cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
+from cli.refusals import Act
+from cli.words import count
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AclBinding, AclBindingFilter
+
+F = TypeVar("F", bound=Callable[..., None])
+
+_OPERATIONS = (
+    "all", "read", "write", "create", "delete", "alter", "describe", "cluster-action",
+    "describe-configs", "alter-configs", "idempotent-write",
+)  # fmt: skip
+_PATTERNS = ("literal", "prefixed")
+# The one name that Kafka gives to the resource "cluster".
+_CLUSTER = "kafka-cluster"
+_RIGHT = "{} on the cluster"
+
+
+def _binding_options(operations: tuple[str, ...], patterns: tuple[str, ...]) -> Callable[[F], F]:
+    """Add the options that say which ACLs; several of an option mean each of them."""
+
+    def add(command: F) -> F:
+        for option in (
+            click.option("--deny", is_flag=True, help="Entries that deny; else that allow."),
+            click.option("--host", help="The client's address. [default: any]"),
+            click.option(
+                "--operation",
+                "operations",
+                multiple=True,
+                type=click.Choice(operations, case_sensitive=False),
+                help="What may be done.",
+            ),
+            click.option(
+                "--principal", "principals", multiple=True, metavar="User:NAME", help="Who."
+            ),
+            click.option(
+                "--pattern",
+                type=click.Choice(patterns),
+                help="Whether resources are named, or the beginnings of their names.",
+            ),
+            click.option("--cluster", is_flag=True, help="On the cluster."),
+            click.option("--transactional-id", "transactional_ids", multiple=True,
+                         help="On transactional ids."),
+            click.option("--group", "groups", multiple=True, help="On groups."),
+            click.option("--topic", "topics", multiple=True, help="On topics; * is all."),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+@click.group()
+def acls() -> None:
+    """List, create and delete access control lists."""
+
+
+@acls.command("list")
+@_binding_options(_OPERATIONS, (*_PATTERNS, "any", "match"))
+@json_option
+@broker_options
+def list_acls(as_json: bool, connection: Connection, **which: Any) -> None:
+    """List entries, all or those that fit the options.
+
+    --pattern match also finds what applies to a name by its beginning, or by *.
+
+    Example: odradek acls list --topic prices --pattern match
+    """
+    admin = connection.admin()
+    found: set[AclBinding] = set()
+    for one in _filters(which):
+        future = admin.client.describe_acls(one, request_timeout=REQUEST_TIMEOUT_S)
+        found |= set(admin.wait(future, Act("list ACLs", _RIGHT.format("DESCRIBE"))))
+    _print(sorted(map(_document, found), key=_order), as_json=as_json)
+
+
+@acls.command()
+@_binding_options(_OPERATIONS, _PATTERNS)
+@json_option
+@broker_options
+def create(as_json: bool, connection: Connection, **which: Any) -> None:
+    """Create entries: one for each principal, operation and resource.
+
+    Example: odradek acls create --principal User:ann --operation read --topic prices
+    """
+    missing = [name for name in ("principals", "operations") if not which[name]]
+    if missing:
+        raise click.UsageError(f"say which --{missing[0][:-1]}")
+    bindings = [_binding(*one) for one in _combined(which)]
+    admin = connection.admin()
+    futures = admin.client.create_acls(bindings, request_timeout=REQUEST_TIMEOUT_S)
+    for one in bindings:
+        admin.wait(futures[one], Act("create an ACL", _RIGHT.format("ALTER")))
+    _print([_document(one) for one in bindings], as_json=as_json)
+
+
+@acls.command()
+@_binding_options(_OPERATIONS, (*_PATTERNS, "any", "match"))
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+@broker_options
+def delete(as_json: bool, yes: bool, connection: Connection, **which: Any) -> None:
+    """Delete the entries that fit the options.
+
+    It asks first, unless --yes is said.
+
+    Example: odradek acls delete --principal User:ann --operation read --topic prices --yes
+    """
+    filters = _filters(which)
+    admin = connection.admin()
+    if not yes:
+        found = _count(admin, filters)
+        click.confirm(f"Delete {count(found, 'entry', 'entries')}?", abort=True, err=True)
+    futures = admin.client.delete_acls(filters, request_timeout=REQUEST_TIMEOUT_S)
+    gone: set[AclBinding] = set()
+    for one in filters:
+        gone |= set(admin.wait(futures[one], Act("delete ACLs", _RIGHT.format("ALTER"))))
+    _print(sorted(map(_document, gone), key=_order), as_json=as_json)
+
+
+def _count(admin: Admin, filters: Iterable[AclBindingFilter]) -> int:
+    found: set[AclBinding] = set()
+    for one in filters:
+        future = admin.client.describe_acls(one, request_timeout=REQUEST_TIMEOUT_S)
+        found |= set(admin.wait(future, Act("list ACLs", _RIGHT.format("DESCRIBE"))))
+    return len(found)
+
+
+def _resources(which: dict[str, Any]) -> list[tuple[str, str]]:
+    named = {
+        "TOPIC": which["topics"],
+        "GROUP": which["groups"],
+        "TRANSACTIONAL_ID": which["transactional_ids"],
+        "BROKER": (_CLUSTER,) if which["cluster"] else (),
+    }
+    return [(kind, name) for kind, names in named.items() for name in names]
+
+
+def _combined(which: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return kind, name, pattern, principal, host, operation and permission of each entry."""
+    resources = _resources(which)
+    if not resources:
+        raise click.UsageError("say on what: --topic, --group, --transactional-id or --cluster")
+    permission = "DENY" if which["deny"] else "ALLOW"
+    pattern, host = (which["pattern"] or "literal").upper(), which["host"] or "*"
+    return [
+        (kind, name, pattern, principal, host, operation, permission)
+        for kind, name in resources
+        for principal in which["principals"]
+        for operation in which["operations"]
+    ]
+
+
+def _binding(
+    kind: str, name: str, pattern: str, principal: str, host: str, operation: str, permission: str
+) -> AclBinding:
+    from confluent_kafka.admin import AclBinding
+
+    try:
+        return AclBinding(
+            _kind(kind), name, _enum("ResourcePatternType", pattern), principal, host,
+            _enum("AclOperation", operation), _enum("AclPermissionType", permission),
+        )  # fmt: skip
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _filters(which: dict[str, Any]) -> list[AclBindingFilter]:
+    """Return filters that together find what fits: what is not said fits any."""
+    from confluent_kafka.admin import AclBindingFilter
+
+    resources: list[tuple[str, Any]] = [*_resources(which)] or [("ANY", None)]
+    principals: tuple[Any, ...] = which["principals"] or (None,)
+    return [
+        AclBindingFilter(
+            _kind(kind),
+            name,
+            _enum("ResourcePatternType", which["pattern"] or "any"),
+            principal,
+            which["host"],
+            _enum("AclOperation", operation),
+            _enum("AclPermissionType", "deny" if which["deny"] else "any"),
+        )
+        for kind, name in resources
+        for principal in principals
+        for operation in which["operations"] or ("any",)
+    ]
+
+
+def _kind(name: str) -> Any:
+    return _enum("ResourceType", name)
+
+
+def _enum(kind: str, name: str) -> Any:
+    from confluent_kafka import admin
+
+    return getattr(admin, kind)[name.upper().replace("-", "_")]
+
+
+def _document(one: Any) -> dict[str, str]:
+    is_cluster = one.restype.name == "BROKER"
+    return {
+        "principal": one.principal or "",
+        "permission": one.permission_type.name.lower(),
+        "operation": one.operation.name.lower().replace("_", "-"),
+        "host": one.host or "",
+        "resource": "cluster" if is_cluster else one.restype.name.lower().replace("_", "-"),
+        "name": one.name or "",
+        "pattern": one.resource_pattern_type.name.lower(),
+    }
+
+
+def _order(one: dict[str, str]) -> tuple[str, ...]:
+    return tuple(one[key] for key in ("resource", "name", "principal", "operation", "host"))
+
+
+def _print(found: list[dict[str, str]], *, as_json: bool) -> None:
+    if as_json:
+        return print_json({"acls": found})
+    if not found:
+        return click.echo("There are none.")
+    from cli.tables import print_rows
+
+    print_rows([name.title() for name in found[0]], [tuple(one.values()) for one in found])

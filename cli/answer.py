@@ -1,0 +1,12 @@
+"""What commands print for programs."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document."""
+    click.echo(json.dumps(document, indent=2))

@@ -1,0 +1,222 @@
+"""How commands reach any Kafka: the options that say where it is, and its clients.
+
+confluent_kafka is imported when a client is made, not before: it takes 50 ms.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from cli.client_config import ClientConfigError, client_properties
+from cli.refusals import Act, CommandError, connection_reason, did_you_mean, explain, refused
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka.admin import AdminClient, TopicMetadata
+
+F = TypeVar("F", bound=Callable[..., None])
+T = TypeVar("T")
+
+DEFAULT_ADDRESS = "127.0.0.1:9092"
+ENVIRONMENT = "ODRADEK_BOOTSTRAP_SERVERS"
+REQUEST_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 5.0
+# How long to try where all that was heard is that nobody is there.
+_HOPELESS_S = 1.0
+_SLICE_S = 0.25
+_HOPELESS = ("Connection refused", "Name or service not known", "authentication", "SSL handshake")
+
+
+@dataclass
+class Connection:
+    """Where the brokers are and how they are spoken to; makes clients.
+
+    Keeps what its clients last said of their connections, for an error that needs a reason.
+    """
+
+    properties: Mapping[str, str]
+    connect_timeout_s: float = CONNECT_TIMEOUT_S
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        """The bootstrap servers."""
+        return self.properties["bootstrap.servers"]
+
+    @property
+    def reason(self) -> str | None:
+        """What was heard last."""
+        return self.reasons[-1] if self.reasons else None
+
+    def admin(self) -> Admin:
+        """Connect; raises CommandError when no broker answers."""
+        from confluent_kafka.admin import AdminClient
+
+        admin = Admin(self, self.make(AdminClient, {}))
+        admin.connect()
+        return admin
+
+    def producer(self, properties: Mapping[str, object]) -> Producer:
+        """Return a producer; what the user has set wins over the properties."""
+        from confluent_kafka import Producer
+
+        return self.make(Producer, properties)
+
+    def consumer(self, properties: Mapping[str, object]) -> Consumer:
+        """Return a consumer; what the user has set wins over the properties."""
+        from confluent_kafka import Consumer
+
+        return self.make(Consumer, properties)
+
+    def make(self, kind: Callable[..., T], properties: Mapping[str, object]) -> T:
+        """Return a client of a kind, which keeps its log lines to itself."""
+        from confluent_kafka import KafkaException
+
+        settings = {"client.id": "odradek", **properties, **self.properties}
+        settings["error_cb"] = self._note
+        try:
+            return kind(settings, logger=_silent_logger())
+        except KafkaException as error:
+            raise CommandError(f"{explain(error.args[0])}: see -X and --client-config") from error
+
+    def _note(self, error: KafkaError) -> None:
+        if error.name() != "_ALL_BROKERS_DOWN":
+            self.reasons.append(connection_reason(error.str()))
+            del self.reasons[:-20]
+
+
+class Admin:
+    """Asks brokers, and says in one line what they refuse."""
+
+    def __init__(self, connection: Connection, client: AdminClient) -> None:
+        self.connection = connection
+        self.client = client
+        self.topics: dict[str, TopicMetadata] = {}
+
+    def connect(self) -> None:
+        """Wait for an answer, and keep the names of the topics that came with it."""
+        from confluent_kafka import KafkaException
+
+        started = time.monotonic()
+        while True:
+            try:
+                # Of all topics: to ask for one might create it.
+                self.topics = self.client.list_topics(timeout=_SLICE_S).topics
+                return
+            except KafkaException:
+                self.client.poll(0)
+            waited_s, reasons = time.monotonic() - started, self.connection.reasons
+            is_hopeless = reasons and all(any(x in r for x in _HOPELESS) for r in reasons)
+            if waited_s > (_HOPELESS_S if is_hopeless else self.connection.connect_timeout_s):
+                raise CommandError(self._unreachable())
+
+    def wait(self, future: Future[T], act: Act) -> T:
+        """Return an answer; raises CommandError when it is no."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return future.result(REQUEST_TIMEOUT_S + 5)
+        except KafkaException as error:
+            self.client.poll(0)
+            raise refused(error.args[0], act, self.connection.reason) from error
+        except TimeoutError as error:
+            raise CommandError(f"could not {act.what}: there was no answer in time") from error
+
+    def require_topics(self, names: Iterable[str]) -> list[TopicMetadata]:
+        """Return what is known of topics; raises CommandError for the first that is not there."""
+        return [self.require_topic(name) for name in names]
+
+    def require_topic(self, name: str) -> TopicMetadata:
+        """Return what is known of a topic; raises CommandError when it is not there."""
+        from confluent_kafka import KafkaException, TopicCollection
+
+        if name in self.topics:
+            return self.topics[name]
+        act = Act(f"find topic {name}", f"DESCRIBE on topic {name}")
+        try:
+            described = self.client.describe_topics(TopicCollection([name]))
+            described[name].result(REQUEST_TIMEOUT_S)
+        except (KafkaException, ValueError) as error:
+            told = error.args[0]
+            if isinstance(error, KafkaException) and "UNKNOWN_TOPIC" not in told.name():
+                raise refused(told, act, self.connection.reason) from error
+        raise CommandError(
+            f"there is no topic {name}"
+            f"{did_you_mean(name, self.topics) or f': odradek topics create {name} makes it'}"
+        )
+
+    def _unreachable(self) -> str:
+        reason = self.connection.reason or "no answer that Kafka would give"
+        return (
+            f"no broker answers at {self.connection.address} ({reason}): start it, or name "
+            f"another with --bootstrap-servers or {ENVIRONMENT}"
+        )
+
+
+def broker_options(command: F) -> F:
+    """Add the options that say where the brokers are; the command gets a Connection."""
+
+    @click.option(
+        "-b",
+        "--bootstrap-servers",
+        default=DEFAULT_ADDRESS,
+        envvar=ENVIRONMENT,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT,…",
+        help="Where the brokers are.",
+    )
+    @click.option(
+        "-X",
+        "pairs",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A property of librdkafka; wins over --client-config.",
+    )
+    @click.option(
+        "--client-config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A client's properties file, as Kafka's tools read it.",
+    )
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        bootstrap_servers: str,
+        pairs: tuple[str, ...],
+        client_config: Path | None,
+        **kwargs: Any,
+    ) -> None:
+        source = click.get_current_context().get_parameter_source("bootstrap_servers")
+        given = bootstrap_servers if source is ParameterSource.COMMANDLINE else None
+        try:
+            properties = client_properties(client_config, pairs)
+        except ClientConfigError as error:
+            raise CommandError(str(error)) from error
+        own = properties.get("bootstrap.servers")
+        properties["bootstrap.servers"] = given or own or bootstrap_servers
+        command(*args, connection=Connection(properties), **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+def json_option(command: F) -> F:
+    """Add the option that asks for JSON."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def _silent_logger() -> logging.Logger:
+    logger = logging.getLogger("odradek.librdkafka")
+    logger.propagate = False
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    return logger

@@ -1,0 +1,81 @@
+"""odradek completion: what a shell runs to complete commands, and names that a broker knows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+if TYPE_CHECKING:
+    from cli.client import Admin
+
+_VARIABLE = "_ODRADEK_COMPLETE"
+# A person who waits for a completion would rather type.
+_TIMEOUT_S = 0.5
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands, topics and groups in a shell.
+
+    For bash, put this into ~/.bashrc: eval "$(odradek completion bash)"
+
+    For zsh, into ~/.zshrc: eval "$(odradek completion zsh)"
+
+    For fish: odradek completion fish > ~/.config/fish/completions/odradek.fish
+
+    Example: odradek completion bash
+    """
+    from cli.main import main
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    # bash is asked for its version by source(), which a machine without it cannot answer.
+    made = kind(main, {}, "odradek", _VARIABLE)
+    click.echo(made.source_template % made.source_vars())
+
+
+def complete_topics(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the name of a topic by asking the broker; say nothing when there is none."""
+    return _complete(context, incomplete, lambda admin: admin.topics)
+
+
+def complete_groups(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the id of a group by asking the broker; say nothing when there is none."""
+
+    def group_ids(admin: Admin) -> Iterable[str]:
+        found = admin.client.list_consumer_groups(request_timeout=_TIMEOUT_S)
+        return [one.group_id for one in found.result(_TIMEOUT_S).valid]
+
+    return _complete(context, incomplete, group_ids)
+
+
+def _complete(
+    context: click.Context, incomplete: str, names: Callable[[Admin], Iterable[str]]
+) -> list[CompletionItem]:
+    # Whatever goes wrong, a shell wants no message in the middle of a line.
+    with contextlib.suppress(Exception):
+        from cli.client import DEFAULT_ADDRESS, ENVIRONMENT, Connection
+        from cli.client_config import client_properties
+
+        given = context.params
+        properties = client_properties(given.get("client_config"), given.get("pairs") or ())
+        address = given.get("bootstrap_servers") or os.environ.get(ENVIRONMENT, DEFAULT_ADDRESS)
+        properties.setdefault("bootstrap.servers", address)
+        admin = Connection(properties, connect_timeout_s=_TIMEOUT_S).admin()
+        taken = given.get(next((k for k in ("names", "groups") if k in given), "")) or ()
+        return [
+            CompletionItem(name)
+            for name in sorted(names(admin))
+            if name.startswith(incomplete) and name not in taken
+        ]
+    return []

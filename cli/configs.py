@@ -1,0 +1,128 @@
+"""odradek configs: describes and changes settings of topics, brokers and groups of any Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from cli.answer import print_json
+from cli.client import Connection, broker_options, json_option
+from cli.completion import complete_groups, complete_topics
+from cli.pairs import pairs_option
+from cli.settings import (
+    Changes,
+    Setting,
+    alter_settings,
+    describe_settings,
+    setting_json,
+    source_text,
+)
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def _of_options(command: F) -> F:
+    """Add the options that say whose settings."""
+    for option in (
+        click.option("--group", help="Of a group.", shell_complete=complete_groups),
+        click.option("--broker", type=click.IntRange(0), metavar="ID", help="Of a broker."),
+        click.option("--topic", help="Of a topic.", shell_complete=complete_topics),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def configs() -> None:
+    """Describe and change settings of topics, brokers, groups."""
+
+
+@configs.command()
+@_of_options
+@click.option("--all", "is_all", is_flag=True, help="Those that nobody has set, too.")
+@json_option
+@broker_options
+def describe(
+    topic: str | None,
+    broker: int | None,
+    group: str | None,
+    is_all: bool,
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Show settings, who has set them, and what else has a say.
+
+    Example: odradek configs describe --topic prices
+    """
+    kind, name = _resource(topic, broker, group)
+    admin = connection.admin()
+    if kind == "topic":
+        admin.require_topic(name)
+    settings = describe_settings(admin, kind, [name])[name]
+    shown = [one for one in settings.values() if is_all or not one.is_default]
+    if as_json:
+        return print_json({kind: name, "configs": [setting_json(one) for one in shown]})
+    if not shown:
+        return click.echo("All settings have their defaults: --all shows them.")
+    from cli.tables import print_rows
+
+    print_rows(
+        ["Setting", "Value", "From", "Otherwise"],
+        [
+            (
+                one.name,
+                "(secret)" if one.is_sensitive else one.value,
+                source_text(one.source),
+                _otherwise(one),
+            )
+            for one in shown
+        ],
+    )
+
+
+@configs.command()
+@_of_options
+@pairs_option("--set", "configs", help="A setting, from now on.")
+@click.option("--delete", "deleted", multiple=True, metavar="KEY", help="Back to what it was.")
+@json_option
+@broker_options
+def alter(
+    topic: str | None,
+    broker: int | None,
+    group: str | None,
+    configs: tuple[tuple[str, str], ...],
+    deleted: tuple[str, ...],
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Change settings, all that are named or none.
+
+    Example: odradek configs alter --topic prices --set min.cleanable.dirty.ratio=0.1
+    """
+    kind, name = _resource(topic, broker, group)
+    changes = Changes(dict(configs), deleted)
+    if not changes:
+        raise click.UsageError("say what to change: --set KEY=VALUE or --delete KEY")
+    admin = connection.admin()
+    if kind == "topic":
+        admin.require_topic(name)
+    alter_settings(admin, kind, name, changes)
+    if as_json:
+        return print_json({kind: name, **changes.document()})
+    click.echo(f"{kind} {name}: altered")
+
+
+def _resource(topic: str | None, broker: int | None, group: str | None) -> tuple[str, str]:
+    given = {"topic": topic, "broker": broker, "group": group}
+    chosen = [(kind, str(name)) for kind, name in given.items() if name is not None]
+    if len(chosen) != 1:
+        raise click.UsageError("say whose settings: --topic, --broker or --group, one of them")
+    return chosen[0]
+
+
+def _otherwise(setting: Setting) -> str:
+    """Tell what would count if a setting were deleted, in order."""
+    others = [one for one in setting.synonyms if one[2] != setting.source]
+    return ", ".join(f"{name}={value} ({source_text(source)})" for name, value, source in others)

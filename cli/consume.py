@@ -1,0 +1,148 @@
+"""odradek consume: prints the records of a topic of any Kafka."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from cli.client import Connection, broker_options
+from cli.completion import complete_groups, complete_topics
+from cli.positions import BEGINNING, END, Kind, Position, PositionType, resolve
+from cli.records import (
+    LineError,
+    Write,
+    template,
+    write_json,
+    write_key_value,
+    write_value,
+)
+from cli.refusals import CommandError
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topics)
+@click.option(
+    "--from",
+    "start",
+    type=PositionType(),
+    metavar="POSITION",
+    help="beginning, end, an offset (42), the last few of each partition (-10), or a time "
+    "(@2026-11-22T10:00:00Z, @MILLISECONDS). [default: beginning; with --group where it "
+    "has no offset yet]",
+)
+@click.option(
+    "--to",
+    "stop",
+    type=PositionType(),
+    metavar="POSITION",
+    help="Stop there, exclusive; end is where the partitions end now. [default: --follow]",
+)
+@click.option("--count", "count_max", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--follow", is_flag=True, help="Go on with what will come; this is the default.")
+@click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, help="Only these.")
+@click.option(
+    "--group", shell_complete=complete_groups, help="Be a member of a group, and commit offsets."
+)
+@click.option(
+    "--format",
+    "form",
+    default="value",
+    show_default=True,
+    metavar="value|key-value|json|TEMPLATE",
+    help=r"TEMPLATE has, as kcat's, %k key, %v value, %t topic, %p partition, %o offset, %T "
+    r"timestamp, %h headers, %K and %S sizes, \n, \t; it ends no line by itself.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--key-separator", default="\t", help="Of key-value. [default: a tab]")
+@click.option("--null-value", default="", metavar="TEXT", help="What is printed for null.")
+@click.option("--key", help="Only records with this key; all are read.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="Whether records of open and aborted transactions are left out.",
+)
+@broker_options
+def consume(
+    topic: str,
+    start: Position | None,
+    stop: Position | None,
+    count_max: int | None,
+    follow: bool,
+    numbers: tuple[int, ...],
+    group: str | None,
+    form: str,
+    as_json: bool,
+    key: str | None,
+    isolation: str,
+    connection: Connection,
+    **text: str,
+) -> None:
+    """Print the records of a topic.
+
+    It goes on until it is interrupted (exit status 130) unless --to or --count is said. Bytes
+    are printed as they are.
+
+    Example: odradek consume prices --to end
+    """
+    if follow and stop is not None:
+        raise click.UsageError("--follow contradicts --to")
+    if group is not None:
+        _require_group_options(start, stop, numbers)
+    write = _writer("json" if as_json else form, text["key_separator"], text["null_value"])
+    admin = connection.admin()
+    known = sorted(admin.require_topic(topic).partitions)
+    missing = [number for number in numbers if number not in known]
+    if missing:
+        raise CommandError(f"{topic} has no partition {missing[0]}: it has {len(known)}, from 0")
+    from cli.reading import Reading, read
+
+    is_committed = isolation == "read_committed"
+    where: dict[str, Any] = {}
+    if group is None:
+        chosen = {topic: numbers or known}
+        where["starts"] = resolve(admin, chosen, start or BEGINNING, is_committed=is_committed)
+        if stop is not None:
+            where["stops"] = resolve(admin, chosen, stop, is_committed=is_committed)
+    reading = Reading(
+        topic=topic,
+        isolation=isolation,
+        group=group,
+        begins_at_end=start is not None and start.kind is Kind.END,
+        stops_at_end=stop is not None,
+        count_max=count_max,
+        key=None if key is None else key.encode(),
+        **where,
+    )
+    read(connection, reading, write, sys.stdout.buffer)
+
+
+def _require_group_options(
+    start: Position | None, stop: Position | None, numbers: tuple[int, ...]
+) -> None:
+    if numbers:
+        raise click.UsageError("--partition does not go with --group, which shares them out")
+    if start not in (None, BEGINNING, END):
+        raise click.UsageError(
+            "--from is beginning or end with --group: odradek groups reset-offsets moves a group"
+        )
+    if stop not in (None, END):
+        raise click.UsageError("--to is end with --group")
+
+
+def _writer(form: str, separator: str, null: str) -> Write:
+    writers: Mapping[str, Write] = {
+        "value": write_value(null.encode()),
+        "key-value": write_key_value(separator.encode(), null.encode()),
+        "json": write_json,
+    }
+    if form not in writers and "%" not in form:
+        raise click.UsageError(f"--format {form} is none of {', '.join(writers)}, nor a template")
+    try:
+        return writers.get(form) or template(form, null.encode())
+    except LineError as error:
+        raise click.UsageError(f"--format: {error}") from error

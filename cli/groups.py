@@ -1,0 +1,301 @@
+"""odradek groups: lists, describes, deletes and resets consumer groups of any Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.answer import print_json
+from cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
+from cli.completion import complete_groups, complete_topics
+from cli.positions import END, Partition, Position, PositionType, resolve
+from cli.refusals import Act, CommandError, did_you_mean
+from cli.words import count
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import ConsumerGroupDescription
+
+_STATES = {"PREPARING_REBALANCING": "preparing rebalance",
+           "COMPLETING_REBALANCING": "completing rebalance"}  # fmt: skip
+_GONE = ("DEAD", "UNKNOWN")
+
+
+@click.group()
+def groups() -> None:
+    """List, describe, delete and reset consumer groups.
+
+    Groups of both protocols, classic and consumer (KIP-848). Share groups are left out: librdkafka
+    does not ask for them.
+    """
+
+
+@groups.command("list")
+@json_option
+@broker_options
+def list_groups(as_json: bool, connection: Connection) -> None:
+    """List groups, with their states and types.
+
+    Example: odradek groups list
+    """
+    found = sorted(_listed(connection.admin()), key=lambda one: one["group"])
+    if as_json:
+        return print_json({"groups": found})
+    if not found:
+        return click.echo("There are no consumer groups.")
+    from cli.tables import print_rows
+
+    print_rows(
+        ["Group", "State", "Type"],
+        [(one["group"], _state_text(one["state"]), one["type"].lower()) for one in found],
+    )
+
+
+@groups.command()
+@click.argument(
+    "names", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups
+)
+@json_option
+@broker_options
+def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> None:
+    """Show a group's members, what each has, and how far behind it is.
+
+    The lag is what lies between the committed offset and the end of the partition.
+
+    Example: odradek groups describe billing
+    """
+    admin = connection.admin()
+    described = [_described(admin, name) for name in dict.fromkeys(names)]
+    if as_json:
+        return print_json({"groups": described})
+    for number, one in enumerate(described):
+        if number:
+            click.echo()
+        _show(one)
+
+
+@groups.command()
+@click.argument(
+    "names", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+@broker_options
+def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connection) -> None:
+    """Delete groups that have no members, with their committed offsets.
+
+    It asks first, unless --yes is said.
+
+    Example: odradek groups delete billing --yes
+    """
+    admin = connection.admin()
+    names = tuple(dict.fromkeys(names))
+    _require_groups(admin, names)
+    if not yes:
+        told = f"Delete {', '.join(names)} with the committed offsets?"
+        click.confirm(told, abort=True, err=True)
+    futures = admin.client.delete_consumer_groups(
+        list(names), request_timeout=REQUEST_TIMEOUT_S
+    )
+    for name in names:
+        admin.wait(futures[name], Act(f"delete group {name}", f"DELETE on group {name}"))
+        if not as_json:
+            click.echo(f"{name}: deleted")
+    if as_json:
+        print_json({"groups": [{"group": name, "outcome": "deleted"} for name in names]})
+
+
+@groups.command("reset-offsets")
+@click.argument("name", metavar="GROUP", shell_complete=complete_groups)
+@click.option(
+    "--topic", "names", multiple=True, required=True, help="Whose.", shell_complete=complete_topics
+)
+@click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, help="Only these.")
+@click.option(
+    "--to",
+    "position",
+    type=PositionType(),
+    required=True,
+    metavar="POSITION",
+    help="beginning, end, an offset (42), before the last few of each partition (-10), or a time "
+    "(@2026-11-22T10:00:00Z, @MILLISECONDS).",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@json_option
+@broker_options
+def reset_offsets(
+    name: str,
+    names: tuple[str, ...],
+    numbers: tuple[int, ...],
+    position: Position,
+    dry_run: bool,
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Move a group's committed offsets, all of a topic or of some partitions.
+
+    The group must have no members. One that is not there yet is made.
+
+    Example: odradek groups reset-offsets billing --topic prices --to beginning --dry-run
+    """
+    admin = connection.admin()
+    chosen: dict[str, Iterable[int]] = {}
+    for topic in dict.fromkeys(names):
+        known = sorted(admin.require_topic(topic).partitions)
+        missing = [number for number in numbers if number not in known]
+        if missing:
+            raise CommandError(
+                f"{topic} has no partition {missing[0]}: it has {len(known)}, from 0"
+            )
+        chosen[topic] = numbers or known
+    before = _committed(admin, name)
+    after = resolve(admin, chosen, position)
+    if not dry_run:
+        _commit(admin, name, after)
+    moved = [
+        {"topic": topic, "partition": number, "before": before.get((topic, number)), "after": at}
+        for (topic, number), at in sorted(after.items())
+    ]
+    if as_json:
+        return print_json({"group": name, "dry_run": dry_run, "offsets": moved})
+    from cli.tables import print_rows
+
+    columns = ["Topic", "Partition>", "Before>", "After>"]
+    print_rows(columns, [tuple(one.values()) for one in moved])
+    if dry_run:
+        click.echo("\nNothing was changed.")
+
+
+def _listed(admin: Admin) -> list[dict[str, str]]:
+    act = Act("list groups", "DESCRIBE on the cluster, or on groups")
+    found = admin.wait(
+        admin.client.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S), act
+    )
+    return [
+        {"group": one.group_id, "state": one.state.name, "type": one.type.name}
+        for one in found.valid
+    ]
+
+
+def _require_groups(admin: Admin, names: Sequence[str]) -> None:
+    """Raise CommandError for the first group that is not there: librdkafka describes any."""
+    known = [one["group"] for one in _listed(admin)]
+    for name in names:
+        if name not in known:
+            raise CommandError(f"there is no group {name}{did_you_mean(name, known)}")
+
+
+def _described(admin: Admin, name: str) -> dict[str, Any]:
+    act = Act(f"describe group {name}", f"DESCRIBE on group {name}")
+    futures = admin.client.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_S)
+    found: ConsumerGroupDescription = admin.wait(futures[name], act)
+    if found.state.name in _GONE:
+        _require_groups(admin, [name])
+    members = [
+        {
+            "member": one.member_id,
+            "client": one.client_id,
+            "host": one.host,
+            "instance": one.group_instance_id,
+            "partitions": [
+                {"topic": p.topic, "partition": p.partition}
+                for p in (one.assignment.topic_partitions if one.assignment else ())
+            ],
+        }
+        for one in found.members
+    ]
+    return {
+        "group": name,
+        "state": found.state.name,
+        "type": found.type.name,
+        "assignor": found.partition_assignor or None,
+        "coordinator": found.coordinator.id if found.coordinator else None,
+        "members": members,
+        "offsets": _lags(admin, name, members),
+    }
+
+
+def _lags(
+    admin: Admin, name: str, members: Iterable[dict[str, Any]]
+) -> list[dict[str, object]]:
+    owners: dict[Partition, str] = {
+        (one["topic"], one["partition"]): member["member"]
+        for member in members
+        for one in member["partitions"]
+    }
+    committed = _committed(admin, name)
+    wanted = sorted({*owners, *committed})
+    asked: dict[str, list[int]] = {}
+    for topic, number in wanted:
+        if topic in admin.topics and number in admin.topics[topic].partitions:
+            asked.setdefault(topic, []).append(number)
+    ends = resolve(admin, asked, END)
+    return [
+        {
+            "topic": one[0],
+            "partition": one[1],
+            "committed_offset": committed.get(one),
+            "end_offset": ends.get(one),
+            "lag": ends[one] - committed[one] if one in committed and one in ends else None,
+            "member": owners.get(one),
+        }
+        for one in wanted
+    ]
+
+
+def _committed(admin: Admin, name: str) -> dict[Partition, int]:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    futures = admin.client.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(name)], request_timeout=REQUEST_TIMEOUT_S
+    )
+    act = Act(f"read the offsets of group {name}", f"DESCRIBE on group {name}")
+    found = admin.wait(futures[name], act)
+    return {
+        (one.topic, one.partition): one.offset
+        for one in found.topic_partitions or ()
+        if one.offset >= 0
+    }
+
+
+def _commit(admin: Admin, name: str, offsets: dict[Partition, int]) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+    asked = ConsumerGroupTopicPartitions(
+        name, [TopicPartition(*one, at) for one, at in sorted(offsets.items())]
+    )
+    futures = admin.client.alter_consumer_group_offsets(
+        [asked], request_timeout=REQUEST_TIMEOUT_S
+    )
+    act = Act(f"move the offsets of group {name}", f"READ on group {name}, and on the topics")
+    found = admin.wait(futures[name], act)
+    from cli.refusals import refused
+
+    for one in found.topic_partitions or ():
+        if one.error is not None:
+            raise refused(one.error, act)
+
+
+def _show(one: dict[str, Any]) -> None:
+    from cli.tables import print_rows
+
+    state = _state_text(one["state"])
+    assignor = f", assignor {one['assignor']}" if one["assignor"] else ""
+    members = count(len(one["members"]), "member")
+    click.echo(f"{one['group']}  {state}, {one['type'].lower()}, {members}{assignor}")
+    if one["offsets"]:
+        columns = ["Topic", "Partition>", "Committed>", "End>", "Lag>", "Member"]
+        print_rows(columns, [tuple(row.values()) for row in one["offsets"]])
+    else:
+        click.echo("It has committed nothing.")
+    if one["members"]:
+        click.echo()
+        print_rows(
+            ["Member", "Client", "Host", "Partitions>"],
+            [(m["member"], m["client"], m["host"], len(m["partitions"])) for m in one["members"]],
+        )
+
+
+def _state_text(state: str) -> str:
+    return _STATES.get(state, state.lower())

@@ -1,0 +1,30 @@
+"""KEY=VALUE on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """KEY=VALUE; the value may be empty, and may have an equals sign in it."""
+
+    name = "key=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Split it."""
+        if isinstance(value, tuple):
+            return value
+        key, equals, rest = str(value).partition("=")
+        if not equals or not key.strip():
+            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+        return key.strip(), rest
+
+
+def pairs_option(*names: str, help: str) -> Callable[..., Any]:
+    """Return an option that may be said several times, each with KEY=VALUE."""
+    return click.option(*names, multiple=True, type=Pair(), metavar="KEY=VALUE", help=help)

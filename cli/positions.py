@@ -1,0 +1,132 @@
+"""Where in partitions to begin or end: beginning, end, an offset, a time, or the last few."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.client import REQUEST_TIMEOUT_S
+from cli.refusals import Act
+
+if TYPE_CHECKING:
+    from cli.client import Admin
+
+Partition = tuple[str, int]
+_FORMS = (
+    "beginning, end, an offset (42), the last few (-10), a time (@2026-11-22T10:00:00Z, @MS)"
+)
+
+
+class Kind(Enum):
+    """What a position counts from."""
+
+    BEGINNING = "beginning"
+    END = "end"
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in each of several partitions: an offset, milliseconds, or a count with LAST."""
+
+    kind: Kind
+    number: int = 0
+
+
+BEGINNING = Position(Kind.BEGINNING)
+END = Position(Kind.END)
+
+
+class PositionType(click.ParamType[Position]):
+    """A position as the command line has it; a time without a zone is UTC, as Kafka takes it."""
+
+    name = "position"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Position:
+        """Read it."""
+        if isinstance(value, Position):
+            return value
+        text = str(value)
+        if text in ("beginning", "end"):
+            return Position(Kind(text))
+        if re.fullmatch(r"\d{1,18}", text):
+            return Position(Kind.OFFSET, int(text))
+        if re.fullmatch(r"-\d{1,18}", text):
+            return Position(Kind.LAST, int(text[1:]))
+        if re.fullmatch(r"@\d{1,18}", text):
+            return Position(Kind.TIMESTAMP, int(text[1:]))
+        try:
+            at = datetime.fromisoformat(text.removeprefix("@"))
+            if text[0] != "@":
+                raise ValueError(text)
+        except ValueError:
+            self.fail(f"{text!r} is none of: {_FORMS}", param, ctx)
+        if at.tzinfo is None:
+            at = at.replace(tzinfo=UTC)
+        return Position(Kind.TIMESTAMP, int(at.timestamp() * 1000))
+
+
+def resolve(
+    admin: Admin,
+    partitions: Mapping[str, Iterable[int]],
+    position: Position,
+    *,
+    is_committed: bool = False,
+) -> dict[Partition, int]:
+    """Ask for the offsets of a position, which are always within the partitions' ends.
+
+    `is_committed` takes the last stable offset for the end. A time after the last record is the
+    end. An offset past the end is the end, and one before the beginning is the beginning.
+    """
+    wanted = [(topic, one) for topic, ids in partitions.items() for one in ids]
+    if not wanted:
+        return {}
+    if position.kind is Kind.BEGINNING:
+        return _ask(admin, wanted, BEGINNING, is_committed)
+    end = _ask(admin, wanted, END, is_committed)
+    if position.kind is Kind.END:
+        return end
+    if position.kind is Kind.TIMESTAMP:
+        found = _ask(admin, wanted, position, is_committed)
+        return {one: end[one] if at < 0 else at for one, at in found.items()}
+    start = _ask(admin, wanted, BEGINNING, is_committed)
+    number, is_last = position.number, position.kind is Kind.LAST
+    asked = {one: end[one] - number if is_last else number for one in wanted}
+    return {one: min(max(at, start[one]), end[one]) for one, at in asked.items()}
+
+
+def _ask(
+    admin: Admin, wanted: list[Partition], position: Position, is_committed: bool
+) -> dict[Partition, int]:
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    makers: dict[Kind, Callable[[], OffsetSpec]] = {
+        Kind.BEGINNING: OffsetSpec.earliest,
+        Kind.END: OffsetSpec.latest,
+        Kind.TIMESTAMP: lambda: OffsetSpec.for_timestamp(position.number),
+    }
+    spec = makers[position.kind]()
+    futures = admin.client.list_offsets(
+        {TopicPartition(topic, one): spec for topic, one in wanted},
+        isolation_level=IsolationLevel.READ_COMMITTED
+        if is_committed
+        else IsolationLevel.READ_UNCOMMITTED,
+        request_timeout=REQUEST_TIMEOUT_S,
+    )
+    found: dict[Partition, int] = {}
+    for partition, future in futures.items():
+        topic, number = partition.topic, partition.partition
+        act = Act(f"find offsets of {topic}-{number}", f"DESCRIBE on topic {topic}")
+        found[topic, number] = admin.wait(future, act).offset
+    return found

@@ -1,0 +1,260 @@
+"""odradek produce: sends lines as records to any Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from cli.answer import print_json
+from cli.client import Connection, broker_options, json_option
+from cli.completion import complete_topics
+from cli.pairs import Pair
+from cli.records import Headers, Line, LineError, read_json, split_line
+from cli.refusals import Act, CommandError, explain, refused
+from cli.words import count
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+ACKS = ("0", "1", "all")
+# Kafka's default partitioner: librdkafka's own puts keys elsewhere (CRC32), and a compacted topic
+# that both write to would keep a key's last value twice.
+PARTITIONER = "murmur2_random"
+_SETTLE_S = 30.0
+
+
+@dataclass
+class Deliveries:
+    """What brokers have said of the records so far."""
+
+    delivered: dict[int, list[int]] = field(default_factory=dict)  # count, first, last offset
+    refused: int = 0
+    first: tuple[int, KafkaError] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many were delivered."""
+        return sum(one[0] for one in self.delivered.values())
+
+    def note(self, number: int, error: KafkaError | None, message: Message) -> None:
+        """Note what became of the record of a line."""
+        if error is not None:
+            self.refused += 1
+            if self.first is None or number < self.first[0]:
+                self.first = number, error
+            return
+        offset = message.offset()
+        at = -1 if offset is None else offset
+        one = self.delivered.setdefault(message.partition() or 0, [0, at, at])
+        one[0], one[1], one[2] = one[0] + 1, min(one[1], at), max(one[2], at)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topics)
+@click.option("--file", type=click.File("rb"), default="-", help="Read this; else standard input.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["value", "key-value", "json"]),
+    help="What a line is: a value; a key, a separator and a value; or a JSON object with key, "
+    "value, headers, partition, timestamp_ms (key_base64, value_base64 for what is no text). "
+    "[default: value; key-value with --key-separator]",
+)
+@click.option("--key-separator", help="What ends a key. [default: a tab]")
+@click.option("--key", help="The key of all records whose line has none.")
+@click.option(
+    "--header", "headers", multiple=True, type=Pair(), metavar="KEY=VALUE", help="Of all records."
+)
+@click.option("--null-value", metavar="TEXT", help="Stands for null: as a value, a tombstone.")
+@click.option("--partition", type=click.IntRange(0), help="Else by key, as Java clients do.")
+@click.option("--acks", type=click.Choice(ACKS), default="all", show_default=True)
+@click.option("--compression", type=click.Choice(CODECS), default="none", show_default=True)
+@click.option("--transactional-id", help="Send all records in one transaction, or none.")
+@json_option
+@broker_options
+def produce(
+    topic: str,
+    file: IO[bytes],
+    form: str | None,
+    key_separator: str | None,
+    null_value: str | None,
+    acks: str,
+    compression: str,
+    transactional_id: str | None,
+    as_json: bool,
+    connection: Connection,
+    **fixed: Any,
+) -> None:
+    """Send records to a topic, one a line.
+
+    Exit status 1 when a line was no record or a record was refused; the first is named.
+
+    Example: odradek produce prices --key-separator : < prices.txt
+    """
+    if key_separator is not None and form not in (None, "key-value"):
+        raise click.UsageError("--key-separator goes with --format key-value only")
+    if key_separator == "":
+        raise click.UsageError("--key-separator is empty")
+    if transactional_id and acks != "all":
+        raise click.UsageError("--transactional-id takes --acks all")
+    form = form or ("value" if key_separator is None else "key-value")
+    separator = (key_separator or "\t").encode() if form == "key-value" else None
+    connection.admin().require_topic(topic)
+    producer = connection.producer(
+        {
+            "partitioner": PARTITIONER,
+            "acks": acks,
+            # As in Java clients: retries neither double records nor change their order.
+            "enable.idempotence": acks == "all",
+            "compression.type": compression,
+            "linger.ms": 5,
+            **({"transactional.id": transactional_id} if transactional_id else {}),
+        }
+    )
+    lines = (
+        _completed(one, fixed["key"], fixed["headers"], fixed["partition"])
+        for one in _records(file, form, separator, null_value)
+    )
+    deliveries = Deliveries()
+    sending = _Sending(producer, topic, deliveries, connection, transactional_id)
+    problem = sending.run(lines)
+    if as_json:
+        print_json(_document(topic, deliveries, problem))
+    if problem is not None:
+        raise problem
+    if not as_json:
+        click.echo(f"{topic}: {count(deliveries.count, 'record')} delivered")
+
+
+@dataclass
+class _Sending:
+    """Sends records, in a transaction or without one."""
+
+    producer: Producer
+    topic: str
+    deliveries: Deliveries
+    connection: Connection
+    transactional_id: str | None
+
+    def run(self, lines: Iterator[tuple[int, Line]]) -> CommandError | None:
+        """Send all; return what went wrong first."""
+        from confluent_kafka import KafkaException
+
+        problem: CommandError | None = None
+        try:
+            if self.transactional_id:
+                self.producer.init_transactions(_SETTLE_S)
+                self.producer.begin_transaction()
+            try:
+                for number, line in lines:
+                    self._send(number, line)
+            except LineError as error:
+                problem = CommandError(str(error))
+            left = self.producer.flush(_SETTLE_S)
+            problem = self._refusal(left) or problem
+            if self.transactional_id and problem is None:
+                self.producer.commit_transaction(_SETTLE_S)
+            elif self.transactional_id:
+                self.producer.abort_transaction(_SETTLE_S)
+        except KafkaException as error:
+            right = f"WRITE on transactional id {self.transactional_id}"
+            act = Act(f"write to {self.topic} in a transaction", right)
+            problem = problem or refused(error.args[0], act, self.connection.reason)
+        if problem is not None and self.transactional_id:
+            self.deliveries.delivered.clear()
+            return CommandError(f"{problem.message}; the transaction is aborted, all of it")
+        if problem is not None and not self.deliveries.refused:
+            before = count(self.deliveries.count, "record")
+            return CommandError(f"{problem.message}; {before} before it delivered")
+        return problem
+
+    def _send(self, number: int, line: Line) -> None:
+        """Queue a record; waits while the queue is full."""
+        from confluent_kafka import KafkaException
+
+        arguments: dict[str, Any] = {"headers": list(line.headers)} if line.headers else {}
+        if line.partition is not None:
+            arguments["partition"] = line.partition
+        if line.timestamp_ms is not None:
+            arguments["timestamp"] = line.timestamp_ms
+        while True:
+            try:
+                self.producer.produce(
+                    self.topic,
+                    line.value,
+                    line.key,
+                    on_delivery=lambda error, message: self.deliveries.note(
+                        number, error, message
+                    ),
+                    **arguments,
+                )
+                break
+            except BufferError:
+                self.producer.poll(0.1)
+            except KafkaException as error:
+                told = explain(error.args[0], f"WRITE on topic {self.topic}")
+                raise LineError(f"line {number}: {told}") from error
+        self.producer.poll(0)
+
+    def _refusal(self, left: int) -> CommandError | None:
+        failed = self.deliveries.refused + left
+        if not failed:
+            return None
+        of = count(failed + self.deliveries.count, "record")
+        told = f"not delivered to {self.topic}: {failed:,} of {of}"
+        if self.deliveries.first is None:
+            return CommandError(f"{told}, there was no answer in time")
+        number, error = self.deliveries.first
+        why = explain(error, f"WRITE on topic {self.topic}", self.connection.reason)
+        return CommandError(f"{told}, the first of line {number}: {why}")
+
+
+def _records(
+    file: Iterable[bytes], form: str, separator: bytes | None, null: str | None
+) -> Iterator[tuple[int, Line]]:
+    """Yield each line's number and record; raises LineError with the number."""
+    null_bytes = None if null is None else null.encode()
+    for number, line in enumerate(file, 1):
+        text = line.removesuffix(b"\n")
+        try:
+            if form == "json":
+                if text.strip():
+                    yield number, read_json(text)
+            else:
+                yield number, split_line(text, separator, null_bytes)
+        except LineError as error:
+            raise LineError(f"line {number}: {error}") from error
+
+
+def _completed(
+    numbered: tuple[int, Line], key: str | None, headers: Headers, partition: int | None
+) -> tuple[int, Line]:
+    """Return a record with what the command line has for all."""
+    number, line = numbered
+    if key is None and not headers and partition is None:
+        return numbered
+    return number, replace(
+        line,
+        key=key.encode() if line.key is None and key is not None else line.key,
+        headers=line.headers + tuple((name, str(value).encode()) for name, value in headers),
+        partition=partition if line.partition is None else line.partition,
+    )
+
+
+def _document(
+    topic: str, deliveries: Deliveries, problem: CommandError | None
+) -> dict[str, object]:
+    return {
+        "topic": topic,
+        "delivered": deliveries.count,
+        "refused": deliveries.refused,
+        "partitions": [
+            {"partition": number, "records": one[0], "first_offset": one[1], "last_offset": one[2]}
+            for number, one in sorted(deliveries.delivered.items())
+        ],
+        "error": problem.message if problem else None,
+    }

@@ -1,0 +1,223 @@
+"""Records as lines: what `odradek produce` reads, and `odradek consume` prints."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+# What else `consume` prints, so that its lines can be produced again.
+_IGNORED = frozenset({"topic", "offset", "timestamp_type"})
+_KNOWN = frozenset(
+    {"key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp_ms"}
+)
+_INT64_MAX = (1 << 63) - 1
+_TEMPLATE = re.compile(r"%(.)|\\(.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+
+
+class LineError(Exception):
+    """A line is no record, or a template is none; the message says what it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A record to be sent."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """A record with its place."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+Write = Callable[[Consumed], bytes]
+
+
+def split_line(line: bytes, separator: bytes | None, null: bytes | None) -> Line:
+    """Read key, separator and value, or only a value where there is no separator.
+
+    What equals `null` is a null: as a value, a tombstone. Raises LineError.
+    """
+    if separator is None:
+        return Line(None, None if line == null else line)
+    key, found, value = line.partition(separator)
+    if not found:
+        raise LineError(f"there is no {_named(separator)} after a key in it")
+    return Line(None if key == null else key, None if value == null else value)
+
+
+def read_json(line: bytes) -> Line:
+    """Read one JSON object; raises LineError.
+
+    key and value are texts, key_base64 and value_base64 bytes; null, or nothing, is a null.
+    headers are a list of {"key", "value"}, or an object.
+    """
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise LineError(f"it is no JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise LineError('it is no JSON object, as {"key": "p3", "value": "11"} is')
+    unknown = sorted(set(found) - _KNOWN - _IGNORED)
+    if unknown:
+        raise LineError(f"{unknown[0]!r} is none of {', '.join(sorted(_KNOWN))}")
+    return Line(
+        _bytes(found, "key"),
+        _bytes(found, "value"),
+        _headers(found.get("headers") or ()),
+        _number(found, "partition", (1 << 31) - 1),
+        _number(found, "timestamp_ms", _INT64_MAX),
+    )
+
+
+def write_json(record: Consumed) -> bytes:
+    """Write one JSON object and a newline: what is no text goes into key_base64, value_base64."""
+    found: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "timestamp_type": record.timestamp_type,
+        **_field("key", record.key),
+        **_field("value", record.value),
+        "headers": [{"key": key, **_field("value", value)} for key, value in record.headers],
+    }
+    return json.dumps(found, ensure_ascii=False).encode() + b"\n"
+
+
+def write_value(null: bytes) -> Write:
+    """Return what writes values as lines."""
+    return lambda record: (null if record.value is None else record.value) + b"\n"
+
+
+def write_key_value(separator: bytes, null: bytes) -> Write:
+    """Return what writes keys and values as lines."""
+
+    def write(record: Consumed) -> bytes:
+        key = null if record.key is None else record.key
+        return key + separator + (null if record.value is None else record.value) + b"\n"
+
+    return write
+
+
+def template(text: str, null: bytes) -> Write:
+    r"""Return what fills a template in, as kcat's; raises LineError.
+
+    %t topic, %p partition, %o offset, %T timestamp in milliseconds, %k key, %v or %s value, %K
+    and %S their sizes (-1 of a null), %h headers, %% a percent sign; \n, \t, \r, \0, \\.
+    """
+    parts: list[bytes | Write] = []
+    position = 0
+    for match in _TEMPLATE.finditer(text):
+        parts.append(text[position : match.start()].encode())
+        position = match.end()
+        letter, escape = match.groups()
+        if escape is not None:
+            if escape not in _ESCAPES:
+                raise LineError(rf"\{escape} is no escape: they are \n, \t, \r, \0 and \\")
+            parts.append(_ESCAPES[escape].encode())
+        elif letter == "%":
+            parts.append(b"%")
+        else:
+            parts.append(_filler(letter, null))
+    parts.append(text[position:].encode())
+    if text.replace("%%", "").endswith("%"):
+        raise LineError("a % stands alone at its end: %% is a percent sign")
+    return lambda record: b"".join(
+        part if isinstance(part, bytes) else part(record) for part in parts
+    )
+
+
+def _filler(letter: str, null: bytes) -> Write:
+    fillers: Mapping[str, Write] = {
+        "t": lambda r: r.topic.encode(),
+        "p": lambda r: b"%d" % r.partition,
+        "o": lambda r: b"%d" % r.offset,
+        "T": lambda r: b"%d" % r.timestamp_ms,
+        "k": lambda r: null if r.key is None else r.key,
+        "v": lambda r: null if r.value is None else r.value,
+        "s": lambda r: null if r.value is None else r.value,
+        "K": lambda r: b"%d" % (-1 if r.key is None else len(r.key)),
+        "S": lambda r: b"%d" % (-1 if r.value is None else len(r.value)),
+        "h": lambda r: b",".join(
+            key.encode() + b"=" + (null if value is None else value) for key, value in r.headers
+        ),
+    }
+    if letter not in fillers:
+        raise LineError(f"%{letter} is none of %{', %'.join(fillers)}, %%")
+    return fillers[letter]
+
+
+def _bytes(found: Mapping[str, Any], name: str) -> bytes | None:
+    text, coded = found.get(name), found.get(f"{name}_base64")
+    if text is not None and coded is not None:
+        raise LineError(f"{name} and {name}_base64 are both there")
+    if coded is not None:
+        try:
+            return base64.b64decode(coded, validate=True)
+        except (binascii.Error, TypeError, ValueError) as error:
+            raise LineError(f"{name}_base64 is no base64") from error
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise LineError(f"{name} is no text: write JSON inside of it as a text, with its quotes")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise LineError(f"{name} has half of a surrogate pair in it") from error
+
+
+def _headers(found: Any) -> Headers:
+    if isinstance(found, dict):
+        found = [{"key": key, "value": value} for key, value in found.items()]
+    if not isinstance(found, list | tuple) or not all(isinstance(one, dict) for one in found):
+        raise LineError('headers are a list of {"key": "a", "value": "b"}, or an object')
+    headers = []
+    for one in found:
+        if not isinstance(one.get("key"), str):
+            raise LineError("a header has no key that is a text")
+        headers.append((one["key"], _bytes(one, "value")))
+    return tuple(headers)
+
+
+def _number(found: Mapping[str, Any], name: str, most: int) -> int | None:
+    number = found.get(name)
+    if number is None or (name == "timestamp_ms" and number == -1):
+        return None
+    if type(number) is not int or not 0 <= number <= most:
+        raise LineError(f"{name} is no number from 0 to {most}")
+    return number
+
+
+def _field(name: str, data: bytes | None) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def _named(separator: bytes) -> str:
+    return "tab" if separator == b"\t" else repr(separator.decode(errors="replace"))

@@ -1,0 +1,77 @@
+"""Says in one line why something could not be done."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import IO, Any
+
+import click
+
+_LACKS_RIGHT = "AUTHORIZATION_FAILED"
+# Where neither the broker's message nor the client's says what to do.
+_MEANINGS = {
+    "SECURITY_DISABLED": "this broker has no authorizer, so it keeps no ACLs: set "
+    "authorizer.class.name",
+    "_UNSUPPORTED_FEATURE": "this broker does not offer it",
+    "UNSUPPORTED_VERSION": "this broker does not offer it",
+    "_TIMED_OUT": "there was no answer in time",
+    "_TRANSPORT": "the connection was lost",
+    "INVALID_RECORD": "the broker does not take it; in a compacted topic every record has a key",
+    "NON_EMPTY_GROUP": "it has members: stop them first",
+    "UNKNOWN_MEMBER_ID": "it has members: stop them first",
+    "_AUTHENTICATION": "the broker does not accept these credentials",
+}
+_WHERE_AND_WHEN = re.compile(r"^\S+/(?:bootstrap|\d+): | \((?:after|connect failed).*$")
+_ATTEMPT = re.compile(r"^(?:Connect to \S+ failed|Failed to resolve '[^']*'): ")
+
+
+class CommandError(click.ClickException):
+    """It went wrong: exit status 1, with one line for a person."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the line to standard error."""
+        click.echo(f"odradek: {self.message}", file=file, err=file is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What is asked of a broker ("delete topic prices"), and the right that it takes."""
+
+    what: str
+    right: str = ""
+
+
+def refused(error: Any, act: Act, reason: str | None = None) -> CommandError:
+    """Return what to raise for a KafkaError; `reason` is what the client met last."""
+    return CommandError(f"could not {act.what}: {explain(error, act.right, reason)}")
+
+
+def explain(error: Any, right: str = "", reason: str | None = None) -> str:
+    """Say what a KafkaError means, with its name."""
+    name: str = error.name()
+    if name.endswith(_LACKS_RIGHT) and right:
+        return f"that takes the right {right} ({name})"
+    text = _one_line(error.str()).removeprefix("Broker: ").removeprefix("Local: ")
+    text = _MEANINGS.get(name, text)
+    if reason and name in ("_TIMED_OUT", "_TRANSPORT"):
+        text = f"{text}: {reason}"
+    return f"{text} ({name})" if not name.startswith("_") else text
+
+
+def connection_reason(text: str) -> str:
+    """Return why a connection fails, without where and when librdkafka noticed."""
+    text = _ATTEMPT.sub("", _WHERE_AND_WHEN.sub("", _WHERE_AND_WHEN.sub("", _one_line(text))))
+    return text.split(": possibly", 1)[0]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question with the names most like one, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    return f": did you mean {' or '.join(near)}?" if near else ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,292 @@
+"""odradek topics: lists, describes, creates, alters and deletes the topics of any Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.answer import print_json
+from cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
+from cli.completion import complete_topics
+from cli.pairs import pairs_option
+from cli.refusals import Act, CommandError
+from cli.settings import Changes, alter_settings, describe_settings, setting_json, source_text
+from cli.words import count
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import TopicDescription
+
+Pairs = tuple[tuple[str, str], ...]
+
+_URL_SAFE = str.maketrans("+/", "-_")  # as Kafka writes ids
+
+_topics_argument = click.argument(
+    "names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics
+)
+
+
+@click.group()
+def topics() -> None:
+    """List, describe, create, alter and delete topics."""
+
+
+@topics.command("list")
+@click.option("--internal", is_flag=True, help="Those of the broker itself, too.")
+@json_option
+@broker_options
+def list_topics(internal: bool, as_json: bool, connection: Connection) -> None:
+    """List topics, with their partitions and cleanup policies.
+
+    Example: odradek topics list
+    """
+    from broker.topic_names import INTERNAL
+
+    admin = connection.admin()
+    names = sorted(name for name in admin.topics if internal or name not in INTERNAL)
+    settings = describe_settings(admin, "topic", names)
+    found = [
+        {
+            "topic": name,
+            "partitions": len(admin.topics[name].partitions),
+            "replication_factor": _replication_factor(admin.topics[name]),
+            "cleanup_policy": settings[name]["cleanup.policy"].value,
+            "is_internal": name in INTERNAL,
+        }
+        for name in names
+    ]
+    if as_json:
+        return print_json({"topics": found})
+    if not found:
+        return click.echo("There are no topics: odradek topics create NAME makes one.")
+    from cli.tables import print_rows
+
+    print_rows(
+        ["Topic", "Partitions>", "Replicas>", "Policy"],
+        [
+            (one["topic"], one["partitions"], one["replication_factor"], one["cleanup_policy"])
+            for one in found
+        ],
+    )
+
+
+@topics.command()
+@_topics_argument
+@json_option
+@broker_options
+def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> None:
+    """Show a topic's partitions, their offsets, and the settings that are its own.
+
+    The settings are those that differ from Kafka's defaults, whoever has set them.
+
+    Example: odradek topics describe prices
+    """
+    admin = connection.admin()
+    names = tuple(dict.fromkeys(names))
+    admin.require_topics(names)
+    described = [_described(admin, name) for name in names]
+    if as_json:
+        return print_json({"topics": described})
+    from cli.tables import print_rows
+
+    for number, one in enumerate(described):
+        if number:
+            click.echo()
+        partitions, settings = one["partitions"], one["configs"]
+        told = count(len(partitions), "partition")
+        click.echo(f"{one['topic']}  {told}, id {one['topic_id']}")
+        columns = ["Partition>", "Leader>", "Replicas", "In sync", "Start>", "End>"]
+        print_rows(columns, [_partition_row(partition) for partition in partitions])
+        if settings:
+            click.echo()
+            print_rows(
+                ["Setting", "Value", "From"],
+                [(s["name"], s["value"], source_text(s["source"])) for s in settings],
+            )
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.option(
+    "--partitions", type=click.IntRange(1), help="How many; else num.partitions of the broker."
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(1), default=1, show_default=True, help="Copies."
+)
+@pairs_option("--config", "configs", help="A setting of the topic.")
+@click.option("--compact", is_flag=True, help="The same as --config cleanup.policy=compact.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that is there is fine.")
+@json_option
+@broker_options
+def create(
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int,
+    configs: Pairs,
+    compact: bool,
+    if_not_exists: bool,
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Create topics.
+
+    Example: odradek topics create prices --compact
+    """
+    from confluent_kafka.admin import NewTopic
+
+    settings = dict(configs)
+    if compact and settings.setdefault("cleanup.policy", "compact") != "compact":
+        raise click.UsageError("--compact contradicts --config cleanup.policy")
+    admin = connection.admin()
+    names = tuple(dict.fromkeys(names))
+    missing = [name for name in names if not (if_not_exists and name in admin.topics)]
+    made = [
+        NewTopic(name, partitions or -1, replication_factor, config=settings) for name in missing
+    ]
+    futures = admin.client.create_topics(made, request_timeout=REQUEST_TIMEOUT_S) if made else {}
+    _report(
+        admin,
+        [(name, futures.get(name), Act(f"create topic {name}", f"CREATE on topic {name}"))
+         for name in names],
+        ("created", "exists"),
+        as_json=as_json,
+    )  # fmt: skip
+
+
+@topics.command()
+@_topics_argument
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+@broker_options
+def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connection) -> None:
+    """Delete topics, with all that is in them.
+
+    It asks first, unless --yes is said.
+
+    Example: odradek topics delete prices --yes
+    """
+    admin = connection.admin()
+    names = tuple(dict.fromkeys(names))
+    admin.require_topics(names)
+    if not yes:
+        click.confirm(f"Delete {', '.join(names)} with all records?", abort=True, err=True)
+    futures = admin.client.delete_topics(list(names), request_timeout=REQUEST_TIMEOUT_S)
+    _report(
+        admin,
+        [(name, futures[name], Act(f"delete topic {name}", f"DELETE on topic {name}"))
+         for name in names],
+        ("deleted", "was gone"),
+        as_json=as_json,
+    )  # fmt: skip
+
+
+@topics.command()
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topics)
+@pairs_option("--config", "configs", help="A setting, from now on.")
+@click.option(
+    "--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the broker's own."
+)
+@click.option("--partitions", type=click.IntRange(1), help="So many; there can only be more.")
+@json_option
+@broker_options
+def alter(
+    name: str,
+    configs: Pairs,
+    deleted: tuple[str, ...],
+    partitions: int | None,
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Change a topic's settings, or give it more partitions.
+
+    With more partitions, keys go to other partitions than before: a compacted topic then keeps a
+    key's last value in both.
+
+    Example: odradek topics alter prices --config delete.retention.ms=60000
+    """
+    from confluent_kafka.admin import NewPartitions
+
+    changes = Changes(dict(configs), deleted)
+    if not changes and partitions is None:
+        raise click.UsageError("say what to change: --config, --delete-config or --partitions")
+    admin = connection.admin()
+    admin.require_topic(name)
+    # First what can be refused without a trace: settings are taken whole or not at all.
+    if changes:
+        alter_settings(admin, "topic", name, changes)
+    if partitions is not None:
+        asked = admin.client.create_partitions([NewPartitions(name, partitions)])
+        admin.wait(asked[name], Act(f"give topic {name} {count(partitions, 'partition')}",
+                                    f"ALTER on topic {name}"))  # fmt: skip
+    if as_json:
+        return print_json({"topic": name, "partitions": partitions, **changes.document()})
+    click.echo(f"{name}: altered")
+
+
+def _replication_factor(topic: Any) -> int:
+    return max((len(one.replicas) for one in topic.partitions.values()), default=0)
+
+
+def _described(admin: Admin, name: str) -> dict[str, Any]:
+    from confluent_kafka import TopicCollection
+
+    from cli.positions import BEGINNING, END, resolve
+
+    act = Act(f"describe topic {name}", f"DESCRIBE on topic {name}")
+    described: TopicDescription = admin.wait(
+        admin.client.describe_topics(TopicCollection([name]))[name], act
+    )
+    ids = [one.id for one in described.partitions if one.leader is not None]
+    start, end = (resolve(admin, {name: ids}, where) for where in (BEGINNING, END))
+    settings = describe_settings(admin, "topic", [name])[name]
+    return {
+        "topic": name,
+        "topic_id": str(described.topic_id).translate(_URL_SAFE),
+        "is_internal": described.is_internal,
+        "partitions": [
+            {
+                "partition": one.id,
+                "leader": None if one.leader is None else one.leader.id,
+                "replicas": [node.id for node in one.replicas],
+                "isr": [node.id for node in one.isr],
+                "start_offset": start.get((name, one.id)),
+                "end_offset": end.get((name, one.id)),
+            }
+            for one in described.partitions
+        ],
+        "configs": [setting_json(one) for one in settings.values() if not one.is_default],
+    }
+
+
+def _partition_row(one: dict[str, Any]) -> tuple[object, ...]:
+    replicas, isr = (",".join(map(str, one[name])) for name in ("replicas", "isr"))
+    return (one["partition"], one["leader"], replicas, isr, one["start_offset"], one["end_offset"])
+
+
+def _report(
+    admin: Admin, asked: Iterable[tuple[str, Any, Act]], words: tuple[str, str], *, as_json: bool
+) -> None:
+    """Tell what became of each topic; raise what was refused first, after all are told.
+
+    `words` are for a topic of which something was asked, and for one where nothing had to be.
+    """
+    done: list[dict[str, str]] = []
+    refusals: list[CommandError] = []
+    for name, future, act in asked:
+        try:
+            if future is not None:
+                admin.wait(future, act)
+            done.append({"topic": name, "outcome": words[future is None]})
+        except CommandError as error:
+            refusals.append(error)
+            done.append({"topic": name, "outcome": "refused", "error": error.message})
+    if as_json:
+        print_json({"topics": done})
+    for one in done:
+        if not as_json and "error" not in one:
+            click.echo(f"{one['topic']}: {one['outcome']}")
+    for refusal in refusals[:-1]:
+        refusal.show()
+    if refusals:
+        raise refusals[-1]
