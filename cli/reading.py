@@ -66,6 +66,12 @@ def read(connection: Connection, reading: Reading, write: Write, output: IO[byte
         consumer.close()
 
 
+def is_passing(error: KafkaError, group: str | None) -> bool:
+    """Tell whether a consumer goes on by itself; without a group, nothing of groups matters."""
+    is_of_no_group = group is None and error.name().startswith("GROUP_")
+    return is_of_no_group or error.name() in _PASSING or error.retriable()
+
+
 class _Loop:
     def __init__(
         self,
@@ -147,14 +153,11 @@ class _Loop:
         return self._is_done()
 
     def _handle(self, error: KafkaError, message: Message) -> None:
-        name = error.name()
-        if name == "_PARTITION_EOF":
+        topic, group = self.reading.topic, self.reading.group
+        if error.name() == "_PARTITION_EOF":
             self.ended.add((message.topic() or "", _number(message.partition())))
-            return
-        is_of_no_group = name.startswith("GROUP_") and self.reading.group is None
-        if not (is_of_no_group or name in _PASSING or error.retriable()):
-            topic, group = self.reading.topic, self.reading.group
-            right = f"READ on group {group}" if name.startswith("GROUP_") else ""
+        elif not is_passing(error, group):
+            right = f"READ on group {group}" if error.name().startswith("GROUP_") else ""
             act = Act(f"read {topic}", right or f"READ on topic {topic}")
             raise refused(error, act, self.connection.reason)
 

@@ -1,0 +1,175 @@
+"""odradek perf consume: reads a topic as fast as it goes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.answer import print_json
+from cli.client import Connection, broker_options, json_option
+from cli.completion import complete_topics
+from cli.perf_figures import LiveLine, Workers, print_pairs, rate_rows, rates
+from cli.positions import BEGINNING, END, Partition, Position, PositionType, resolve
+from cli.reading import is_passing
+from cli.refusals import Act, refused
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+_BATCH_COUNT = 10_000
+_POLL_S = 0.1
+
+
+@dataclass
+class Received:
+    """What one consumer has read; owned by its thread, read by the one that tells."""
+
+    records: int = 0
+    size_bytes: int = 0
+    first_s: float | None = None
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topics)
+@click.option("--records", type=click.IntRange(1), help="Stop after so many; several "
+              "consumers may read a few thousand more.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
+@click.option("--from", "start", type=PositionType(), default=BEGINNING, metavar="POSITION",
+              help="As of odradek consume. [default: beginning]")  # fmt: skip
+@click.option("--consumers", type=click.IntRange(1, 64), default=1, show_default=True,
+              help="Consumers at the same time; partitions are shared out.")  # fmt: skip
+@json_option
+@broker_options
+def consume(
+    topic: str,
+    records: int | None,
+    seconds: float | None,
+    start: Position,
+    consumers: int,
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Read a topic as fast as it goes.
+
+    It stops where the topic ended at the start, if not before.
+
+    Example: odradek perf consume prices
+    """
+    admin = connection.admin()
+    known = {topic: sorted(admin.require_topic(topic).partitions)}
+    starts, stops = resolve(admin, known, start), resolve(admin, known, END)
+    todo = {one: (at, stops[one]) for one, at in starts.items() if at < stops[one]}
+    shares = [dict(list(todo.items())[at::consumers]) for at in range(consumers)]
+    received = [Received() for _ in shares]
+
+    def wanted() -> int:
+        left = _BATCH_COUNT if records is None else records - sum(r.records for r in received)
+        return min(left, _BATCH_COUNT)
+
+    readings = [
+        _Receiving(connection, share, one, wanted)
+        for share, one in zip(shares, received, strict=True)
+        if share
+    ]
+    workers = Workers([one.run for one in readings])
+    started_s = time.monotonic()
+    interrupted = False
+    with LiveLine("consuming", records or sum(end - at for at, end in todo.values())) as line:
+
+        def tick() -> None:
+            if seconds is not None and time.monotonic() - started_s >= seconds:
+                workers.stop.set()
+            line.show(sum(r.records for r in received), sum(r.size_bytes for r in received))
+
+        try:
+            workers.wait(tick)
+        except KeyboardInterrupt:
+            interrupted = True
+        span_s = time.monotonic() - started_s
+    found = _document(topic, received, started_s, span_s)
+    if as_json:
+        print_json(found)
+    else:
+        first_ms = found["first_record_ms"]
+        told = "-" if first_ms is None else f"{first_ms:,.0f} ms"
+        print_pairs([*rate_rows(found), ("First record after", told)])
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+class _Receiving:
+    """One consumer's part: partitions with the offsets to begin and end at."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        todo: Mapping[Partition, tuple[int, int]],
+        received: Received,
+        wanted: Callable[[], int],
+    ) -> None:
+        self.connection, self.todo, self.received = connection, todo, received
+        self.wanted = wanted
+        self.left = set(todo)
+
+    def run(self, stop: threading.Event) -> None:
+        """Read until it is enough."""
+        from confluent_kafka import TopicPartition
+
+        consumer = self.connection.consumer(
+            {
+                "group.id": "odradek-perf",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "queued.min.messages": 500_000,
+            }
+        )
+        try:
+            assigned = [TopicPartition(*one, at) for one, (at, _) in self.todo.items()]
+            consumer.assign(assigned)
+            while self.left and not stop.is_set() and (count := self.wanted()) > 0:
+                self._take(consumer, count)
+        finally:
+            consumer.close()
+
+    def _take(self, consumer: Consumer, count: int) -> None:
+        received, stops = self.received, self.todo
+        records = size_bytes = 0
+        for message in consumer.consume(count, _POLL_S):
+            partition = (message.topic() or "", message.partition() or 0)
+            error = message.error()
+            if error is not None:
+                if error.name() == "_PARTITION_EOF":
+                    self.left.discard(partition)
+                elif not is_passing(error, None):
+                    act = Act(f"read {partition[0]}", f"READ on topic {partition[0]}")
+                    raise refused(error, act, self.connection.reason)
+                continue
+            offset, end = message.offset() or 0, stops[partition][1]
+            if offset + 1 >= end:
+                self.left.discard(partition)
+            if offset < end:
+                records += 1
+                size_bytes += len(message)
+        if records and received.first_s is None:
+            received.first_s = time.monotonic()
+        received.records += records
+        received.size_bytes += size_bytes
+
+
+def _document(
+    topic: str, received: list[Received], started_s: float, span_s: float
+) -> dict[str, Any]:
+    firsts_s = [one.first_s for one in received if one.first_s is not None]
+    return {
+        "topic": topic,
+        **rates(
+            sum(one.records for one in received), sum(one.size_bytes for one in received), span_s
+        ),
+        "first_record_ms": round((min(firsts_s) - started_s) * 1000, 1) if firsts_s else None,
+    }

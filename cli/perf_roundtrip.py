@@ -1,0 +1,235 @@
+"""odradek perf roundtrip: measures how long each record takes from a producer to a consumer."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import threading
+import time
+import uuid
+from typing import Any
+
+import click
+import numpy as np
+
+from cli.answer import print_json
+from cli.client import Connection, broker_options, json_option
+from cli.completion import complete_topics
+from cli.perf_figures import (
+    Latencies,
+    LiveLine,
+    Workers,
+    latency_rows,
+    print_pairs,
+    rate_rows,
+    rates,
+)
+from cli.perf_load import Distribution, Load, Records
+from cli.perf_produce import producer_options, producer_properties
+from cli.positions import END, Partition, resolve
+from cli.reading import is_passing
+from cli.refusals import Act, CommandError, explain, refused
+
+# A value begins with who sent it, so that others may write to the topic, and with when.
+_STAMP = struct.Struct(">16sqd")
+_LATE_S = 10.0
+# Two threads take turns; Python's 5 ms would be most of what is measured.
+_SWITCH_S = 0.0002
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topics)
+@click.option("--records", type=click.IntRange(1), help="How many. [default: 10,000 unless "
+              "--seconds is said]")  # fmt: skip
+@click.option("--size", "size_bytes", type=click.IntRange(_STAMP.size, 10_000_000), default=100,
+              show_default=True, help="Bytes of a value.")  # fmt: skip
+@click.option("--rate", type=click.FloatRange(0, min_open=True), default=1000.0,
+              show_default=True, help="Records a second, at most.")  # fmt: skip
+@producer_options
+@json_option
+@broker_options
+def roundtrip(
+    topic: str,
+    records: int | None,
+    seconds: float | None,
+    size_bytes: int,
+    keys: int,
+    distribution: Distribution,
+    rate: float,
+    seed: int,
+    as_json: bool,
+    connection: Connection,
+    **how: Any,
+) -> None:
+    """Measure how long records take from a producer to a consumer.
+
+    Both are in this process. Records are sent one at a time, at a rate, without linger unless
+    it is said.
+
+    Example: odradek perf roundtrip prices --records 2000
+    """
+    load = Load(keys, distribution, size_bytes)
+    load.require_drawable()
+    admin = connection.admin()
+    ends = resolve(admin, {topic: sorted(admin.require_topic(topic).partitions)}, END)
+    properties = producer_properties(how["acks"], how["compression"], how["linger_ms"] or 0.0)
+    total = records if records or seconds else 10_000
+    trip = _Trip(connection, topic, ends, Records(load, np.random.SeedSequence(seed)), properties)
+    switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        interrupted = trip.measure(total, seconds, rate)
+    finally:
+        sys.setswitchinterval(switch_s)
+    found = {
+        "topic": topic,
+        **rates(trip.latencies.count, trip.latencies.count * size_bytes, trip.span_s),
+        "missing": trip.sent - trip.latencies.count,
+        "latency_ms": trip.latencies.document(),
+        "seed": seed,
+    }
+    if as_json:
+        print_json(found)
+    else:
+        print_pairs([*rate_rows(found), *latency_rows(trip.latencies.document(), "Round trip")])
+    if interrupted:
+        raise KeyboardInterrupt
+    if trip.error is not None:
+        raise CommandError(f"could not write to {topic}: {trip.error}")
+    if found["missing"]:
+        raise CommandError(f"{found['missing']:,} of {trip.sent:,} records did not come back")
+
+
+class _Trip:
+    """Sends stamped records in one thread, and receives them in another."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        ends: dict[Partition, int],
+        records: Records,
+        properties: dict[str, object],
+    ) -> None:
+        self.connection, self.topic, self.ends = connection, topic, ends
+        self.records, self.properties = records, properties
+        self.sender = uuid.uuid4().bytes
+        self.latencies = Latencies()
+        self.sent = 0
+        self.received = 0
+        self.first_s = self.last_s = 0.0
+        self.error: str | None = None
+        self.waiting = set(ends)
+        self.is_sent = threading.Event()
+        self.is_listening = threading.Event()
+        self._fresh_s: list[float] = []
+
+    @property
+    def span_s(self) -> float:
+        """The seconds from the first record sent to the last that came back."""
+        return max(0.0, self.last_s - self.first_s)
+
+    def measure(self, total: int | None, seconds: float | None, rate: float) -> bool:
+        """Run both; return whether Ctrl-C ended it."""
+        workers = Workers([lambda stop: self._send(stop, total, seconds, rate), self._receive])
+        interrupted = False
+        with LiveLine("there and back", total) as line:
+
+            def tick() -> None:
+                self.latencies.take(self._fresh_s)
+                count = self.latencies.count
+                line.show(count, 0, self.latencies.quantile_ms(0.99))
+
+            try:
+                workers.wait(tick)
+            except KeyboardInterrupt:
+                interrupted = True
+            tick()
+        return interrupted
+
+    def _send(
+        self, stop: threading.Event, total: int | None, seconds: float | None, rate: float
+    ) -> None:
+        producer = self.connection.producer(self.properties)
+        try:
+            producer.list_topics(timeout=_LATE_S)  # connected, before anything is measured
+            self.is_listening.wait(_LATE_S)
+            started_s = time.monotonic()
+            self.first_s = self.last_s = time.perf_counter()
+            while not stop.is_set() and (total is None or self.sent < total):
+                span_s = time.monotonic() - started_s
+                if seconds is not None and span_s >= seconds:
+                    break
+                early_s = self.sent / rate - span_s
+                if early_s > 0:
+                    producer.poll(min(early_s, 0.1))
+                    continue
+                self._send_one(producer)
+            producer.flush(_LATE_S)
+        finally:
+            self.is_sent.set()
+
+    def _send_one(self, producer: Any) -> None:
+        ((key, value),) = self.records.make(1)
+        rest = (value or b"")[_STAMP.size :]
+        stamp = _STAMP.pack(self.sender, self.sent, time.perf_counter())
+        try:
+            producer.produce(self.topic, stamp + rest, key, on_delivery=self._note)
+        except BufferError:
+            producer.poll(0.01)
+            return
+        self.sent += 1
+        producer.poll(0)
+
+    def _note(self, error: Any, message: Any) -> None:
+        if error is not None and self.error is None:
+            self.error = explain(error, f"WRITE on topic {self.topic}", self.connection.reason)
+
+    def _receive(self, stop: threading.Event) -> None:
+        from confluent_kafka import TopicPartition
+
+        consumer = self.connection.consumer(
+            {
+                "group.id": "odradek-perf",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "latest",
+                "enable.partition.eof": True,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(*one, at) for one, at in self.ends.items()])
+            deadline_s: float | None = None
+            while not (self.is_sent.is_set() and (stop.is_set() or self.received >= self.sent)):
+                message = consumer.poll(0.1)
+                if message is not None:
+                    self._take(message)
+                elif self.is_sent.is_set():
+                    deadline_s = deadline_s or time.monotonic() + _LATE_S
+                    if time.monotonic() > deadline_s or self.error is not None:
+                        break
+        finally:
+            consumer.close()
+
+    def _note_end(self, partition: Partition) -> None:
+        """Begin to send once all partitions are being fetched."""
+        self.waiting.discard(partition)
+        if not self.waiting:
+            self.is_listening.set()
+
+    def _take(self, message: Any) -> None:
+        now_s = time.perf_counter()
+        error = message.error()
+        if error is not None:
+            if error.name() == "_PARTITION_EOF":
+                self._note_end((message.topic(), message.partition()))
+            elif not is_passing(error, None):
+                act = Act(f"read {self.topic}", f"READ on topic {self.topic}")
+                raise refused(error, act, self.connection.reason)
+            return
+        value = message.value() or b""
+        if len(value) >= _STAMP.size:
+            sender, _, sent_s = _STAMP.unpack_from(value)
+            if sender == self.sender:
+                self._fresh_s.append(now_s - sent_s)
+                self.received += 1
+                self.last_s = now_s
