@@ -102,16 +102,18 @@ class Admin:
         self.connection = connection
         self.client = client
         self.topics: dict[str, TopicMetadata] = {}
+        self.brokers: list[int] = []
 
     def connect(self) -> None:
-        """Wait for an answer, and keep the names of the topics that came with it."""
+        """Wait for an answer, and keep the topics and brokers that came with it."""
         from confluent_kafka import KafkaException
 
         started = time.monotonic()
         while True:
             try:
                 # Of all topics: to ask for one might create it.
-                self.topics = self.client.list_topics(timeout=_SLICE_S).topics
+                metadata = self.client.list_topics(timeout=_SLICE_S)
+                self.topics, self.brokers = metadata.topics, sorted(metadata.brokers)
                 return
             except KafkaException:
                 self.client.poll(0)
@@ -154,6 +156,12 @@ class Admin:
             f"there is no topic {name}"
             f"{did_you_mean(name, self.topics) or f': odradek topics create {name} makes it'}"
         )
+
+    def require_broker(self, number: int) -> None:
+        """Raise CommandError when there is no broker of an id: to ask it would take 30 s."""
+        if number not in self.brokers:
+            told = ", ".join(map(str, self.brokers))
+            raise CommandError(f"there is no broker {number}: there is {told}")
 
     def _unreachable(self) -> str:
         reason = self.connection.reason or "no answer that Kafka would give"

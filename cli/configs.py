@@ -8,7 +8,7 @@ from typing import TypeVar
 import click
 
 from cli.answer import print_json
-from cli.client import Connection, broker_options, json_option
+from cli.client import Admin, Connection, broker_options, json_option
 from cli.completion import complete_groups, complete_topics
 from cli.pairs import pairs_option
 from cli.settings import (
@@ -57,9 +57,7 @@ def describe(
     Example: odradek configs describe --topic prices
     """
     kind, name = _resource(topic, broker, group)
-    admin = connection.admin()
-    if kind == "topic":
-        admin.require_topic(name)
+    admin = _connected(connection, kind, name)
     settings = describe_settings(admin, kind, [name])[name]
     shown = [one for one in settings.values() if is_all or not one.is_default]
     if as_json:
@@ -105,9 +103,7 @@ def alter(
     changes = Changes(dict(configs), deleted)
     if not changes:
         raise click.UsageError("say what to change: --set KEY=VALUE or --delete KEY")
-    admin = connection.admin()
-    if kind == "topic":
-        admin.require_topic(name)
+    admin = _connected(connection, kind, name)
     alter_settings(admin, kind, name, changes)
     if as_json:
         return print_json({kind: name, **changes.document()})
@@ -120,6 +116,16 @@ def _resource(topic: str | None, broker: int | None, group: str | None) -> tuple
     if len(chosen) != 1:
         raise click.UsageError("say whose settings: --topic, --broker or --group, one of them")
     return chosen[0]
+
+
+def _connected(connection: Connection, kind: str, name: str) -> Admin:
+    """Connect, and see that there is what settings are asked of; a group need not be there."""
+    admin = connection.admin()
+    if kind == "topic":
+        admin.require_topic(name)
+    elif kind == "broker":
+        admin.require_broker(int(name))
+    return admin
 
 
 def _otherwise(setting: Setting) -> str:

@@ -128,9 +128,13 @@ class Workers:
         interrupted = False
         for thread in self._threads:
             thread.start()
-        while any(thread.is_alive() for thread in self._threads):
+        while True:
+            # All of it within: an interrupt between two of its lines would leave threads behind.
             try:
-                self._threads[0].join(_TICK_S) if self._threads[0].is_alive() else time.sleep(0.05)
+                alive = [thread for thread in self._threads if thread.is_alive()]
+                if not alive:
+                    break
+                alive[0].join(_TICK_S)
                 tick()
             except KeyboardInterrupt:
                 if interrupted:

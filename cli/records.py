@@ -19,6 +19,8 @@ _KNOWN = frozenset(
 )
 _INT64_MAX = (1 << 63) - 1
 _TEMPLATE = re.compile(r"%(.)|\\(.)", re.DOTALL)
+# Some readers end a line at these, too.
+_BREAKS = {ord(one): f"\\u{ord(one):04x}" for one in "\x85\u2028\u2029"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
@@ -103,7 +105,7 @@ def write_json(record: Consumed) -> bytes:
         **_field("value", record.value),
         "headers": [{"key": key, **_field("value", value)} for key, value in record.headers],
     }
-    return json.dumps(found, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(found, ensure_ascii=False).translate(_BREAKS).encode() + b"\n"
 
 
 def write_value(null: bytes) -> Write:
@@ -197,6 +199,8 @@ def _headers(found: Any) -> Headers:
     for one in found:
         if not isinstance(one.get("key"), str):
             raise LineError("a header has no key that is a text")
+        if "\0" in one["key"]:
+            raise LineError("a header's key has a NUL in it, where librdkafka would cut it off")
         headers.append((one["key"], _bytes(one, "value")))
     return tuple(headers)
 

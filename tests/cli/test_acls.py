@@ -1,0 +1,146 @@
+"""odradek acls, and what a person without rights is told, on Apache Kafka with an authorizer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.processes import KafkaProcess, OdradekProcess, free_port
+from tests.cli.commands import Commands, fresh
+from tests.conftest import starting
+
+pytestmark = pytest.mark.slow
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+class _Kafka:
+    """A Kafka whose clients are superusers at one listener, and ann at the other."""
+
+    def __init__(self, directory: Path) -> None:
+        self.sasl_port = free_port()
+        self.process = KafkaProcess(directory)
+        plain, controller = self.process.port, self.process.controller_port
+        self.process.settings = {
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "listeners": f"PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},"
+            f"SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{plain},"
+            f"SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
+            "SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{LOGIN} user_ann="secret";',
+        }
+
+
+@pytest.fixture(scope="module")
+def kafka_with_rights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Kafka]:
+    running = _Kafka(tmp_path_factory.mktemp("kafka"))
+    running.process.start()
+    yield running
+    running.process.stop()
+
+
+@pytest.fixture
+def admin(kafka_with_rights: _Kafka) -> Commands:
+    return Commands(kafka_with_rights.process.bootstrap)
+
+
+@pytest.fixture
+def ann(kafka_with_rights: _Kafka) -> Commands:
+    return Commands(f"127.0.0.1:{kafka_with_rights.sasl_port}")
+
+
+def _login(folder: Path, password: str) -> tuple[str, str]:
+    file = folder / "client.properties"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={LOGIN} username="ann" password="{password}";\n'
+    )
+    return "--client-config", str(file)
+
+
+@pytest.mark.kafka
+def test_entries_are_created_listed_and_deleted(admin: Commands) -> None:
+    topic, who = fresh("prices"), ("--principal", f"User:{fresh('bob')}")
+    made = admin.document("acls", "create", *who, "--operation", "read", "--operation", "write",
+                          "--topic", topic)["acls"]  # fmt: skip
+    assert [one["operation"] for one in made] == ["read", "write"]
+    admin.shown("acls", "create", *who, "--operation", "all", "--group", "bill", "--deny",
+                "--pattern", "prefixed", "--host", "10.0.0.1")  # fmt: skip
+    admin.shown("acls", "create", *who, "--operation", "alter", "--cluster")
+    listed = admin.shown("acls", "list", *who)
+    assert re.search(rf"allow +write +\* +topic +{topic} +literal$", listed, re.M)
+    assert re.search(r"deny +all +10.0.0.1 +group +bill +prefixed$", listed, re.M)
+    assert re.search(r"allow +alter +\* +cluster +kafka-cluster +literal$", listed, re.M)
+    match = admin.document("acls", "list", *who, "--group", "billing", "--pattern", "match")
+    assert [one["name"] for one in match["acls"]] == ["bill"]
+    assert admin.run("acls", "delete", *who, text="n\n").exit_code == 1
+    asked = admin.run("acls", "delete", *who, "--operation", "read", text="y\n")
+    assert "Delete 1 entry?" in asked.stderr
+    gone = admin.document("acls", "delete", *who, "--yes")["acls"]
+    assert sorted(one["operation"] for one in gone) == ["all", "alter", "write"]
+    assert admin.shown("acls", "list", *who) == "There are none.\n"
+
+
+@pytest.mark.kafka
+def test_who_lacks_a_right_is_told_which(admin: Commands, ann: Commands, tmp_path: Path) -> None:
+    topic, login = fresh("prices"), _login(tmp_path, "secret")
+    admin.shown("topics", "create", topic)
+    may = ("acls", "create", "--principal", "User:ann", "--topic", topic, "--operation")
+    line = ann.refusal("topics", "describe", topic, *login)
+    assert f"takes the right DESCRIBE on topic {topic} (TOPIC_AUTHORIZATION_FAILED)" in line
+    admin.shown(*may, "describe")
+    line = ann.refusal("produce", topic, *login, "-X", "enable.idempotence=false", text="1\n")
+    assert f"takes the right WRITE on topic {topic} (TOPIC_AUTHORIZATION_FAILED)" in line
+    line = ann.refusal("consume", topic, *login, "--from", "end")
+    assert f"takes the right READ on topic {topic}" in line
+    line = ann.refusal("topics", "delete", topic, "--yes", *login)
+    assert f"takes the right DELETE on topic {topic}" in line
+    line = ann.refusal("topics", "create", fresh("other"), *login)
+    assert "takes the right CREATE on topic other" in line
+    line = ann.refusal("acls", "list", *login)
+    assert "takes the right DESCRIBE on the cluster (CLUSTER_AUTHORIZATION_FAILED)" in line
+    admin.shown(*may, "read")
+    line = ann.refusal("consume", topic, "--group", "billing", "--to", "end", *login)
+    assert "takes the right READ on group billing (GROUP_AUTHORIZATION_FAILED)" in line
+
+
+@pytest.mark.kafka
+def test_who_has_the_rights_needs_no_more_than_a_clients_properties(
+    admin: Commands, ann: Commands, tmp_path: Path
+) -> None:
+    topic, login = fresh("prices"), _login(tmp_path, "secret")
+    admin.shown("topics", "create", topic)
+    admin.shown("acls", "create", "--principal", "User:ann", "--topic", topic,
+                "--operation", "read", "--operation", "write")  # fmt: skip
+    ann.shown("produce", topic, *login, text="1\n")
+    assert ann.shown("consume", topic, "--to", "end", *login) == "1\n"
+
+
+@pytest.mark.kafka
+def test_wrong_credentials_are_told_soon(ann: Commands, tmp_path: Path) -> None:
+    line = ann.refusal("topics", "list", *_login(tmp_path, "wrong"))
+    assert "uthentication" in line
+
+
+@pytest.mark.kafka
+def test_a_broker_without_an_authorizer_is_told(kafka: KafkaProcess) -> None:
+    line = Commands(kafka.bootstrap).refusal("acls", "list")
+    assert "authorizer.class.name" in line and "(SECURITY_DISABLED)" in line
+
+
+def test_a_broker_that_has_no_such_request_is_told(tmp_path: Path) -> None:
+    starts = starting(OdradekProcess, tmp_path)
+    commands = Commands(next(starts)().bootstrap)
+    for arguments in (
+        ("list",),
+        ("create", "--principal", "User:a", "--operation", "read", "--topic", "t"),
+        ("delete", "--yes"),
+    ):
+        assert "does not offer it" in commands.refusal("acls", *arguments)
+    assert next(starts, None) is None

@@ -1,0 +1,110 @@
+"""odradek groups, on Odradek and on Apache Kafka."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from tests.cli.commands import Commands, fresh
+
+pytestmark = pytest.mark.slow
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def topic(commands: Commands) -> str:
+    name = fresh("prices")
+    commands.shown("topics", "create", name, "--partitions", "2")
+    lines = "".join(f'{{"partition": {at % 2}, "value": "{at}"}}\n' for at in range(10))
+    commands.shown("produce", name, "--format", "json", text=lines)
+    return name
+
+
+@contextmanager
+def _member(commands: Commands, group: str, topic: str, protocol: str) -> Iterator[None]:
+    """Have a member of a group with partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": commands.bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "client.id": "a-member",
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not consumer.assignment():
+            consumer.poll(0.1)
+            assert time.monotonic() < deadline_s
+        yield
+    finally:
+        consumer.close()
+
+
+def _described(commands: Commands, group: str) -> dict[str, Any]:
+    (found,) = commands.document("groups", "describe", group)["groups"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_is_listed_and_described_with_its_members(
+    protocol: str, commands: Commands, topic: str
+) -> None:
+    group = fresh("billing")
+    with _member(commands, group, topic, protocol):
+        listed = commands.shown("groups", "list")
+        assert re.search(rf"^{group} +stable +{protocol}$", listed, re.M)
+        found = _described(commands, group)
+        assert (found["state"], found["type"]) == ("STABLE", protocol.upper())
+        (member,) = found["members"]
+        assert member["client"] == "a-member"
+        assert {(one["topic"], one["partition"]) for one in member["partitions"]} == {
+            (topic, 0),
+            (topic, 1),
+        }
+        assert {one["member"] for one in found["offsets"]} == {member["member"]}
+        assert "1 member" in commands.shown("groups", "describe", group)
+        assert "has members" in commands.refusal("groups", "delete", group, "--yes")
+        moved = ("groups", "reset-offsets", group, "--topic", topic, "--to", "end")
+        assert "has members" in commands.refusal(*moved)
+    commands.shown("groups", "reset-offsets", group, "--topic", topic, "--to", "1")
+    assert [one["lag"] for one in _described(commands, group)["offsets"]] == [4, 4]
+    assert commands.shown("groups", "delete", group, "--yes") == f"{group}: deleted\n"
+    assert group not in commands.shown("groups", "list")
+
+
+def test_offsets_go_where_they_are_sent(commands: Commands, topic: str) -> None:
+    group = fresh("billing")
+
+    def reset(*arguments: str) -> list[tuple[int | None, int]]:
+        found = commands.document("groups", "reset-offsets", group, "--topic", topic, *arguments)
+        return [(one["before"], one["after"]) for one in found["offsets"]]
+
+    assert reset("--to", "end", "--dry-run") == [(None, 5), (None, 5)]
+    assert reset("--to", "3") == [(None, 3), (None, 3)]
+    assert reset("--to", "-1", "--partition", "1") == [(3, 4)]
+    assert reset("--to", "beginning") == [(3, 0), (4, 0)]
+    assert reset("--to", "@1970-01-01") == [(0, 0), (0, 0)]
+    assert reset("--to", "99") == [(0, 5), (0, 5)]
+    shown = commands.shown("consume", topic, "--group", group, "--to", "end")
+    assert shown == ""
+
+
+def test_a_group_that_is_not_there_is_named_with_those_like_it(
+    commands: Commands, topic: str
+) -> None:
+    group = fresh("accounting")
+    commands.shown("groups", "reset-offsets", group, "--topic", topic, "--to", "end")
+    wrong = f"acounting-{group.rpartition('-')[2]}"
+    for command in (("describe",), ("delete", "--yes")):
+        line = commands.refusal("groups", command[0], wrong, *command[1:])
+        assert line.startswith(f"odradek: there is no group {wrong}: did you mean ")
+        assert group in line
