@@ -9,7 +9,8 @@ import click
 
 from cli.answer import print_json
 from cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
-from cli.refusals import Act
+from cli.refusals import MEANINGS, Act, CommandError
+from cli.settings import describe_settings
 from cli.words import count
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _PATTERNS = ("literal", "prefixed")
 # The one name that Kafka gives to the resource "cluster".
 _CLUSTER = "kafka-cluster"
 _RIGHT = "{} on the cluster"
+_LIST = Act("list ACLs", _RIGHT.format("DESCRIBE"))
 
 
 def _binding_options(operations: tuple[str, ...], patterns: tuple[str, ...]) -> Callable[[F], F]:
@@ -77,11 +79,7 @@ def list_acls(as_json: bool, connection: Connection, **which: Any) -> None:
 
     Example: odradek acls list --topic prices --pattern match
     """
-    admin = connection.admin()
-    found: set[AclBinding] = set()
-    for one in _filters(which):
-        future = admin.client.describe_acls(one, request_timeout=REQUEST_TIMEOUT_S)
-        found |= set(admin.wait(future, Act("list ACLs", _RIGHT.format("DESCRIBE"))))
+    found = _found(connection.admin(), _filters(which))
     _print(sorted(map(_document, found), key=_order), as_json=as_json)
 
 
@@ -120,8 +118,8 @@ def delete(as_json: bool, yes: bool, connection: Connection, **which: Any) -> No
     filters = _filters(which)
     admin = connection.admin()
     if not yes:
-        found = _count(admin, filters)
-        click.confirm(f"Delete {count(found, 'entry', 'entries')}?", abort=True, err=True)
+        told = count(len(_found(admin, filters)), "entry", "entries")
+        click.confirm(f"Delete {told}?", abort=True, err=True)
     futures = admin.client.delete_acls(filters, request_timeout=REQUEST_TIMEOUT_S)
     gone: set[AclBinding] = set()
     for one in filters:
@@ -129,12 +127,34 @@ def delete(as_json: bool, yes: bool, connection: Connection, **which: Any) -> No
     _print(sorted(map(_document, gone), key=_order), as_json=as_json)
 
 
-def _count(admin: Admin, filters: Iterable[AclBindingFilter]) -> int:
+def _found(admin: Admin, filters: Iterable[AclBindingFilter]) -> set[AclBinding]:
     found: set[AclBinding] = set()
     for one in filters:
         future = admin.client.describe_acls(one, request_timeout=REQUEST_TIMEOUT_S)
-        found |= set(admin.wait(future, Act("list ACLs", _RIGHT.format("DESCRIBE"))))
-    return len(found)
+        found |= set(admin.wait(future, _LIST))
+    if not found:
+        _require_list_is_allowed(admin)
+    return found
+
+
+def _require_list_is_allowed(admin: Admin) -> None:
+    """Raise CommandError when a list is only empty because the broker refused to tell it.
+
+    librdkafka 2.16 takes the error of DescribeAcls for an empty answer.
+    """
+    future = admin.client.describe_cluster(
+        include_authorized_operations=True, request_timeout=REQUEST_TIMEOUT_S
+    )
+    allowed = admin.wait(future, _LIST).authorized_operations or ()
+    if "DESCRIBE" not in [one.name for one in allowed]:
+        right, name = _RIGHT.format("DESCRIBE"), "CLUSTER_AUTHORIZATION_FAILED"
+        raise CommandError(f"could not list ACLs: that takes the right {right} ({name})")
+    if "DESCRIBE_CONFIGS" not in [one.name for one in allowed]:
+        return
+    number = str(admin.brokers[0])
+    authorizer = describe_settings(admin, "broker", [number])[number].get("authorizer.class.name")
+    if authorizer is not None and not authorizer.value:
+        raise CommandError(f"could not list ACLs: {MEANINGS['SECURITY_DISABLED']}")
 
 
 def _resources(which: dict[str, Any]) -> list[tuple[str, str]]:

@@ -119,7 +119,8 @@ class Admin:
                 self.client.poll(0)
             waited_s, reasons = time.monotonic() - started, self.connection.reasons
             is_hopeless = reasons and all(any(x in r for x in _HOPELESS) for r in reasons)
-            if waited_s > (_HOPELESS_S if is_hopeless else self.connection.connect_timeout_s):
+            patience_s = self.connection.connect_timeout_s
+            if waited_s > (min(patience_s, _HOPELESS_S) if is_hopeless else patience_s):
                 raise CommandError(self._unreachable())
 
     def wait(self, future: Future[T], act: Act) -> T:

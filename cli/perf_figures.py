@@ -113,11 +113,15 @@ def print_pairs(rows: Iterable[tuple[str, str]]) -> None:
 class Workers:
     """Threads that measure until each is through; one that fails stops the others."""
 
-    def __init__(self, runs: Iterable[Callable[[threading.Event], None]]) -> None:
+    def __init__(self, runs: Sequence[Callable[[threading.Event], None]]) -> None:
         self.stop = threading.Event()
         self._errors: list[BaseException] = []
+        # join() cannot be asked: when Ctrl-C interrupts it, Python 3.11 takes the thread for
+        # ended, though it goes on (bpo-45274).
+        self._ends = [threading.Event() for _ in runs]
         self._threads = [
-            threading.Thread(target=self._run, args=(run,), daemon=True) for run in runs
+            threading.Thread(target=self._run, args=pair, daemon=True)
+            for pair in zip(runs, self._ends, strict=True)
         ]
 
     def wait(self, tick: Callable[[], None]) -> None:
@@ -131,10 +135,10 @@ class Workers:
         while True:
             # All of it within: an interrupt between two of its lines would leave threads behind.
             try:
-                alive = [thread for thread in self._threads if thread.is_alive()]
-                if not alive:
+                running = [end for end in self._ends if not end.is_set()]
+                if not running:
                     break
-                alive[0].join(_TICK_S)
+                running[0].wait(_TICK_S)
                 tick()
             except KeyboardInterrupt:
                 if interrupted:
@@ -146,12 +150,14 @@ class Workers:
         if interrupted:
             raise KeyboardInterrupt
 
-    def _run(self, run: Callable[[threading.Event], None]) -> None:
+    def _run(self, run: Callable[[threading.Event], None], end: threading.Event) -> None:
         try:
             run(self.stop)
         except BaseException as error:  # raised again by wait()
             self._errors.append(error)
             self.stop.set()
+        finally:
+            end.set()
 
 
 class LiveLine(AbstractContextManager["LiveLine"]):

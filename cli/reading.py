@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from cli.positions import Partition
@@ -57,13 +59,35 @@ def read(connection: Connection, reading: Reading, write: Write, output: IO[byte
         }
     )
     try:
-        _Loop(connection, consumer, reading, write, output).run()
+        with _Interruption() as interruption:
+            _Loop(connection, consumer, reading, write, output).run(interruption)
     except BrokenPipeError:
         # The interpreter would flush what is left, and complain.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         consumer.close()
+    if interruption.is_asked:
+        raise KeyboardInterrupt
+
+
+class _Interruption:
+    """Puts Ctrl-C off until a record is both written and noted as read; a second is at once."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def __enter__(self) -> _Interruption:
+        self._before = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.is_asked:
+            raise KeyboardInterrupt
+        self.is_asked = True
 
 
 def is_passing(error: KafkaError, group: str | None) -> bool:
@@ -87,15 +111,15 @@ class _Loop:
         self.ended: set[Partition] = set()
         self.assigned: set[Partition] | None = None
 
-    def run(self) -> None:
+    def run(self, interruption: _Interruption) -> None:
         self._begin()
-        while not self._is_done():
+        while not (self._is_done() or interruption.is_asked):
             messages = self.consumer.consume(_BATCH_COUNT, _POLL_S)
             for message in messages:
                 error = message.error()
                 if error is not None:
                     self._handle(error, message)
-                elif self._take(message):
+                elif self._take(message) or interruption.is_asked:
                     break
             self.output.flush()
             if not messages and _reader_is_gone(self.output):

@@ -12,7 +12,7 @@ import click
 
 _LACKS_RIGHT = "AUTHORIZATION_FAILED"
 # Where neither the broker's message nor the client's says what to do.
-_MEANINGS = {
+MEANINGS = {
     "SECURITY_DISABLED": "this broker has no authorizer, so it keeps no ACLs: set "
     "authorizer.class.name",
     "_UNSUPPORTED_FEATURE": "this broker does not offer it",
@@ -55,7 +55,7 @@ def explain(error: Any, right: str = "", reason: str | None = None) -> str:
     if name.endswith(_LACKS_RIGHT) and right:
         return f"that takes the right {right} ({name})"
     text = _one_line(error.str()).removeprefix("Broker: ").removeprefix("Local: ")
-    text = _MEANINGS.get(name, text)
+    text = MEANINGS.get(name, text)
     if reason and name in ("_TIMED_OUT", "_TRANSPORT"):
         text = f"{text}: {reason}"
     return f"{text} ({name})" if not name.startswith("_") else text

@@ -131,7 +131,10 @@ def test_wrong_credentials_are_told_soon(ann: Commands, tmp_path: Path) -> None:
 @pytest.mark.kafka
 def test_a_broker_without_an_authorizer_is_told(kafka: KafkaProcess) -> None:
     line = Commands(kafka.bootstrap).refusal("acls", "list")
-    assert "authorizer.class.name" in line and "(SECURITY_DISABLED)" in line
+    assert "has no authorizer" in line and "authorizer.class.name" in line
+    bob = ("--principal", "User:bob", "--operation", "read", "--topic", "t")
+    line = Commands(kafka.bootstrap).refusal("acls", "create", *bob)
+    assert "has no authorizer" in line and "(SECURITY_DISABLED)" in line
 
 
 def test_a_broker_that_has_no_such_request_is_told(tmp_path: Path) -> None:

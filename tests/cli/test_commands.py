@@ -13,7 +13,7 @@ from bench.processes import ROOT
 from cli.lazy import LazyGroup
 from cli.main import main
 
-HEAVY = ("confluent_kafka", "rich", "numpy", "numba", "aiohttp", "broker", "storage", "pyspark")
+HEAVY = ("confluent_kafka", "rich", "numpy", "numba", "aiohttp", "broker.main", "storage", "pyspark")
 
 
 def _walk(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:

@@ -1,0 +1,68 @@
+"""odradek completion: a shell completes commands, and the names that a broker knows."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from bench.processes import free_port
+from cli.main import main
+from tests.cli.commands import Commands, fresh
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def _completed(bootstrap: str, *words: str) -> list[str]:
+    """Return what bash would offer for the last word."""
+    asked = {
+        "_ODRADEK_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(("odradek", *words)),
+        "COMP_CWORD": str(len(words)),
+        **Commands(bootstrap).environment,
+    }
+    result = CliRunner().invoke(main, [], prog_name="odradek", env=asked)
+    assert result.stderr == ""
+    return [line.partition(",")[2] for line in result.stdout.splitlines() if line]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_is_printed_that_asks_the_command(shell: str) -> None:
+    script = Commands("").shown("completion", shell)
+    assert f"_ODRADEK_COMPLETE={shell}_complete" in script
+    program = shutil.which(shell)
+    if program is not None:
+        subprocess.run([program, "-n"], input=script, text=True, check=True)
+
+
+def test_commands_and_options_are_completed_without_a_broker() -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    assert _completed(nowhere, "to") == ["topics"]
+    assert _completed(nowhere, "topics", "de") == ["delete", "describe"]
+    assert "--partition" in _completed(nowhere, "consume", "--part")
+
+
+def test_without_a_broker_no_name_is_completed_and_nobody_waits() -> None:
+    started = time.monotonic()
+    assert _completed(f"127.0.0.1:{free_port()}", "consume", "pri") == []
+    assert _completed("nonsense", "groups", "describe", "b") == []
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.slow
+def test_topics_and_groups_are_completed(commands: Commands) -> None:
+    topic, other, group = fresh("prices"), fresh("prices"), fresh("billing")
+    commands.shown("topics", "create", topic, other)
+    commands.shown("groups", "reset-offsets", group, "--topic", topic, "--to", "end")
+    at = commands.bootstrap
+    assert _completed(at, "consume", topic) == [topic]
+    assert set(_completed(at, "topics", "describe", "prices")) >= {topic, other}
+    assert topic not in _completed(at, "topics", "describe", topic, "prices")
+    assert _completed(at, "configs", "describe", "--topic", topic) == [topic]
+    assert _completed(at, "groups", "describe", group) == [group]
+    assert _completed(at, "consume", topic, "--group", group) == [group]
+    named = ("topics", "describe", "-b", at, topic)
+    assert _completed(f"127.0.0.1:{free_port()}", *named) == [topic]
