@@ -8,9 +8,9 @@ from typing import TypeVar
 import click
 
 from cli.answer import print_json
+from cli.arguments import Name, pairs_option
 from cli.client import Admin, Connection, broker_options, json_option
 from cli.completion import complete_groups, complete_topics
-from cli.pairs import pairs_option
 from cli.settings import (
     Changes,
     Setting,
@@ -26,9 +26,9 @@ F = TypeVar("F", bound=Callable[..., None])
 def _of_options(command: F) -> F:
     """Add the options that say whose settings."""
     for option in (
-        click.option("--group", help="Of a group.", shell_complete=complete_groups),
+        click.option("--group", help="Of a group.", type=Name(), shell_complete=complete_groups),
         click.option("--broker", type=click.IntRange(0), metavar="ID", help="Of a broker."),
-        click.option("--topic", help="Of a topic.", shell_complete=complete_topics),
+        click.option("--topic", help="Of a topic.", type=Name(), shell_complete=complete_topics),
     ):
         command = option(command)
     return command

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from cli.arguments import Name
 from cli.client import Connection, broker_options
 from cli.completion import complete_groups, complete_topics
 from cli.positions import BEGINNING, END, Kind, Position, PositionType, resolve
@@ -23,7 +24,7 @@ from cli.refusals import CommandError
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topics)
+@click.argument("topic", type=Name(), shell_complete=complete_topics)
 @click.option(
     "--from",
     "start",
@@ -44,7 +45,10 @@ from cli.refusals import CommandError
 @click.option("--follow", is_flag=True, help="Go on with what will come; this is the default.")
 @click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, help="Only these.")
 @click.option(
-    "--group", shell_complete=complete_groups, help="Be a member of a group, and commit offsets."
+    "--group",
+    type=Name(),
+    shell_complete=complete_groups,
+    help="Be a member of a group, and commit offsets.",
 )
 @click.option(
     "--format",

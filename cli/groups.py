@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.answer import print_json
+from cli.arguments import Name
 from cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from cli.completion import complete_groups, complete_topics
 from cli.positions import END, Partition, Position, PositionType, resolve
-from cli.refusals import Act, CommandError, did_you_mean
+from cli.refusals import Act, CommandError, did_you_mean, refused
 from cli.words import count
 
 if TYPE_CHECKING:
@@ -20,6 +22,19 @@ if TYPE_CHECKING:
 _STATES = {"PREPARING_REBALANCING": "preparing rebalance",
            "COMPLETING_REBALANCING": "completing rebalance"}  # fmt: skip
 _GONE = ("DEAD", "UNKNOWN")
+_NO_COORDINATOR_YET = (
+    "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
+)  # fmt: skip
+_BACKOFF_S = 0.1
+
+_groups_argument = click.argument(
+    "names",
+    nargs=-1,
+    required=True,
+    metavar="GROUP...",
+    type=Name(),
+    shell_complete=complete_groups,
+)
 
 
 @click.group()
@@ -53,9 +68,7 @@ def list_groups(as_json: bool, connection: Connection) -> None:
 
 
 @groups.command()
-@click.argument(
-    "names", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups
-)
+@_groups_argument
 @json_option
 @broker_options
 def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> None:
@@ -76,9 +89,7 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
 
 
 @groups.command()
-@click.argument(
-    "names", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups
-)
+@_groups_argument
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option
 @broker_options
@@ -107,9 +118,15 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
 
 
 @groups.command("reset-offsets")
-@click.argument("name", metavar="GROUP", shell_complete=complete_groups)
+@click.argument("name", metavar="GROUP", type=Name(), shell_complete=complete_groups)
 @click.option(
-    "--topic", "names", multiple=True, required=True, help="Whose.", shell_complete=complete_topics
+    "--topic",
+    "names",
+    multiple=True,
+    required=True,
+    help="Whose.",
+    type=Name(),
+    shell_complete=complete_topics,
 )
 @click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, help="Only these.")
 @click.option(
@@ -149,6 +166,7 @@ def reset_offsets(
                 f"{topic} has no partition {missing[0]}: it has {len(known)}, from 0"
             )
         chosen[topic] = numbers or known
+    _with_coordinator(admin, name)
     before = _committed(admin, name)
     after = resolve(admin, chosen, position)
     if not dry_run:
@@ -187,9 +205,7 @@ def _require_groups(admin: Admin, names: Sequence[str]) -> None:
 
 
 def _described(admin: Admin, name: str) -> dict[str, Any]:
-    act = Act(f"describe group {name}", f"DESCRIBE on group {name}")
-    futures = admin.client.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_S)
-    found: ConsumerGroupDescription = admin.wait(futures[name], act)
+    found = _with_coordinator(admin, name)
     if found.state.name in _GONE:
         _require_groups(admin, [name])
     members = [
@@ -214,6 +230,27 @@ def _described(admin: Admin, name: str) -> dict[str, Any]:
         "members": members,
         "offsets": _lags(admin, name, members),
     }
+
+
+def _with_coordinator(admin: Admin, name: str) -> ConsumerGroupDescription:
+    """Describe a group once it has a coordinator, which a new cluster makes when it is asked for.
+
+    librdkafka 2.16 ends the process when it is asked for a group's offsets before that.
+    """
+    from confluent_kafka import KafkaException
+
+    act = Act(f"describe group {name}", f"DESCRIBE on group {name}")
+    deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
+    while True:
+        futures = admin.client.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_S)
+        try:
+            found: ConsumerGroupDescription = futures[name].result(REQUEST_TIMEOUT_S)
+            return found
+        except KafkaException as error:
+            is_passing = error.args[0].name() in _NO_COORDINATOR_YET
+            if not is_passing or time.monotonic() > deadline_s:
+                raise refused(error.args[0], act, admin.connection.reason) from error
+            time.sleep(_BACKOFF_S)
 
 
 def _lags(
@@ -270,8 +307,6 @@ def _commit(admin: Admin, name: str, offsets: dict[Partition, int]) -> None:
     )
     act = Act(f"move the offsets of group {name}", f"READ on group {name}, and on the topics")
     found = admin.wait(futures[name], act)
-    from cli.refusals import refused
-
     for one in found.topic_partitions or ():
         if one.error is not None:
             raise refused(one.error, act)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.answer import print_json
+from cli.arguments import Name
 from cli.client import Connection, broker_options, json_option
 from cli.completion import complete_topics
 from cli.perf_figures import LiveLine, Workers, print_pairs, rate_rows, rates
@@ -35,7 +36,7 @@ class Received:
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topics)
+@click.argument("topic", type=Name(), shell_complete=complete_topics)
 @click.option("--records", type=click.IntRange(1), help="Stop after so many; several "
               "consumers may read a few thousand more.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")

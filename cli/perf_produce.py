@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from cli.answer import print_json
+from cli.arguments import Name
 from cli.client import Connection, broker_options, json_option
 from cli.completion import complete_topics
 from cli.perf_figures import (
@@ -86,7 +87,7 @@ class Sent:
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topics)
+@click.argument("topic", type=Name(), shell_complete=complete_topics)
 @click.option("--records", type=click.IntRange(1), help=f"How many. [default: {RECORDS_DEFAULT:,}"
               " unless --seconds is said]")  # fmt: skip
 @click.option("--size", "size_bytes", type=click.IntRange(0, 10_000_000), default=100,

@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from cli.answer import print_json
+from cli.arguments import Name
 from cli.client import Connection, broker_options, json_option
 from cli.completion import complete_topics
 from cli.perf_figures import (
@@ -38,7 +39,7 @@ _SWITCH_S = 0.0002
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topics)
+@click.argument("topic", type=Name(), shell_complete=complete_topics)
 @click.option("--records", type=click.IntRange(1), help="How many. [default: 10,000 unless "
               "--seconds is said]")  # fmt: skip
 @click.option("--size", "size_bytes", type=click.IntRange(_STAMP.size, 10_000_000), default=100,

@@ -9,9 +9,9 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from cli.answer import print_json
+from cli.arguments import Name, Pair
 from cli.client import Connection, broker_options, json_option
 from cli.completion import complete_topics
-from cli.pairs import Pair
 from cli.records import Headers, Line, LineError, read_json, split_line
 from cli.refusals import Act, CommandError, explain, refused
 from cli.words import count
@@ -54,7 +54,7 @@ class Deliveries:
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topics)
+@click.argument("topic", type=Name(), shell_complete=complete_topics)
 @click.option("--file", type=click.File("rb"), default="-", help="Read this; else standard input.")
 @click.option(
     "--format",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.answer import print_json
+from cli.arguments import Name, pairs_option
 from cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from cli.completion import complete_topics
-from cli.pairs import pairs_option
 from cli.refusals import Act, CommandError
 from cli.settings import Changes, alter_settings, describe_settings, setting_json, source_text
 from cli.words import count
@@ -23,7 +23,12 @@ Pairs = tuple[tuple[str, str], ...]
 _URL_SAFE = str.maketrans("+/", "-_")  # as Kafka writes ids
 
 _topics_argument = click.argument(
-    "names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics
+    "names",
+    nargs=-1,
+    required=True,
+    metavar="TOPIC...",
+    type=Name(),
+    shell_complete=complete_topics,
 )
 
 
@@ -107,7 +112,7 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
 
 
 @topics.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", type=Name())
 @click.option(
     "--partitions", type=click.IntRange(1), help="How many; else num.partitions of the broker."
 )
@@ -182,7 +187,7 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
 
 
 @topics.command()
-@click.argument("name", metavar="TOPIC", shell_complete=complete_topics)
+@click.argument("name", metavar="TOPIC", type=Name(), shell_complete=complete_topics)
 @pairs_option("--config", "configs", help="A setting, from now on.")
 @click.option(
     "--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the broker's own."

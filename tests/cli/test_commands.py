@@ -13,7 +13,9 @@ from bench.processes import ROOT
 from cli.lazy import LazyGroup
 from cli.main import main
 
-HEAVY = ("confluent_kafka", "rich", "numpy", "numba", "aiohttp", "broker.main", "storage", "pyspark")
+HEAVY = (
+    "confluent_kafka", "rich", "numpy", "numba", "aiohttp", "broker.main", "storage", "pyspark",
+)  # fmt: skip
 
 
 def _walk(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:

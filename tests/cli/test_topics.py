@@ -111,6 +111,9 @@ def test_what_a_broker_refuses_is_one_line_with_its_reason(
         ("produce", "t", "--format", "json", "--key-separator", ":"),
         ("perf", "produce", "t", "--distribution", "normal"),
         ("acls", "create", "--topic", "t"),
+        ("topics", "create", ""),
+        ("groups", "describe", ""),
+        ("configs", "describe", "--group", ""),
     ],
     ids=" ".join,
 )

@@ -1,4 +1,4 @@
-"""KEY=VALUE on the command line."""
+"""What arguments and options are: KEY=VALUE, and names of topics and groups."""
 
 from __future__ import annotations
 
@@ -23,6 +23,20 @@ class Pair(click.ParamType[tuple[str, str]]):
         if not equals or not key.strip():
             self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
         return key.strip(), rest
+
+
+class Name(click.ParamType[str]):
+    """A name; an empty one is that of nothing, and some requests would fail without a reason."""
+
+    name = "name"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Refuse an empty one."""
+        if not value:
+            self.fail("it is empty", param, ctx)
+        return str(value)
 
 
 def pairs_option(*names: str, help: str) -> Callable[..., Any]:
