@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -42,6 +43,7 @@ class Problem(Exception):
 async def answer_problems(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer a Problem as JSON, and refuse what another site's page has a browser send."""
     try:
+        _refuse_other_names(request)
         if request.method not in _SAFE_METHODS:
             _refuse_other_sites(request)
         return await handler(request)
@@ -130,6 +132,26 @@ def logs_of(broker: Broker, topic: str, partition: int | None) -> list[Log]:
             503, f"a partition of {topic} is offline, see /health and try again: {error}"
         ) from error
     return [log for log in logs if log is not None]
+
+
+def _refuse_other_names(request: web.Request) -> None:
+    """Raise Problem when a browser on this machine was led here under the name of another site.
+
+    A site whose name is made to lead to this machine (DNS rebinding) is the same site to a
+    browser, which would let its page read all answers.
+    """
+    transport = request.transport
+    here = transport.get_extra_info("sockname") if transport is not None else None
+    if here is None or not ip_address(here[0].partition("%")[0]).is_loopback:
+        return
+    try:
+        name = urlsplit(f"//{request.host}").hostname or ""
+        if name != "localhost" and not name.endswith(".localhost"):
+            ip_address(name.partition("%")[0])
+    except ValueError:
+        raise Problem(
+            403, f"{request.host} is no name of this machine: ask for localhost, or for an address"
+        ) from None
 
 
 def _refuse_other_sites(request: web.Request) -> None:

@@ -77,6 +77,20 @@ async def test_a_token_that_is_set_is_in_no_file(tmp_path: Path) -> None:
         assert status == 401 and "odradek.admin.token" in json.loads(body)["error"]
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9308", 200), ("localhost", 200), ("[::1]:9308", 200), ("a.localhost:1", 200),
+        ("evil.example:9308", 403), ("localhost.evil.example", 403), ("", 403), ("[x", 403),
+    ],
+)  # fmt: skip
+@on_uvloop
+async def test_another_site_s_name_leads_nowhere(tmp_path: Path, host: str, status: int) -> None:
+    async with serving(tmp_path) as broker:
+        found, _ = await request(broker, "GET", "/api/topics", {"Host": host})
+        assert found == status
+
+
 # --- topics -----------------------------------------------------------------------------------
 
 
