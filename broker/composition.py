@@ -236,10 +236,11 @@ class Broker:
             try:
                 opened.append(self._open_directory(path))
             except DiskFailure as error:
-                logger.error("log directory is offline path=%s: %s", path, error)
                 refused[path] = error
         if not opened:
             raise next(iter(refused.values()))
+        for path, refusal in refused.items():
+            logger.error("log directory is offline path=%s: %s", path, refusal)
         settle(self.fs, opened)
         partitions = Partitions(
             opened, self.clock.now_ms, lambda: self.config.num_recovery_threads_per_data_dir

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterable, Mapping
@@ -20,7 +22,7 @@ from config.effective import resolve_broker
 from config.errors import ConfigError
 from config.layers import static_layer
 from config.resolution import Layer
-from storage.errors import StorageError
+from storage.errors import DiskFailure, StorageError
 from storage.files import RealFileSystem, raise_open_files_limit
 
 logger = logging.getLogger(__name__)
@@ -67,6 +69,14 @@ def _collect_garbage_from_now_on() -> None:
     gc.enable()
 
 
+def _advice(cause: OSError) -> str:
+    if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"let user {os.geteuid()} read and write there, or choose another log.dirs"
+    if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room there, or choose another log.dirs"
+    return "choose another log.dirs, or have a look at the disk"
+
+
 async def _serve(static: Layer, version: str, fs: RealFileSystem) -> None:
     # A million offsets of groups make no garbage while they are loaded, but looks for it.
     gc.disable()
@@ -83,6 +93,8 @@ async def _serve(static: Layer, version: str, fs: RealFileSystem) -> None:
         raise StartError(
             f"{error}; choose other listeners or metrics.listener, or stop what uses it"
         ) from error
+    except DiskFailure as error:
+        raise StartError(f"cannot use {error}; {_advice(error.cause)}") from error
     except (MetadataError, StorageError) as error:
         raise StartError(str(error)) from error
     broker.loading.add_done_callback(lambda _: _collect_garbage_from_now_on())

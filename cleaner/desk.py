@@ -225,11 +225,12 @@ class Desk:
 
     def _quarantine(self, log: Log, error: BaseException) -> None:
         entry = self.progress.fail(log, error, self._clock_ms())
+        is_bug = not isinstance(error, StorageError) or isinstance(error, VerificationFailed)
         logger.error(
             "failed to clean log=%s file=%s position=%s offset=%s failures=%d retry_in_ms=%d: %s",
             log.name, entry.file, entry.position, entry.offset, entry.failures,
             entry.retry_at_ms - self._clock_ms(), entry.exception,
-            exc_info=error,
+            exc_info=error if is_bug else None,
         )  # fmt: skip
         self.runs.failed(log, entry, self._clock_ms())
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cli import VERSION
-from cli.lazy import LazyGroup
+from cli.one_line import OneLineGroup
 
 # Where a command is, and the first sentence of its help.
 _COMMANDS = {
@@ -31,7 +31,7 @@ _COMMANDS = {
 
 
 @click.group(
-    cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=OneLineGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(VERSION, prog_name="odradek")
 def main() -> None:

@@ -259,4 +259,6 @@ def _why_unknown(name: str) -> str:
     if is_removed(name):
         return "Kafka has no such option any more"
     near = difflib.get_close_matches(name, BROKER_OPTION, n=1, cutoff=0.8)
-    return f"no such option, did you mean {near[0]}?" if near else "no such option"
+    if near:
+        return f"no such option, did you mean {near[0]}?"
+    return "no such option, docs/configs.md has all that there are"

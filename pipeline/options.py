@@ -195,12 +195,21 @@ def pairs(option: str, entries: Sequence[str]) -> dict[str, str]:
 
 
 def run_command(command: click.Command, argv: Sequence[str]) -> int:
-    """Run a command on arguments and return its exit code, with its errors shown."""
+    """Run a command on arguments and return its exit code, with its errors shown in a line."""
+    name = f"odradek pipeline {command.name}"
     try:
-        command.main(args=list(argv), prog_name=f"odradek pipeline {command.name}")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    return 0
+        status = command.main(args=list(argv), prog_name=name, standalone_mode=False)
+    except click.UsageError as error:
+        text = " ".join(error.format_message().split()).removesuffix(".")
+        click.echo(f"Error: {text}: see `{name} --help`", err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        click.echo("Error: interrupted", err=True)
+        return 1
+    return status if isinstance(status, int) else 0
 
 
 def decorated(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
