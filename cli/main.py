@@ -22,6 +22,10 @@ _COMMANDS = {
     ),
     "configs": ("cli.configs:configs", "Describe and change settings of topics, brokers, groups."),
     "consume": ("cli.consume:consume", "Print the records of a topic."),
+    "dump-log": (
+        "cli.dump_log:dump_log",
+        "Print what segments, indexes, snapshots and checkpoints hold.",
+    ),
     "get": ("cli.get:get", "Print the latest value of a key."),
     "groups": ("cli.groups:groups", "List, describe, delete and reset consumer groups."),
     "perf": ("cli.perf:perf", "Put keyed load on a broker, and measure."),
