@@ -14,6 +14,7 @@ from pathlib import Path
 
 import uvloop
 
+from broker import logs
 from broker.addresses import AddressError
 from broker.clock import SystemClock
 from broker.composition import Broker
@@ -26,8 +27,6 @@ from storage.errors import DiskFailure, StorageError
 from storage.files import RealFileSystem, raise_open_files_limit
 
 logger = logging.getLogger(__name__)
-
-_LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
 class StartError(Exception):
@@ -44,12 +43,13 @@ def run(
     pairs: Iterable[str],
     log_level: str,
     version: str,
+    log_format: str = logs.TEXT,
 ) -> None:
     """Run the broker until SIGTERM or SIGINT.
 
     Raises StartError when it cannot start, StopError when it could not stop cleanly.
     """
-    logging.basicConfig(level=log_level, format=_LOG_FORMAT, stream=sys.stderr)
+    logs.set_up(log_level, log_format)
     try:
         static = static_layer(config, environment, pairs)
         resolved = resolve_broker([static])
@@ -59,7 +59,15 @@ def run(
         raise StartError("; ".join(error.problems)) from error
     # The other half is for connections.
     open_files_max = min(resolved.config.odradek_open_files_max, raise_open_files_limit() // 2)
-    uvloop.run(_serve(static, version, RealFileSystem(open_files_max)))
+    uvloop.run(_serve(static, version, RealFileSystem(open_files_max), log_format))
+
+
+def tell(error: StartError | StopError, log_format: str) -> None:
+    """Say on standard error why the broker has ended."""
+    if log_format == logs.JSON:
+        logger.error("%s", error)
+    else:
+        print(f"odradek: {error}", file=sys.stderr)
 
 
 def _collect_garbage_from_now_on() -> None:
@@ -67,6 +75,24 @@ def _collect_garbage_from_now_on() -> None:
     # hold up every client for a tenth of a second.
     gc.freeze()
     gc.enable()
+
+
+def _announce(broker: Broker, version: str, log_format: str) -> None:
+    """Print the one line that says where the broker is."""
+    where = [str(one) for one in broker.server.listeners]
+    data = [str(directory.path) for directory in broker.directories]
+    line = f"odradek {version} accepts connections on {', '.join(where)}"
+    line += f", data in {', '.join(data)}"
+    if log_format == logs.JSON:
+        line = logs.as_json(line, listeners=where, data=data)
+    print(line, flush=True)
+    if broker.web is None:
+        return
+    # One that somebody has set need not go into the log.
+    is_set = broker.config.odradek_admin_token is not None
+    token = "that of odradek.admin.token" if is_set else broker.web.access.token
+    page = f"web page on {broker.web.url} (admin token: {token})"
+    print(logs.as_json(page) if log_format == logs.JSON else page, flush=True)
 
 
 def _advice(cause: OSError) -> str:
@@ -77,7 +103,7 @@ def _advice(cause: OSError) -> str:
     return "choose another log.dirs, or have a look at the disk"
 
 
-async def _serve(static: Layer, version: str, fs: RealFileSystem) -> None:
+async def _serve(static: Layer, version: str, fs: RealFileSystem, log_format: str) -> None:
     # A million offsets of groups make no garbage while they are loaded, but looks for it.
     gc.disable()
     broker = Broker(static, fs, SystemClock())
@@ -98,14 +124,7 @@ async def _serve(static: Layer, version: str, fs: RealFileSystem) -> None:
     except (MetadataError, StorageError) as error:
         raise StartError(str(error)) from error
     broker.loading.add_done_callback(lambda _: _collect_garbage_from_now_on())
-    where = ", ".join(str(one) for one in broker.server.listeners)
-    data = ", ".join(str(directory.path) for directory in broker.directories)
-    print(f"odradek {version} accepts connections on {where}, data in {data}", flush=True)
-    if broker.web is not None:
-        # One that somebody has set need not go into the log.
-        is_set = broker.config.odradek_admin_token is not None
-        token = "that of odradek.admin.token" if is_set else broker.web.access.token
-        print(f"web page on {broker.web.url} (admin token: {token})", flush=True)
+    _announce(broker, version, log_format)
     await stopping.wait()
     logger.info("stopping")
     try:

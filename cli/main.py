@@ -57,7 +57,18 @@ def main() -> None:
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
     help="What is written to standard error.",
 )
-def serve(config: Path | None, pairs: tuple[str, ...], log_level: str) -> None:
+@click.option(
+    "--log-format",
+    default="text",
+    envvar="ODRADEK_LOG_FORMAT",
+    type=click.Choice(["text", "json"]),
+    show_default=True,
+    show_envvar=True,
+    help="Lines for people, or a JSON object a line.",
+)
+def serve(
+    config: Path | None, pairs: tuple[str, ...], log_level: str, log_format: str
+) -> None:
     """Run the broker.
 
     Settings come from --config, then from KAFKA_… environment variables as Kafka's images read
@@ -65,13 +76,13 @@ def serve(config: Path | None, pairs: tuple[str, ...], log_level: str) -> None:
 
     Example: odradek serve --set log.dirs=/var/lib/odradek --set num.partitions=3
     """
-    from broker.main import StartError, StopError, run
+    from broker.main import StartError, StopError, run, tell
 
     status = 0
     try:
-        run(config, dict(os.environ), pairs, log_level.upper(), VERSION)
+        run(config, dict(os.environ), pairs, log_level.upper(), VERSION, log_format)
     except (StartError, StopError) as error:
-        click.echo(f"odradek: {error}", err=True)
+        tell(error, log_format)
         status = 1
     # All is closed. A thread may still be compiling a kernel, which takes a while, and which
     # the interpreter's own way out would wait for, or pull the ground from under.

@@ -1,0 +1,137 @@
+"""The log as JSON: an object a line, with the fields of each message."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.processes import OdradekProcess
+from broker.logs import JsonFormatter
+from storage.errors import CorruptFile
+from tests.conftest import StartBroker
+
+
+def told(template: str, *arguments: object, exc_info: Any = None) -> dict[str, Any]:
+    record = logging.LogRecord(
+        "broker.topics", logging.INFO, "topics.py", 1, template, arguments, exc_info
+    )
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    found: dict[str, Any] = json.loads(line)
+    at = datetime.fromisoformat(found.pop("time"))
+    assert at.timestamp() == pytest.approx(record.created, abs=0.001)
+    assert at.utcoffset() is not None and found.pop("logger") == "broker.topics"
+    return found
+
+
+def fields(template: str, *arguments: object) -> dict[str, Any]:
+    found = told(template, *arguments)
+    assert found.pop("message") == template % arguments
+    assert found.pop("level") == "INFO"
+    return found
+
+
+def test_fields_are_those_of_the_message_with_their_types() -> None:
+    assert fields(
+        "rolled segment topic=%s partition=%d base=%d because=%r", "a", 0, 42, "it is full"
+    ) == {"topic": "a", "partition": 0, "base": 42, "because": "it is full"}
+    assert fields("refused peer=%s:%d reason=it has max.connections.per.ip=%d", "::1", 9, 5) == {
+        "peer": "::1:9", "max.connections.per.ip": 5,
+    }  # fmt: skip
+    assert fields("loaded %s partition=%d %s", "groups", 3, "x=1") == {"partition": 3}
+    assert fields("done 100%% of log=%s-%d at_s=%.1f", "a", 0, 0.5) == {
+        "log": "a-0", "at_s": 0.5,
+    }  # fmt: skip
+    assert fields("a value=%s that is none", None) == {"value": None}
+    assert fields("stopped") == {}
+
+
+def test_damage_names_its_place() -> None:
+    damage = CorruptFile(Path("/data/0.log"), 42, "the CRC is wrong", offset=7)
+    found = fields("found damage: %s", damage)
+    assert found == {"file": "/data/0.log", "position": 42, "offset": 7}
+
+
+def test_a_field_does_not_hide_what_every_line_has() -> None:
+    assert told("changed level=%s", "DEBUG")["level"] == "INFO"
+    assert told("changed level=%s", "DEBUG")["level_"] == "DEBUG"
+
+
+def test_an_exception_is_a_string_with_its_trace() -> None:
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        found = told("ended by a bug", exc_info=sys.exc_info())
+    assert found["exception"].startswith("Traceback (most recent call last)")
+    assert found["exception"].endswith("ValueError: two\nlines")
+
+
+# --- as a process -----------------------------------------------------------------------------
+
+
+def lines_of(broker: OdradekProcess) -> list[dict[str, Any]]:
+    """Return what a broker has written, to standard output and error alike."""
+    return [json.loads(line) for line in broker.log_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_all_that_a_broker_writes_is_json(tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    broker = OdradekProcess(
+        tmp_path / "broker",
+        {"num.partition": "3"},
+        {"ODRADEK_LOG_FORMAT": "json"},
+        log_level="DEBUG",
+    )
+    broker.start()
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    producer.produce("orders", b"value")
+    producer.flush()
+    broker.kill()
+    segment = broker.data / "orders-0" / f"{0:020}.log"
+    segment.write_bytes(segment.read_bytes() + b"torn")
+    broker.start()
+    broker.stop()
+    lines = lines_of(broker)
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    announced = [line for line in lines if "accepts connections" in line["message"]][-1]
+    assert announced["listeners"] == [broker.bootstrap] and announced["data"] == [str(broker.data)]
+    [created] = [line for line in lines if line["message"].startswith("created topic")]
+    assert (created["topic"], created["partitions"]) == ("orders", 1)
+    assert created["logger"] == "broker.topics" and created["level"] == "INFO"
+    [cut] = [line for line in lines if line["message"].startswith("cut a tail")]
+    assert (cut["file"], cut["bytes"]) == (str(segment), 4) and cut["level"] == "WARNING"
+
+
+@pytest.mark.slow
+def test_so_is_why_a_start_has_failed(start_broker: StartBroker, tmp_path: Path) -> None:
+    running = start_broker()
+    other = OdradekProcess(
+        tmp_path / "other", environment={"ODRADEK_LOG_FORMAT": "json"}, port=running.port
+    )
+    with pytest.raises(RuntimeError):
+        other.start()
+        assert other.process is not None
+        other.process.wait(20)
+        raise RuntimeError
+    [line] = lines_of(other)
+    assert line["level"] == "ERROR" and "Address already in use" in line["message"]
+
+
+@pytest.mark.slow
+def test_text_stays_as_it_was(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    assert re.search(
+        r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    broker\.server: listening name=PLAINTEXT "
+        rf"address={broker.bootstrap}$",
+        broker.log_text(),
+        re.M,
+    )
