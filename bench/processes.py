@@ -53,6 +53,7 @@ class OdradekProcess:
     settings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     log_level: str = "INFO"
+    options: Sequence[str] = ()  # of `odradek serve`, besides these
     port: int = field(default_factory=free_port)
     http_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -87,6 +88,7 @@ class OdradekProcess:
             **self.settings,
         }
         arguments = [sys.executable, "-m", "cli.main", "serve", "--log-level", self.log_level]
+        arguments += self.options
         for key, value in settings.items():
             arguments += ["--set", f"{key}={value}"]
         self.directory.mkdir(parents=True, exist_ok=True)

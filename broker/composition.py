@@ -117,9 +117,9 @@ class Broker:
         """
         try:
             config = resolve_broker([self._static]).config
-            if not {"node.id", "broker.id"} & self._static.values.keys():
-                self._static = self._with_node_id_of(Path(config.data_directories[0]) / META)
-                config = resolve_broker([self._static]).config
+            self._meta = Path(config.data_directories[0]) / META
+            self._static = self._with_node_id(self._static)
+            config = resolve_broker([self._static]).config
             self._bind(config)
             await self._load(config)
             self._accept()
@@ -128,6 +128,13 @@ class Broker:
         except BaseException:
             await self._stopping.aclose()
             raise
+
+    async def reload(self, static: Layer) -> None:
+        """Take over what may change meanwhile of static settings that were read anew.
+
+        Raises ConfigError when they are not valid, and changes nothing then.
+        """
+        await self.configs.reload(self._with_node_id(static))
 
     async def stop(self) -> None:
         """Let clients go, then make everything durable and leave the mark of a clean stop."""
@@ -147,15 +154,16 @@ class Broker:
         for one in self.http_sockets:
             self._stopping.callback(one.close)
 
-    def _with_node_id_of(self, meta: Path) -> Layer:
-        """Return the static settings with the node id of the data, where nothing else says it."""
-        found = read_properties(self.fs, meta) if self.fs.exists(meta) else {}
+    def _with_node_id(self, static: Layer) -> Layer:
+        """Return static settings with the node id of the data, where nothing else says it."""
+        if {"node.id", "broker.id"} & static.values.keys() or not self.fs.exists(self._meta):
+            return static
+        found = read_properties(self.fs, self._meta)
         if "node.id" not in found:
-            return self._static
-        values = {**self._static.values, "node.id": found["node.id"]}
-        return replace(
-            self._static, values=values, origins={**self._static.origins, "node.id": str(meta)}
-        )
+            return static
+        values = {**static.values, "node.id": found["node.id"]}
+        origins = {**static.origins, "node.id": str(self._meta)}
+        return replace(static, values=values, origins=origins)
 
     async def _load(self, config: BrokerConfig) -> None:
         self.node_id = config.node_id

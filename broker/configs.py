@@ -17,6 +17,7 @@ from broker.resource_configs import ResourceConfigs
 from config.broker import BrokerConfig
 from config.consumer import ConsumerConfig
 from config.effective import (
+    BROKER_OPTION,
     check_dynamic,
     resolve_broker,
     resolve_consumers,
@@ -24,6 +25,7 @@ from config.effective import (
     resolve_topic,
 )
 from config.errors import ConfigError
+from config.reloading import differences, plan_reload
 from config.resolution import Entry, Layer, Resolved, Source
 from config.share import ShareConfig
 from config.topic import TopicConfig
@@ -151,12 +153,45 @@ class Configs:
         if validate_only:
             return
         await self._store.replace_configs({Resource(ResourceType.BROKER, name): values})
-        self._dynamic, self._layers, self._resolved = dynamic, layers, resolved
+        self._dynamic = dynamic
+        # Names only: a value may be a secret.
+        logger.info("changed broker settings broker=%r names=%s", name, ",".join(sorted(values)))
+        self._put_in_force(layers, resolved)
+
+    async def reload(self, read: Layer) -> None:
+        """Take over what may change meanwhile of static settings that were read anew.
+
+        What clients have set stays above them. Raises ConfigError when the settings are not
+        valid, and changes nothing then.
+        """
+        await self._changes.run(lambda: self._reload(read))
+
+    async def _reload(self, read: Layer) -> None:
+        plan = plan_reload(self._static, read)
+        resolve_broker(self._layers_of(self._dynamic, read))  # as the next start would
+        layers = self._layers_of(self._dynamic, plan.layer)
+        resolved = resolve_broker(layers)
+        for check in self.checks:
+            check(layers)
+        for name in plan.awaiting_restart:
+            logger.warning("left alone until a restart setting=%s", name)
+        found = {one.name: one for one in differences(self.entries, resolved.entries)}
+        for one in found.values():
+            old, new = ("unset" if value is None else value for value in (one.old, one.new))
+            logger.info("reloaded setting=%s old=%s new=%s", one.name, old, new)
+        for name in plan.changed:
+            option = BROKER_OPTION.get(name)
+            if name not in found and option is not None:
+                why = "hidden" if option.sensitive else "another setting wins over it"
+                logger.info("reloaded setting=%s (%s)", name, why)
+        self._static = plan.layer
+        self._put_in_force(layers, resolved)
+
+    def _put_in_force(self, layers: Layers, resolved: Resolved[BrokerConfig]) -> None:
+        self._layers, self._resolved = layers, resolved
         self._of_plain_topic = resolve_topic({}, layers)
         self._consumers = resolve_consumers(layers)
         self._shares = resolve_shares(layers)
-        # Names only: a value may be a secret.
-        logger.info("changed broker settings broker=%r names=%s", name, ",".join(sorted(values)))
         for changed in self.on_changed:
             changed(self.broker)
 
@@ -172,13 +207,15 @@ class Configs:
         message = f"Unexpected broker id, expected {self.node_id}, but received {name}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
 
-    def _layers_of(self, dynamic: Mapping[str, Mapping[str, str]]) -> Layers:
+    def _layers_of(
+        self, dynamic: Mapping[str, Mapping[str, str]], static: Layer | None = None
+    ) -> Layers:
         return [
             *(
                 Layer(source, dynamic[name], dict.fromkeys(dynamic[name], "set dynamically"))
                 for name, source in self._sources.items()
             ),
-            self._static,
+            static or self._static,
         ]
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import gc
 import logging
 import os
-import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -19,6 +19,9 @@ from broker.addresses import AddressError
 from broker.clock import SystemClock
 from broker.composition import Broker
 from broker.metadata import MetadataError
+from broker.service import ServiceSocket
+from broker.signals import Signals
+from broker.tasks import start_task
 from config.effective import resolve_broker
 from config.errors import ConfigError
 from config.layers import static_layer
@@ -37,6 +40,33 @@ class StopError(Exception):
     """The broker could not stop cleanly; the message is one line for a person."""
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What others are told of the process, and how."""
+
+    version: str
+    log_format: str
+    service: ServiceSocket
+
+    def ready(self, broker: Broker) -> None:
+        """Print the line that says where the broker is, and the one for its web page."""
+        where = [str(one) for one in broker.server.listeners]
+        data = [str(directory.path) for directory in broker.directories]
+        line = f"odradek {self.version} accepts connections on {', '.join(where)}"
+        line += f", data in {', '.join(data)}"
+        self.service.ready(line)
+        self._print(line, listeners=where, data=data)
+        if broker.web is not None:
+            # One that somebody has set need not go into the log.
+            is_set = broker.config.odradek_admin_token is not None
+            token = "that of odradek.admin.token" if is_set else broker.web.access.token
+            self._print(f"web page on {broker.web.url} (admin token: {token})")
+
+    def _print(self, line: str, **fields: object) -> None:
+        is_json = self.log_format == logs.JSON
+        print(logs.as_json(line, **fields) if is_json else line, flush=True)
+
+
 def run(
     config: Path | None,
     environment: Mapping[str, str],
@@ -50,8 +80,9 @@ def run(
     Raises StartError when it cannot start, StopError when it could not stop cleanly.
     """
     logs.set_up(log_level, log_format)
+    read = partial(static_layer, config, environment, tuple(pairs))
     try:
-        static = static_layer(config, environment, pairs)
+        static = read()
         resolved = resolve_broker([static])
         for warning in resolved.warnings:
             logger.warning("%s", warning)
@@ -59,15 +90,17 @@ def run(
         raise StartError("; ".join(error.problems)) from error
     # The other half is for connections.
     open_files_max = min(resolved.config.odradek_open_files_max, raise_open_files_limit() // 2)
-    uvloop.run(_serve(static, version, RealFileSystem(open_files_max), log_format))
+    fs = RealFileSystem(open_files_max)
+    told = Told(version, log_format, ServiceSocket(environment))
+    uvloop.run(_serve(static, None if config is None else read, fs, told))
 
 
-def tell(error: StartError | StopError, log_format: str) -> None:
-    """Say on standard error why the broker has ended."""
+def say(line: str, log_format: str) -> None:
+    """Tell a person, on standard error, why the broker has ended."""
     if log_format == logs.JSON:
-        logger.error("%s", error)
+        logger.error("%s", line)
     else:
-        print(f"odradek: {error}", file=sys.stderr)
+        print(f"odradek: {line}", file=sys.stderr, flush=True)
 
 
 def _collect_garbage_from_now_on() -> None:
@@ -75,24 +108,6 @@ def _collect_garbage_from_now_on() -> None:
     # hold up every client for a tenth of a second.
     gc.freeze()
     gc.enable()
-
-
-def _announce(broker: Broker, version: str, log_format: str) -> None:
-    """Print the one line that says where the broker is."""
-    where = [str(one) for one in broker.server.listeners]
-    data = [str(directory.path) for directory in broker.directories]
-    line = f"odradek {version} accepts connections on {', '.join(where)}"
-    line += f", data in {', '.join(data)}"
-    if log_format == logs.JSON:
-        line = logs.as_json(line, listeners=where, data=data)
-    print(line, flush=True)
-    if broker.web is None:
-        return
-    # One that somebody has set need not go into the log.
-    is_set = broker.config.odradek_admin_token is not None
-    token = "that of odradek.admin.token" if is_set else broker.web.access.token
-    page = f"web page on {broker.web.url} (admin token: {token})"
-    print(logs.as_json(page) if log_format == logs.JSON else page, flush=True)
 
 
 def _advice(cause: OSError) -> str:
@@ -103,14 +118,28 @@ def _advice(cause: OSError) -> str:
     return "choose another log.dirs, or have a look at the disk"
 
 
-async def _serve(static: Layer, version: str, fs: RealFileSystem, log_format: str) -> None:
+async def _serve(
+    static: Layer, read: Callable[[], Layer] | None, fs: RealFileSystem, told: Told
+) -> None:
     # A million offsets of groups make no garbage while they are loaded, but looks for it.
     gc.disable()
+    signals = Signals(partial(say, log_format=told.log_format))
     broker = Broker(static, fs, SystemClock())
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    await _start(broker)
+    broker.loading.add_done_callback(lambda _: _collect_garbage_from_now_on())
+    told.ready(broker)
+    reloading = start_task("reload", _reload_when_asked(broker, read, signals, told.service))
+    await signals.stop.wait()
+    reloading.cancel()
+    logger.info("stopping")
+    told.service.stopping()
+    try:
+        await broker.stop()
+    except StorageError as error:
+        raise StopError(f"not all was made durable, the next start recovers: {error}") from error
+
+
+async def _start(broker: Broker) -> None:
     try:
         await broker.start()
     except ConfigError as error:
@@ -123,11 +152,24 @@ async def _serve(static: Layer, version: str, fs: RealFileSystem, log_format: st
         raise StartError(f"cannot use {error}; {_advice(error.cause)}") from error
     except (MetadataError, StorageError) as error:
         raise StartError(str(error)) from error
-    broker.loading.add_done_callback(lambda _: _collect_garbage_from_now_on())
-    _announce(broker, version, log_format)
-    await stopping.wait()
-    logger.info("stopping")
-    try:
-        await broker.stop()
-    except StorageError as error:
-        raise StopError(f"not all was made durable, the next start recovers: {error}") from error
+
+
+async def _reload_when_asked(
+    broker: Broker, read: Callable[[], Layer] | None, signals: Signals, service: ServiceSocket
+) -> None:
+    while await signals.reload.wait():
+        signals.reload.clear()
+        if read is None:
+            logger.warning("left the settings as they are: there is no --config to read again")
+            continue
+        service.reloading()
+        try:
+            layer = read()
+            for warning in resolve_broker([layer]).warnings:
+                logger.warning("%s", warning)
+            await broker.reload(layer)
+        except ConfigError as error:
+            logger.error("left the settings as they are: %s", "; ".join(error.problems))
+        else:
+            logger.info("read the settings again")
+        service.ready("accepts connections")

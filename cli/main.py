@@ -76,13 +76,13 @@ def serve(
 
     Example: odradek serve --set log.dirs=/var/lib/odradek --set num.partitions=3
     """
-    from broker.main import StartError, StopError, run, tell
+    from broker.main import StartError, StopError, run, say
 
     status = 0
     try:
         run(config, dict(os.environ), pairs, log_level.upper(), VERSION, log_format)
     except (StartError, StopError) as error:
-        tell(error, log_format)
+        say(str(error), log_format)
         status = 1
     # All is closed. A thread may still be compiling a kernel, which takes a while, and which
     # the interpreter's own way out would wait for, or pull the ground from under.

@@ -1,0 +1,63 @@
+"""What becomes of static settings that have changed while the broker runs.
+
+Those that clients could change, too (their update mode in docs/configs.md), are taken over; the
+others keep the value that the broker was started with until it is started again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from config.effective import BROKER_OPTION
+from config.resolution import Entry, Layer
+
+
+@dataclass(frozen=True, slots=True)
+class Reloading:
+    """The settings to come, and what of those just read is left out of them."""
+
+    layer: Layer
+    changed: tuple[str, ...]
+    awaiting_restart: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An option whose value in force is another one now; None stands for none, or a secret."""
+
+    name: str
+    old: str | None
+    new: str | None
+
+
+def plan_reload(started: Layer, read: Layer) -> Reloading:
+    """Decide which of the settings just read take the place of those in force."""
+    values, origins = dict(started.values), dict(started.origins)
+    changed, awaiting = [], []
+    for name in sorted(started.values.keys() | read.values.keys()):
+        if started.values.get(name) == read.values.get(name):
+            continue
+        option = BROKER_OPTION.get(name)
+        if option is not None and option.read_only:
+            awaiting.append(name)
+            continue
+        changed.append(name)
+        for target, source in ((values, read.values), (origins, read.origins)):
+            target.pop(name, None)
+            if name in source:
+                target[name] = source[name]
+    layer = dataclasses.replace(started, values=values, origins=origins)
+    return Reloading(layer, tuple(changed), tuple(awaiting))
+
+
+def differences(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Iterator[Difference]:
+    """Yield the options that have other values in force, sorted by name.
+
+    A secret is another one when what sets it is: its value is in no entry.
+    """
+    for name in sorted(old.keys() & new.keys()):
+        before, after = old[name], new[name]
+        if before.value != after.value:
+            yield Difference(name, before.value, after.value)
