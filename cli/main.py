@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -76,6 +77,7 @@ def serve(
 
     Example: odradek serve --set log.dirs=/var/lib/odradek --set num.partitions=3
     """
+    gc.disable()  # what is imported is no garbage; the broker enables it once it is loaded
     from broker.main import StartError, StopError, run, say
 
     status = 0

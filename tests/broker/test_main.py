@@ -389,7 +389,7 @@ asyncio.run(main())
 
 @pytest.mark.slow
 def test_nothing_slow_is_loaded_before_the_broker_accepts_connections(tmp_path: Path) -> None:
-    settings = [f"log.dirs={tmp_path}", "listeners=PLAINTEXT://127.0.0.1:0"]
+    settings = [f"log.dirs={tmp_path}", "listeners=PLAINTEXT://127.0.0.1:0", "metrics.listener="]
     done = subprocess.run(
         [sys.executable, "-c", STARTED, *settings], capture_output=True, text=True, cwd=ROOT
     )
