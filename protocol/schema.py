@@ -179,7 +179,7 @@ def _repr(self: Any) -> str:
 
 def _eq(self: Any, other: Any) -> bool:
     if other.__class__ is not self.__class__:
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
 
