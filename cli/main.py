@@ -23,6 +23,10 @@ _COMMANDS = {
     ),
     "configs": ("cli.configs:configs", "Describe and change settings of topics, brokers, groups."),
     "consume": ("cli.consume:consume", "Print the records of a topic."),
+    "doctor": (
+        "cli.doctor:doctor",
+        "Check that a broker can run here, and look after the one that does.",
+    ),
     "dump-log": (
         "cli.dump_log:dump_log",
         "Print what segments, indexes, snapshots and checkpoints hold.",

@@ -1,0 +1,68 @@
+"""Asks a running broker how it is: its health, its cleaner, what is in quarantine."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from cli.ask import AskError, ask
+from cli.finding import OK, PROBLEM, Finding
+from cli.words import count
+
+_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What /health says; not Odradek's when nothing does, or something else answers."""
+
+    is_odradek: bool = False
+    problems: tuple[str, ...] = ()
+
+
+def ask_health(url: str) -> Health:
+    """Ask a broker for its health."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url.rstrip('/')}/health", timeout=_TIMEOUT_S) as response:
+            text = response.read()
+    except urllib.error.HTTPError as error:  # 503 when something is wrong
+        text = error.read()
+    except (OSError, ValueError):
+        return Health()
+    try:
+        told = json.loads(text)
+        return Health("status" in told, tuple(map(str, told["problems"])))
+    except (ValueError, KeyError, TypeError):
+        return Health()
+
+
+def check_broker(url: str, health: Health) -> Iterator[Finding]:
+    """Yield what a broker says of itself."""
+    if not health.is_odradek:
+        advice = "start it, or name its metrics.listener with --url"
+        yield Finding(PROBLEM, "broker", f"none answers at {url}", advice)
+        return
+    for problem in health.problems:
+        yield Finding(PROBLEM, "broker", problem, "see its log")
+    if not health.problems:
+        yield Finding(OK, "broker", f"the one at {url} is well")
+    try:
+        cleaner = cast(dict[str, Any], ask(url, "/api/cleaner", {}))
+    except AskError as error:
+        yield Finding(PROBLEM, "cleaner", str(error), "see the broker's log")
+        return
+    threads = cleaner["threads"]
+    told = f"{threads['alive']} of {count(threads['wanted'], 'thread')} alive"
+    if threads["alive"] < threads["wanted"]:
+        yield Finding(PROBLEM, "cleaner", told, "see the broker's log; it starts them again")
+    else:
+        yield Finding(OK, "cleaner", told)
+    for one in cleaner["quarantined"]:
+        name = f"{one['topic']}-{one['partition']}"
+        advice = f"`odradek cleaner why {one['topic']} {one['partition']}` says more"
+        yield Finding(PROBLEM, "cleaner", f"{name} is in quarantine: {one['exception']}", advice)

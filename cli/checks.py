@@ -1,0 +1,145 @@
+"""What doctor checks: this machine, the settings, and then what the settings name."""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from cli.check_broker import Health, ask_health, check_broker
+from cli.check_data import check_directories
+from cli.check_ports import check_port
+from cli.finding import OK, PROBLEM, WARNING, Finding
+from config.broker import BrokerConfig
+from config.effective import resolve_broker
+from config.errors import ConfigError
+from config.layers import static_layer
+from config.resolution import Source
+
+__all__ = ["PROBLEM", "check_all"]
+
+_PYTHON_MIN = (3, 11)
+# Kafka's own advice for a broker with many partitions is 100,000; with fewer than this many
+# there is not one left for each segment and client of a small one.
+_OPEN_FILES_MIN = 10_000
+# When this was written: no clock that is right tells an earlier time.
+_NOW_MIN_S = 1_790_000_000
+_REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:>=\s*([\d.]+))?")
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def check_all(
+    config: Path | None, environment: Mapping[str, str], pairs: Sequence[str], url: str | None
+) -> Iterator[Finding]:
+    """Yield what is found, in the order in which a start would meet it."""
+    yield _check_python()
+    yield _check_dependencies()
+    yield _check_kernels(environment)
+    yield _check_open_files()
+    yield _check_clock()
+    try:
+        resolved = resolve_broker([static_layer(config, environment, pairs)])
+        endpoints = resolved.config.bound_endpoints
+    except ConfigError as error:
+        for problem in error.problems:
+            yield Finding(PROBLEM, "settings", problem, "put it right there")
+        if url is not None:
+            yield from check_broker(url, ask_health(url))
+        return
+    for warning in resolved.warnings:
+        yield Finding(WARNING, "settings", warning, "put it right, or remove it")
+    count = sum(one.source is Source.STATIC_BROKER for one in resolved.entries.values())
+    yield Finding(OK, "settings", f"{count} are set, the others have their defaults")
+    where = url or _own_url(resolved.config)
+    health = ask_health(where) if where else Health()
+    yield from check_directories(resolved.config, is_running=health.is_odradek)
+    for endpoint in endpoints:
+        yield check_port(endpoint.name, endpoint.host, endpoint.port, health)
+    if resolved.config.metrics_address is not None:
+        yield check_port("metrics", *resolved.config.metrics_address, health)
+    if health.is_odradek or url is not None:
+        yield from check_broker(where, health)
+
+
+def _own_url(config: BrokerConfig) -> str:
+    """Return where the broker of these settings answers over HTTP."""
+    if config.metrics_address is None or config.metrics_address[1] == 0:
+        return ""
+    host, port = config.metrics_address
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _check_python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < _PYTHON_MIN:
+        wanted = ".".join(map(str, _PYTHON_MIN))
+        return Finding(PROBLEM, "python", version, f"install Python {wanted} or newer")
+    return Finding(OK, "python", version)
+
+
+def _check_dependencies() -> Finding:
+    try:
+        wanted = [one for one in metadata.requires("odradek") or () if "extra ==" not in one]
+    except metadata.PackageNotFoundError:
+        advice = "install it: pipx install odradek, or pip install -e . in its sources"
+        return Finding(WARNING, "packages", "odradek runs without being installed", advice)
+    wrong = []
+    for one in wanted:
+        found = _REQUIREMENT.match(one)
+        assert found is not None, "a requirement begins with a name"
+        try:
+            version = metadata.version(found[1])
+        except metadata.PackageNotFoundError:
+            wrong.append(f"{found[1]} is missing")
+            continue
+        if found[2] and _numbers(version) < _numbers(found[2]):
+            wrong.append(f"{found[1]} is {version}, {found[2]} is needed")
+    if wrong:
+        advice = "install odradek anew, into an environment of its own"
+        return Finding(PROBLEM, "packages", "; ".join(wrong), advice)
+    return Finding(OK, "packages", f"all {len(wanted)} are there")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(one) for one in re.findall(r"\d+", version)]
+
+
+def _check_kernels(environment: Mapping[str, str]) -> Finding:
+    # As Numba has it: beside the modules, or in the folder that it is told.
+    folder = environment.get("NUMBA_CACHE_DIR")
+    where = [Path(folder)] if folder else [_ROOT / "protocol", _ROOT / "cleaner"]
+    count = sum(1 for one in where for _ in one.rglob("*.nbi"))
+    if count:
+        return Finding(OK, "kernels", f"{count} are compiled")
+    return Finding(
+        WARNING,
+        "kernels",
+        "none is compiled",
+        "a start compiles them in the background, during which a broker is slower; to have it "
+        f"done before, say {sys.executable} -m broker.warm_up",
+    )
+
+
+def _check_open_files() -> Finding:
+    # A broker raises the soft limit by itself.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        return Finding(OK, "open files", "without a limit")
+    if hard < _OPEN_FILES_MIN:
+        advice = f"raise it to {10 * _OPEN_FILES_MIN:,}: ulimit -Hn, LimitNOFILE= in a unit"
+        return Finding(WARNING, "open files", f"at most {hard:,} of segments and clients", advice)
+    return Finding(OK, "open files", f"at most {hard:,}")
+
+
+def _check_clock() -> Finding:
+    now_s = time.time()
+    shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now_s))
+    if now_s < _NOW_MIN_S:
+        advice = "set it, and have it kept right by NTP: retention goes by it"
+        return Finding(PROBLEM, "clock", f"says {shown}, which is past", advice)
+    return Finding(OK, "clock", f"says {shown}")
