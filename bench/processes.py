@@ -54,6 +54,7 @@ class OdradekProcess:
     environment: Mapping[str, str] = field(default_factory=dict)
     log_level: str = "INFO"
     options: Sequence[str] = ()  # of `odradek serve`, besides these
+    is_bare: bool = False  # whether only these and the environment say where it listens
     port: int = field(default_factory=free_port)
     http_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -80,11 +81,14 @@ class OdradekProcess:
 
     def start(self) -> float:
         """Start it, and return the seconds until its first answer."""
-        settings = {
+        own = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "metrics.listener": f"127.0.0.1:{self.http_port}",
             "log.dirs": str(self.data),
             "group.initial.rebalance.delay.ms": "0",
+        }
+        settings = {
+            **({} if self.is_bare else own),
+            "metrics.listener": f"127.0.0.1:{self.http_port}",
             **self.settings,
         }
         arguments = [sys.executable, "-m", "cli.main", "serve", "--log-level", self.log_level]

@@ -30,6 +30,9 @@ EXCLUDED_VARIABLES = frozenset(
         "KAFKA_VERSION",
     }
 )
+# What the scripts of Kafka and of its images tell Java with, which is not here. Kafka itself passes
+# over what these come to as settings.
+_FOR_JAVA = re.compile(r"KAFKA_(?:DEBUG|JMX_PORT|JMX_RMI_PORT|LOG4J_.*|CLASSPATH)")
 
 _PREFIX = "KAFKA_"
 _BLANK = " \t\f"
@@ -102,7 +105,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     """
     settings: Settings = {}
     for variable in sorted(environment):
-        if variable.startswith(_PREFIX) and variable not in EXCLUDED_VARIABLES:
+        if variable in EXCLUDED_VARIABLES or _FOR_JAVA.fullmatch(variable):
+            continue
+        if variable.startswith(_PREFIX):
             name = variable.removeprefix(_PREFIX).lower().replace("_", ".")
             name = name.replace("...", "-").replace("..", "_")
             # The images take an empty KAFKA_LISTENERS for none.
