@@ -1,9 +1,11 @@
 # The broker, and (target `pipeline`) the Spark jobs. Settings come from KAFKA_… variables, as in
 # Kafka's own images; data is in the volume /data.
 
-FROM python:3.11-slim AS base
-ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-WORKDIR /opt/odradek
+FROM python:3.11-slim AS builder
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /src
+RUN python -m venv /opt/odradek
+ENV PATH=/opt/odradek/bin:$PATH
 COPY requirements.lock ./
 RUN pip install -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
@@ -14,28 +16,43 @@ COPY cleaner cleaner
 COPY broker broker
 COPY cli cli
 COPY pipeline pipeline
-RUN pip install --no-deps -e .
+RUN pip install --no-deps .
+
+FROM builder AS kernels
+# Compiled here, so that no start has to; and without the tests that others have packed in.
+ENV NUMBA_CACHE_DIR=/opt/kernels
+RUN python -m broker.warm_up \
+    && pip uninstall --yes pip setuptools \
+    && find /opt/odradek -type d -name tests -prune -exec rm -rf {} +
+
+FROM builder AS jobs
+COPY requirements-pipeline.lock ./
+RUN pip install -r requirements-pipeline.lock
+
+FROM python:3.11-slim AS base
+ENV PATH=/opt/odradek/bin:$PATH PYTHONUNBUFFERED=1
+RUN useradd --create-home odradek
 
 FROM base AS pipeline
 # Debian's default Java is 17 in one release and 21 in the next: Spark runs on both.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends default-jre-headless procps \
-    && rm -rf /var/lib/apt/lists/*
-COPY requirements-pipeline.lock ./
-RUN pip install -r requirements-pipeline.lock \
-    && useradd --create-home odradek && mkdir /tables && chown odradek /tables
+    && rm -rf /var/lib/apt/lists/* \
+    && mkdir /tables && chown odradek /tables
+COPY --from=jobs /opt/odradek /opt/odradek
 USER odradek
 # Kafka's connector, Delta Lake and Avro, so that no start needs the network.
 RUN python -m pipeline.fetch
 ENTRYPOINT ["odradek", "pipeline"]
 
 FROM base AS broker
-# The kernels are compiled here, so that no start has to.
-ENV NUMBA_CACHE_DIR=/opt/odradek/.kernels
-RUN python -m broker.warm_up \
-    && useradd --create-home odradek && mkdir /data && chown odradek /data
+RUN mkdir /data && chown odradek /data
+COPY --from=kernels /opt/odradek /opt/odradek
+# Numba takes a cache only that it may write to.
+COPY --from=kernels --chown=odradek /opt/kernels /opt/kernels
 USER odradek
-ENV KAFKA_LOG_DIRS=/data \
+ENV NUMBA_CACHE_DIR=/opt/kernels \
+    KAFKA_LOG_DIRS=/data \
     KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
     KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092 \
     KAFKA_METRICS_LISTENER=0.0.0.0:9308

@@ -30,8 +30,8 @@ EXCLUDED_VARIABLES = frozenset(
         "KAFKA_VERSION",
     }
 )
-# What the scripts of Kafka and of its images tell Java with, which is not here. Kafka itself passes
-# over what these come to as settings.
+# What the scripts of Kafka and of its images tell Java with, which is not here. Kafka itself
+# passes over what these come to as settings.
 _FOR_JAVA = re.compile(r"KAFKA_(?:DEBUG|JMX_PORT|JMX_RMI_PORT|LOG4J_.*|CLASSPATH)")
 
 _PREFIX = "KAFKA_"

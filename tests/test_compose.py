@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,18 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent
+PACKAGING = ROOT / "packaging"
 TEXT = (ROOT / "docker-compose.yml").read_text()
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+# What belongs to the metrics and not to the image.
+WRITTEN_ELSEWHERE = {"./docs/grafana", "./docs/alerts"}
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 # As its comment has them: the service, and what is given to its command.
 EXAMPLES = re.findall(r"^#\s+docker compose run --rm (\S+) (.*)$", TEXT, re.MULTILINE)
 JOBS = {"publish", "materialize", "audit"}
+BUILT = {name: service for name, service in SERVICES.items() if "build" in service}
+MONITORING = {name for name, one in SERVICES.items() if one.get("profiles") == ["monitoring"]}
 
 
 def test_up_starts_the_broker_and_one_job() -> None:
@@ -25,15 +33,85 @@ def test_up_starts_the_broker_and_one_job() -> None:
 
 
 def test_what_is_named_is_there() -> None:
-    targets = set(re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "Dockerfile").read_text(), re.M))
+    stages = re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.M)
+    targets = {name for _, name in stages}
     for name, service in SERVICES.items():
-        assert service["build"]["target"] in targets, name
+        if name in BUILT:
+            assert service["build"]["target"] in targets, name
+        else:
+            assert re.fullmatch(r"[\w/]+:v?\d+\.\d+\.\d+", service["image"]), name
         assert set(service.get("depends_on", ())) <= set(SERVICES), name
-        volumes = {volume.partition(":")[0] for volume in service["volumes"]}
-        assert volumes <= set(COMPOSE["volumes"]), name
+        for volume in service["volumes"]:
+            source = volume.partition(":")[0]
+            if source.startswith("."):
+                assert (ROOT / source).exists() or source in WRITTEN_ELSEWHERE, source
+            else:
+                assert source in COMPOSE["volumes"], name
 
 
-@pytest.mark.parametrize("name", sorted(set(SERVICES) - {"broker", "spark-master"}))
+def test_the_image_copies_what_is_there_from_stages_before() -> None:
+    stages: list[str] = []
+    for line in DOCKERFILE.splitlines():
+        word, *rest = line.split() or [""]
+        if word == "FROM":
+            assert rest[0] in stages or re.fullmatch(r"python:3\.\d+-slim", rest[0])
+            stages.append(rest[2])
+        if word == "COPY":
+            source = next((one[7:] for one in rest if one.startswith("--from=")), None)
+            paths = [one for one in rest if not one.startswith("--")][:-1]
+            assert source in stages if source else all((ROOT / one).exists() for one in paths)
+
+
+def test_the_image_listens_where_it_says_and_not_as_root() -> None:
+    broker = DOCKERFILE[DOCKERFILE.index("FROM base AS broker") :]
+    exposed = re.search(r"^EXPOSE (.*)$", broker, re.M)
+    assert exposed is not None and exposed[1].split() == ["9092", "9308"]
+    assert re.search(r"KAFKA_LISTENERS=PLAINTEXT://0\.0\.0\.0:9092", broker)
+    assert re.search(r"KAFKA_METRICS_LISTENER=0\.0\.0\.0:9308", broker)
+    assert "http://127.0.0.1:9308/health" in broker
+    assert re.findall(r"^VOLUME (.*)$", broker, re.M) == ["/data"]
+    assert re.findall(r"^USER (.*)$", broker, re.M) == ["odradek"]
+
+
+def test_each_port_is_published_once() -> None:
+    published = [port for one in SERVICES.values() for port in one.get("ports", ())]
+    assert len(set(published)) == len(published)
+    assert {"9092:9092", "9308:9308", "9090:9090", "3000:3000"} == set(published)
+
+
+def test_monitoring_finds_the_broker_and_what_is_shown() -> None:
+    assert {"prometheus", "grafana"} == MONITORING
+    prometheus = yaml.safe_load((PACKAGING / "prometheus/prometheus.yml").read_text())
+    [job] = prometheus["scrape_configs"]
+    [[target]] = [one["targets"] for one in job["static_configs"]]
+    assert target == "broker:9308" and "9308:9308" in SERVICES["broker"]["ports"]
+    mounts = dict(volume.split(":")[:2] for volume in SERVICES["prometheus"]["volumes"])
+    assert prometheus["rule_files"] == [f"{mounts['./docs/alerts']}/*.yml"]
+    provisioning = PACKAGING / "grafana/provisioning"
+    [source] = yaml.safe_load((provisioning / "datasources/prometheus.yml").read_text())[
+        "datasources"
+    ]
+    host, port = source["url"].removeprefix("http://").split(":")
+    assert host in SERVICES and f"{port}:{port}" in SERVICES[host]["ports"]
+    [provider] = yaml.safe_load((provisioning / "dashboards/odradek.yml").read_text())["providers"]
+    shown = dict(volume.split(":")[:2] for volume in SERVICES["grafana"]["volumes"])
+    assert provider["options"]["path"] == shown["./docs/grafana"]
+
+
+def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
+    tool = shutil.which("promtool")
+    if tool is None:
+        pytest.skip("there is no promtool here")
+    alerts = sorted((ROOT / "docs/alerts").glob("*.yml"))
+    text = (PACKAGING / "prometheus/prometheus.yml").read_text()
+    written = tmp_path / "prometheus.yml"
+    written.write_text(text.replace("/etc/prometheus/alerts", str(ROOT / "docs/alerts")))
+    done = subprocess.run([tool, "check", "config", written], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("rules found") == len(alerts)
+
+
+@pytest.mark.parametrize("name", sorted(set(BUILT) - {"broker", "spark-master"}))
 def test_addresses_are_those_of_services(name: str) -> None:
     service = SERVICES[name]
     words = " ".join([*service.get("entrypoint", ()), *service.get("command", ())])
