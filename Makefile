@@ -47,6 +47,7 @@ demo: $(READY_DEV) $(READY_SPARK)
 bench: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/python -m bench.produce
 	$(BIN)/python -m bench.recovery
+	$(BIN)/python -m bench.start
 	$(BIN)/python -m bench.partitions
 	$(BIN)/python -m bench.spark
 
