@@ -134,7 +134,9 @@ class Broker:
 
         Raises ConfigError when they are not valid, and changes nothing then.
         """
-        await self.configs.reload(self._with_node_id(static))
+        if self._static.origins.get("node.id") == str(self._meta):
+            static = self._with_node_id(static)  # as at the start
+        await self.configs.reload(static)
 
     async def stop(self) -> None:
         """Let clients go, then make everything durable and leave the mark of a clean stop."""
