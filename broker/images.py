@@ -26,8 +26,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from storage.errors import CorruptFile, DiskFailure
 from storage.files import FileSystem
 

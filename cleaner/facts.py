@@ -58,7 +58,7 @@ class SegmentFacts:
 def read_facts(segment: Segment) -> SegmentFacts | None:
     """Return what is known of a segment, None for nothing. Raises nothing."""
     # Importing crc32c takes 60 ms.
-    from crc32c import crc32c
+    from protocol.checksum import crc32c
 
     path = segment.path(KEYS)
     with contextlib.suppress(DiskFailure):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 from numba import types
 
 from cleaner.chunks import Piece
@@ -27,6 +26,7 @@ from cleaner.hashing import UINT64, hash_for_filter
 from cleaner.verdicts import DISCARD, DROPPED, KEEP
 from protocol.batch_scan import ATTRIBUTES, COUNT
 from protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT
+from protocol.checksum import crc32c
 from protocol.intrinsics import Words
 from protocol.records import (
     BOOLEAN,

@@ -27,10 +27,10 @@ horizon).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 
+from protocol.checksum import crc32c
 from protocol.compression import Buffer, Codec, compress, decompress
 from protocol.errors import ProtocolError
 from protocol.records_plain import (
@@ -243,7 +243,7 @@ def batch_crc(buffer: Buffer, position: int, size: int) -> int:
     Large batches (32 KiB and more) are computed without the interpreter's lock.
     """
     covered = memoryview(buffer)[position + _ATTRIBUTES_POSITION : position + size]
-    return _crc32c()(covered)
+    return crc32c(covered)
 
 
 def check_crc(buffer: Buffer, position: int, size: int) -> None:
@@ -383,7 +383,7 @@ def with_section(batch: Buffer, section: bytes) -> bytearray:
     made = bytearray(batch[:HEADER_SIZE])
     made += section
     _I32.pack_into(made, _LENGTH_POSITION, len(made) - LOG_OVERHEAD)
-    _U32.pack_into(made, _CRC_POSITION, _crc32c()(memoryview(made)[_ATTRIBUTES_POSITION:]))
+    _U32.pack_into(made, _CRC_POSITION, crc32c(memoryview(made)[_ATTRIBUTES_POSITION:]))
     return made
 
 
@@ -443,14 +443,6 @@ def _check_magic(buffer: Buffer, position: int) -> None:
         magic = buffer[position + _MAGIC_POSITION]
         if magic in (0, 1):
             raise UnsupportedMagic(magic)
-
-
-@cache
-def _crc32c() -> Callable[[Buffer], int]:
-    # Importing crc32c takes 60 ms, as it reads its own package's metadata.
-    from crc32c import crc32c
-
-    return crc32c
 
 
 def _encode(

@@ -19,8 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from protocol.wire import encode_uuid
 from storage.errors import CorruptFile, UnknownDirectory
 from storage.files import FileSystem

@@ -25,9 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crc32c import crc32c
-
 from protocol.batches import TRANSACTIONAL_BIT, BatchHeader
+from protocol.checksum import crc32c
 from storage.errors import (
     CorruptFile,
     InvalidProducerEpoch,

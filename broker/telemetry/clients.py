@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from crc32c import crc32c
-
 from broker.context import RequestContext
 from broker.coordination.java import hash_order
 from broker.errors import Refusal
@@ -31,6 +29,7 @@ from config.client_metrics import (
     Subscription,
     read_subscription,
 )
+from protocol.checksum import crc32c
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.push_telemetry import PushTelemetryRequest
