@@ -168,8 +168,8 @@ async def _reload_when_asked(
             for warning in resolve_broker([layer]).warnings:
                 logger.warning("%s", warning)
             await broker.reload(layer)
-        except ConfigError as error:
-            logger.error("left the settings as they are: %s", "; ".join(error.problems))
+        except (ConfigError, StorageError) as error:
+            logger.error("left the settings as they are: %s", error)
         else:
             logger.info("read the settings again")
         service.ready("accepts connections")

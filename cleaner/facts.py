@@ -28,6 +28,7 @@ import logging
 import struct
 from dataclasses import dataclass
 
+from protocol.checksum import crc32c
 from storage.errors import DiskFailure
 from storage.segment import KEYS, Segment
 
@@ -57,9 +58,6 @@ class SegmentFacts:
 
 def read_facts(segment: Segment) -> SegmentFacts | None:
     """Return what is known of a segment, None for nothing. Raises nothing."""
-    # Importing crc32c takes 60 ms.
-    from protocol.checksum import crc32c
-
     path = segment.path(KEYS)
     with contextlib.suppress(DiskFailure):
         if not segment.fs.exists(path):
