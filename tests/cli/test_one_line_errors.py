@@ -195,6 +195,18 @@ REFUSED: list[tuple[str, Arguments, tuple[str, ...]]] = [
                       ("cleaner", "run", "nowhere"), ("cleaner", "why", "nowhere", "0"),
                       ("cleaner", "history", "nowhere", "0"), ("cleaner", "verify", "nowhere"))
     ),
+    *(
+        (f"wrong address of {' '.join(words)}", command(*words, "-b", "127.0.0.1:1"),
+         ("no broker answers at 127.0.0.1:1", "Connection refused", "--bootstrap-servers"))
+        for words in (("topics", "list"), ("consume", "orders"), ("groups", "list"),
+                      ("configs", "describe", "--topic", "orders"))
+    ),
+    *(
+        (f"wrong topic of {' '.join(words)}",
+         command(*words, "nowhere", "-b", "{scene.broker.bootstrap}"), ("nowhere",))
+        for words in (("topics", "describe"), ("topics", "delete", "--yes"), ("consume",),
+                      ("configs", "describe", "--topic"), ("groups", "describe"))
+    ),
     (
         "adopting nothing",
         command("adopt", "{scene.folder}"),
