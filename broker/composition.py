@@ -3,7 +3,7 @@
     addresses      taken, so that a second broker gives up before it touches anything
     disk           metadata store, log directories, logs
     clients        accepted from now on, while committed offsets are read
-    the rest       the cleaner, periodic work, kernels in a thread, HTTP
+    the rest       the cleaner, periodic work, HTTP; kernels once a client comes
 
 and the other way round at the end.
 """
@@ -92,6 +92,7 @@ class Broker:
             lambda: self.config.odradek_fetch_session_partitions_max,
         )
         self.started_ms = clock.now_ms()
+        self._is_warm = False
         self.web: HttpServer | None = None
         # What stop() has to do, last started first.
         self._stopping = AsyncExitStack()
@@ -128,6 +129,12 @@ class Broker:
         except BaseException:
             await self._stopping.aclose()
             raise
+
+    def expect_work(self) -> None:
+        """Load the kernels, if they are not yet: a client has come."""
+        if not self._is_warm:
+            self._is_warm = True
+            start_warm_up()
 
     async def reload(self, static: Layer) -> None:
         """Take over what may change meanwhile of static settings that were read anew.
@@ -297,7 +304,6 @@ class Broker:
         self.periodic = Periodic(self)
         self.periodic.start()
         self._stopping.callback(self.periodic.stop)
-        start_warm_up()
 
     async def _listen_http(self) -> None:
         if not self.http_sockets:
@@ -333,6 +339,7 @@ class Broker:
         log.on_roll = self._rolled
 
     def _appended(self, log: Log, size_bytes: int, record_count: int) -> None:
+        self.expect_work()
         count_append(self.metrics, log.topic, size_bytes, record_count)
         if log.config.flush_ms != INT64_MAX:
             self.group_commit.flush_within(log, log.config.flush_ms)
