@@ -93,7 +93,7 @@ def _chunks(
         while end > 0:
             start = _start_of(held, end)
             batches = Batches(held.batches.file, held.batches.path, end)
-            chunk = list(read_stored(batches, held.base_offset, before_io, start))
+            chunk = list(read_stored(batches, held.offsets, before_io, start))
             first_offset = chunk[0].header.base_offset if chunk else held.base_offset
             yield chunk, first_offset, end - start
             if first_offset <= snapshot.start_offset:

@@ -43,7 +43,7 @@ def find_latest(
         if held.base_offset >= end_offset or not _may_hold(held, key):
             continue
         found: Record | None = None
-        for batch in read_stored(held.batches, held.base_offset, before_io):
+        for batch in read_stored(held.batches, held.offsets, before_io):
             header = batch.header
             if header.last_offset < snapshot.start_offset:
                 continue

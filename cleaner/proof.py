@@ -90,7 +90,9 @@ class Found:
             offset_min = max(offset_min, segment.base_offset)
             indexes = ExpectedIndexes(segment, self._job.config.index_interval_bytes)
             try:
-                for batch in read_stored(batches_of(segment), offset_min, self._before_io):
+                for batch in read_stored(
+                    batches_of(segment), range(offset_min, INT64_MAX), self._before_io
+                ):
                     offset_min = batch.header.next_offset
                     if offset_min - 1 > segment.offset_max:
                         raise batch.damage("its offsets are beyond what indexes can name")
@@ -146,9 +148,8 @@ class Proof:
         for segment in old:
             end = self._ends[segment.base_offset]
             self._transactions.add(self._aborted(segment.base_offset, end))
-            for source in read_stored(
-                batches_of(segment), segment.base_offset, self._before_io
-            ):
+            offsets = range(segment.base_offset, end)
+            for source in read_stored(batches_of(segment), offsets, self._before_io):
                 if source.header.magic == MAGIC:
                     old_formats.finish()
                     self._check_batch(source, found)
@@ -169,11 +170,10 @@ class Proof:
         aborted = AbortedRanges(self._aborted(start, end))
         beyond_bytes = 0
         for segment in self._job.segments:
-            if self._ends[segment.base_offset] <= start:
+            offsets = range(segment.base_offset, self._ends[segment.base_offset])
+            if offsets.stop <= start:
                 continue
-            for batch in read_stored(
-                batches_of(segment), segment.base_offset, self._before_io
-            ):
+            for batch in read_stored(batches_of(segment), offsets, self._before_io):
                 header = batch.header
                 if header.last_offset < start or header.is_control or aborted.hold(header):
                     continue

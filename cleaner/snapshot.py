@@ -25,7 +25,13 @@ class HeldSegment:
 
     segment: Segment  # for its names and its indexes; not for its batches
     base_offset: int
+    end_offset: int  # that of the segment behind it, or of the log
     batches: Batches
+
+    @property
+    def offsets(self) -> range:
+        """The offsets that its records may have."""
+        return range(self.base_offset, self.end_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class Snapshot:
     def stored(self, before_io: Callable[[int], None]) -> Iterator[Stored]:
         """Read all batches, each checked. Raises CorruptFile, and what `before_io` raises."""
         for one in self.segments:
-            yield from read_stored(one.batches, one.base_offset, before_io)
+            yield from read_stored(one.batches, one.offsets, before_io)
 
     def seen(self, before_io: Callable[[int], None]) -> Iterator[Seen]:
         """Read all records that consumers are shown, oldest first; raises as stored() does."""
@@ -66,6 +72,7 @@ class Snapshot:
 def take_snapshot(log: Log) -> Snapshot:
     """Take a log as it is now; on the loop. Raises CorruptFile and DiskFailure."""
     segments = log.segments
+    ends = [*(one.base_offset for one in segments[1:]), log.log_end_offset]
     return Snapshot(
         log.name,
         log.log_start_offset,
@@ -75,9 +82,10 @@ def take_snapshot(log: Log) -> Snapshot:
             HeldSegment(
                 one,
                 one.base_offset,
+                end_offset,
                 Batches(one.log.hold(), one.path(LOG), one.size_bytes),
             )
-            for one in segments
+            for one, end_offset in zip(segments, ends, strict=True)
         ),
         tuple(aborted_between(segments, segments[0].base_offset, log.log_end_offset)),
         log.config.max_decompressed_message_bytes,

@@ -43,7 +43,7 @@ def prove_indexes(
     for held in snapshot.segments:
         check = _IndexCheck(held, fs, is_active=held is snapshot.segments[-1])
         try:
-            for batch in read_stored(held.batches, held.base_offset, before_io):
+            for batch in read_stored(held.batches, held.offsets, before_io):
                 batch_count += 1
                 records = batch.records(snapshot.decompressed_bytes_max)
                 _check_offsets(batch, records)

@@ -46,20 +46,24 @@ def batches_of(segment: Segment) -> Batches:
 
 
 def read_stored(
-    batches: Batches, offset_min: int, before_io: Callable[[int], None], start: int = 0
+    batches: Batches, offsets: range, before_io: Callable[[int], None], start: int = 0
 ) -> Iterator[Stored]:
-    """Read a file's batches from a position on, each as it was written, at rising offsets.
+    """Read a file's batches from a position on, each as it was written, at rising `offsets`.
 
+    The CRC does not cover the base offset: one outside of the range is damage, too.
     `before_io` hears of the bytes of each: it may wait, and may raise. Raises CorruptFile where
     something else lies.
     """
-    end = start
+    end, offset_min = start, offsets.start
     for position, header, data in batches.read(start):
         before_io(len(data))
         if stored_crc(header, data) != header.crc:
             raise CorruptFile(batches.path, position, "the CRC is not that of the bytes")
         if header.base_offset < offset_min:
             cause = f"offset {header.base_offset} where one from {offset_min} on must come"
+            raise CorruptFile(batches.path, position, cause)
+        if header.last_offset >= offsets.stop:
+            cause = f"offset {header.last_offset} where one below {offsets.stop} must come"
             raise CorruptFile(batches.path, position, cause)
         yield Stored(batches.path, position, header, data)
         offset_min, end = header.next_offset, position + len(data)

@@ -100,6 +100,21 @@ def test_old_segments_are_not_read_when_a_newer_one_has_the_key(world: World) ->
         latest(world, b"b")
 
 
+@pytest.mark.parametrize("bit", range(0, 63, 5))
+def test_an_offset_that_has_flipped_hides_no_later_record(world: World, bit: int) -> None:
+    world.append(pairs("a:1"))
+    world.append(pairs("a:2"))
+    last = world.append(pairs("a:3"))
+    world.roll()
+    path = world.log.segments[0].path(LOG)
+    data = bytearray(path.read_bytes())
+    start = len(data) - last.header.size_bytes  # its base offset, which no CRC covers
+    data[start + 7 - bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    with pytest.raises(CorruptFile):
+        latest(world, b"a")
+
+
 def test_it_is_found_among_messages_of_old_formats(world: World) -> None:
     fill(
         world,
