@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 Pairs = tuple[tuple[str, str], ...]
 
+_KNOWN_TIMEOUT_S = 5.0
+_KNOWN_CHECK_S = 0.02
 _URL_SAFE = str.maketrans("+/", "-_")  # as Kafka writes ids
 
 _topics_argument = click.argument(
@@ -150,6 +153,7 @@ def create(
         NewTopic(name, partitions or -1, replication_factor, config=settings) for name in missing
     ]
     futures = admin.client.create_topics(made, request_timeout=REQUEST_TIMEOUT_S) if made else {}
+    _wait_until_known(admin, [name for name, one in futures.items() if not one.exception()])
     _report(
         admin,
         [(name, futures.get(name), Act(f"create topic {name}", f"CREATE on topic {name}"))
@@ -157,6 +161,17 @@ def create(
         ("created", "exists"),
         as_json=as_json,
     )  # fmt: skip
+
+
+def _wait_until_known(admin: Admin, names: Sequence[str]) -> None:
+    """Wait until a broker tells of new topics, so that whatever comes next finds them.
+
+    Kafka's controller answers when they are made; its brokers hear of them a little later.
+    """
+    deadline = time.monotonic() + _KNOWN_TIMEOUT_S
+    while not all(name in admin.topics for name in names) and time.monotonic() < deadline:
+        time.sleep(_KNOWN_CHECK_S)
+        admin.connect()
 
 
 @topics.command()

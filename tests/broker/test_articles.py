@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka.admin import NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 from cleaner import deaths
 from protocol import batch_scan
@@ -40,6 +40,7 @@ CONFIG = {
     "segment.ms": "100",
     "min.cleanable.dirty.ratio": "0.01",
 }
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 PRODUCED = ["p3:10", "p5:7", "p3:11", "p6:25", "p6:12", "p5:14", "p5:17"]
 REMAINS = ["p3:11", "p6:12", "p5:14", "p5:17"]
 WAIT_S = 30
@@ -60,8 +61,7 @@ def test_medium_the_example_by_a_stock_client_and_files(start_broker: StartBroke
     """What a consumer reads, the segments' names and the checkpoint are the article's."""
     broker = start_broker({"log.cleaner.backoff.ms": "50"})
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    admin.create_topics([NewTopic(TOPIC, 1, 1, topic_configs=CONFIG)])
-    admin.close()
+    admin.create_topics([NewTopic(TOPIC, 1, 1, topic_configs={**CONFIG, **KEPT})])
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, linger_ms=0)
     start_ms = int(time.time() * 1000)
     for number, entry in enumerate(PRODUCED):
@@ -70,6 +70,9 @@ def test_medium_the_example_by_a_stock_client_and_files(start_broker: StartBroke
         at_ms = start_ms + 200 * number
         producer.send(TOPIC, key=key, value=value, timestamp_ms=at_ms).get(WAIT_S)
     producer.close()
+    # Only now: cleaned while they come, the records would be in other segments each time.
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, TOPIC, configs=CONFIG)])
+    admin.close()
     _wait_for_line(broker.data / "cleaner-offset-checkpoint", f"{TOPIC} 0 6")
     consumer = KafkaConsumer(
         TOPIC,

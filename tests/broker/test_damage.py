@@ -19,6 +19,7 @@ from hypothesis import settings
 
 from broker.composition import Broker
 from broker.images import COPY_NAME, DATABASE_NAME
+from broker.web.access import FILE_NAME as TOKEN
 from cleaner.history import FILE_NAME as HISTORY
 from protocol.errors import ErrorCode
 from storage.meta_properties import META
@@ -61,6 +62,7 @@ KINDS = {
     "replication-offset-checkpoint",
     KEYS,
     HISTORY,
+    TOKEN,
 }
 HALF_DONE = (CLEANED, SWAP, DELETED, ".tmp")
 # The bytes of a batch's header that its offsets come from: baseOffset and lastOffsetDelta.

@@ -119,7 +119,8 @@ def test_what_a_broker_refuses_is_one_line_with_its_reason(
 )
 def test_wrong_usage_is_told_before_a_broker_is_asked(arguments: tuple[str, ...]) -> None:
     result = Commands(f"127.0.0.1:{free_port()}").run(*arguments)
-    assert result.exit_code == 2 and "Error: " in result.stderr
+    (line,) = result.stderr.splitlines()
+    assert result.exit_code == 2 and line.startswith("odradek: ") and "--help`" in line
 
 
 def test_a_broker_that_is_not_there_is_told_soon() -> None:
