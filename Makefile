@@ -14,7 +14,7 @@ FAST := -m "not slow and not kafka and not spark and not interop and not fuzz"
 # Hundreds of processes start in a test run, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check fuzz demo interop bench bench-cleaner kafka clean docs lock
+.PHONY: run test check fuzz demo interop bench bench-cleaner kafka clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -69,6 +69,10 @@ docs: $(READY_DEV)
 	$(BIN)/python -m broker.metrics_reference > docs/metrics.md
 	$(BIN)/python docs/grafana/dashboard.py > docs/grafana/odradek.json
 
+# What the theme's authors have to say of a later version of MkDocs is no part of a build.
+site: $(READY_DEV)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 lock:
 	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \
 		-o requirements.lock pyproject.toml
@@ -80,7 +84,7 @@ lock:
 		--extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) data .kafka .interop artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
+	rm -rf $(VENV) data .kafka .interop artifacts site .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

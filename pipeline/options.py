@@ -25,6 +25,8 @@ _BOOTSTRAP = click.option(
     "--bootstrap-servers",
     default="127.0.0.1:9092",
     show_default=True,
+    envvar="ODRADEK_BOOTSTRAP_SERVERS",
+    show_envvar=True,
     metavar="HOST:PORT,…",
     help="Where the broker listens.",
 )

@@ -1,0 +1,104 @@
+"""What the documentation tells a reader to type is typed here, page by page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.processes import ROOT
+from tests.docs.blocks import Block, blocks
+from tests.docs.running import commands, run_page, words
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMAND_TIMEOUT_S, SPARK_TIMEOUT_S = 60.0, 300.0
+SPARK = ROOT / "docs" / "spark.md"
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def marks(page: Path) -> list[pytest.MarkDecorator]:
+    """Return what a run of a page needs."""
+    if page == SPARK:
+        return [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(1800)]
+    return [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+RUN = [pytest.param(page, id=name(page), marks=marks(page)) for page in PAGES if commands(page)]
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
+    timeout_s = SPARK_TIMEOUT_S if page == SPARK else COMMAND_TIMEOUT_S
+    absent = set()
+    for ran in run_page(page, tmp_path / "run", timeout_s=timeout_s):
+        where = f"{name(page)}:{ran.command.line}: {ran.command.text}\n{ran.printed}"
+        if ran.absent is not None:
+            absent.add(ran.absent)
+            continue
+        assert ran.status == 0, where
+        assert not ran.missing(), where
+    if absent:
+        pytest.skip(f"{', '.join(sorted(absent))}: not here, and left out")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_each_block_of_commands_is_run_or_says_why_not(page: Path) -> None:
+    told = [block for block in blocks(page) if block.is_of_commands]
+    silent = [
+        f"{name(page)}:{block.line}: {block.lines[0]}"
+        for block in told
+        if not block.is_run and block.reason is None
+    ]
+    assert not silent, "make it a fence of `console`, or say above it why: <!-- not run: … -->"
+    for block in told:
+        if block.reason is not None:
+            print(f"{name(page)}:{block.line}: not run: {block.reason}")
+
+
+def test_every_fence_that_is_run_has_commands() -> None:
+    empty = [
+        f"{name(page)}:{block.line}"
+        for page in PAGES
+        for block in blocks(page)
+        if block.is_run and not list(block.commands())
+    ]
+    assert not empty
+
+
+def test_most_of_what_is_shown_is_run() -> None:
+    told = [block for page in PAGES for block in blocks(page) if block.is_of_commands]
+    assert sum(block.is_run for block in told) > len(told) / 2
+
+
+def test_blocks_are_told_apart(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Text.\n\n    odradek topics list\n\n"
+        "<!-- not run: needs Docker -->\n\n    docker run odradek\n\n"
+        "1. A list:\n\n   ```console\n   $ odradek get \\\n       prices p1\n   11\n   ```\n\n"
+        "```properties\nlog.dirs=data\n```\n\n    not a command\n"
+    )
+    first, second, third, settings, last = blocks(page)
+    assert (first.is_of_commands, first.reason) == (True, None)
+    assert (second.is_of_commands, second.reason) == (True, "needs Docker")
+    assert third.is_run
+    (command,) = third.commands()
+    assert (command.line, command.text) == (12, "odradek get \\\n    prices p1")
+    assert command.shown == ["11"]
+    assert not settings.is_of_commands and not last.is_of_commands
+
+
+def test_output_before_a_command_is_no_block_to_run() -> None:
+    with pytest.raises(ValueError, match="line 8 is no command"):
+        list(Block(7, "console", ["Topic  Partitions"], None).commands())
+
+
+def test_figures_and_what_is_left_out_are_not_compared() -> None:
+    assert words("prices  2 partitions, id QsyYsBZ1Q … in 2.9 MB") == {
+        "prices",
+        "partitions,",
+        "id",
+    }
