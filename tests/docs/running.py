@@ -91,7 +91,7 @@ def run_page(page: Path, folder: Path, *, timeout_s: float) -> Iterator[Ran]:
             text = _KAFKA.sub(broker.bootstrap, command.text)
             text = _HTTP.sub(broker.http.removeprefix("http://"), text)
             ended = subprocess.run(
-                ["bash", "-c", f"set -o pipefail\n{text}"],
+                ["bash", "-c", text],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
