@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,22 @@ def test_each_block_of_commands_is_run_or_says_why_not(page: Path) -> None:
     for block in told:
         if block.reason is not None:
             print(f"{name(page)}:{block.line}: not run: {block.reason}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_belongs_to_an_item_of_a_list_is_indented_by_four(page: Path) -> None:
+    astray, fence, before = [], "", ""
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        ticks = re.match(r"\s*(`{3,}|)", line)
+        assert ticks is not None
+        is_nested = re.match(r" {1,3}(```|- |\* |\d+\. )", line)
+        is_part = re.match(r" {1,3}\S", line) and not before.strip()
+        if not fence and (is_nested or is_part):
+            astray.append(f"{name(page)}:{number}: {line}")
+        if ticks[1] and (not fence or line.strip() == fence):
+            fence = "" if fence else ticks[1]
+        before = line
+    assert not astray, "a forge takes it for a part of the item, MkDocs does not"
 
 
 def test_every_fence_that_is_run_has_commands() -> None:
