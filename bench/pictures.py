@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -76,12 +76,15 @@ class Shop:
     def produce(self, topic: str, records: Sequence[tuple[str, str | None]], batch: int) -> None:
         """Write records, so many in a batch, and wait until they are there."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
-        refused: list[object] = []
+        refused: list[KafkaError] = []
+
+        def note(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                refused.append(error)
+
         for start in range(0, len(records), batch):
             for key, value in records[start : start + batch]:
-                producer.produce(
-                    topic, value, key, on_delivery=lambda error, _: error and refused.append(error)
-                )
+                producer.produce(topic, value, key, on_delivery=note)
             if producer.flush(20) or refused:
                 raise RuntimeError(f"{topic}: records were not delivered: {refused[:1]}")
 
@@ -145,7 +148,7 @@ def before_and_after(shop: Shop) -> list[Strip]:
     shop.produce("prices", PRICES, 1)
     before = shop.segments("prices")
     shop.set("prices", "min.cleanable.dirty.ratio", "0.01")
-    wait_for(lambda: bool(shop.runs("prices")), "prices is cleaned")
+    _wait_for_runs(shop, "prices", 1)
     (run,) = shop.runs("prices")
     return [
         Strip("before", before),
@@ -161,7 +164,7 @@ def life_of_a_tombstone(shop: Shop) -> list[Strip]:
     strips = [Strip("p5 is deleted", shop.segments("tombstones"))]
     shop.set("tombstones", "min.cleanable.dirty.ratio", "0.01")
     for count in (1, 2):
-        wait_for(lambda n=count: len(shop.runs("tombstones")) >= n, f"cleaning {count}")
+        _wait_for_runs(shop, "tombstones", count)
         if count == 1:
             shop.set("tombstones", "min.cleanable.dirty.ratio", "1.0")
         first, *later = shop.runs("tombstones")
@@ -207,6 +210,10 @@ def amplification(shop: Shop, ratio: float, hot_keys: int) -> float:
         sum(run[name] for run in runs) for name in ("written_bytes", "indexed_bytes")
     )
     return float(written_bytes / dirty_bytes)
+
+
+def _wait_for_runs(shop: Shop, topic: str, count: int) -> None:
+    wait_for(lambda: len(shop.runs(topic)) >= count, f"cleaning {count} of {topic}")
 
 
 def _updates(chance: random.Random, keys: int) -> Iterator[tuple[str, str]]:

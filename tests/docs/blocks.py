@@ -88,7 +88,8 @@ def blocks(page: Path) -> Iterator[Block]:
             else:
                 block.lines.append(text.removeprefix(indent))
             continue
-        indented = _INDENTED.match(text)
+        said = _NOT_RUN.match(text)
+        indented = None if said else _INDENTED.match(text)
         if block is not None and not indented and text.strip():
             yield block
             block = None
@@ -99,7 +100,7 @@ def blocks(page: Path) -> Iterator[Block]:
             block = block or Block(number, "", [], reason)
             block.lines.append(indented[1])
             reason = None
-        elif said := _NOT_RUN.match(text):
+        elif said:
             reason = said[1]
         elif text.strip():
             reason = None

@@ -96,15 +96,18 @@ def test_blocks_are_told_apart(tmp_path: Path) -> None:
         "Text.\n\n    odradek topics list\n\n"
         "<!-- not run: needs Docker -->\n\n    docker run odradek\n\n"
         "1. A list:\n\n   ```console\n   $ odradek get \\\n       prices p1\n   11\n   ```\n\n"
+        "2. More:\n\n    <!-- not run: needs root -->\n\n"
+        "    ```console\n    $ sudo ls\n    ```\n\n"
         "```properties\nlog.dirs=data\n```\n\n    not a command\n"
     )
-    first, second, third, settings, last = blocks(page)
+    first, second, third, fourth, settings, last = blocks(page)
     assert (first.is_of_commands, first.reason) == (True, None)
     assert (second.is_of_commands, second.reason) == (True, "needs Docker")
     assert third.is_run
     (command,) = third.commands()
     assert (command.line, command.text) == (12, "odradek get \\\n    prices p1")
     assert command.shown == ["11"]
+    assert (fourth.is_run, fourth.reason) == (False, "needs root")
     assert not settings.is_of_commands and not last.is_of_commands
 
 

@@ -49,6 +49,15 @@ def test_a_bad_option_is_told_before_spark_starts(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_broker_of_the_environment_is_asked_unless_an_option_names_one(tmp_path: Path) -> None:
+    arguments = ["--topic", "a", "--table", str(tmp_path / "table")]
+    for more, told in (([], "'there'"), (["--bootstrap-servers", "here"], "'here'")):
+        environment = {"ODRADEK_BOOTSTRAP_SERVERS": "there"}
+        result = CliRunner().invoke(latest_command, [*arguments, *more], env=environment)
+        assert result.exit_code == 1
+        assert f"--bootstrap-servers: {told} is not host:port" in result.output
+
+
 def test_a_topic_and_a_table_cannot_both_be_printed(tmp_path: Path) -> None:
     result = CliRunner().invoke(read_command, ["--topic", "a", "--table", str(tmp_path)])
     assert result.exit_code == 2
