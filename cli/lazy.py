@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,9 +41,17 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what Ctrl-C ends has the exit status that shells know."""
+        """Run a command; what Ctrl-C ends has the exit status that shells know.
+
+        When the reader of a pipe has had enough, all is well.
+        """
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            # The interpreter would flush what is left, and complain.
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(0) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(_INTERRUPTED) from None
 

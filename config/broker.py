@@ -396,7 +396,7 @@ class BrokerConfig:
         default=16 * 1024**3,
         valid=at_least(0),
         dynamic="cluster-wide",
-        doc="The most that all cleaner threads together write to temporary files, 16 bytes per "
+        doc="The most that all cleaner threads together write to temporary files, 20 bytes per "
         "record, when a log has more keys than log.cleaner.dedupe.buffer.size allows for. A log "
         "that would need more is cleaned in several runs.",
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tracemalloc
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.processes import KafkaProcess
+from bench.processes import ROOT, KafkaProcess
 from cli.dump_rows import Wanted, reader_of
 from cli.main import main
 from protocol.batches import Record, encode_batch
@@ -48,6 +50,21 @@ def partition(tmp_path: Path) -> Partition:
         made.append(records, codec=list(Codec)[at % len(Codec)])
         made.clock.advance(10)
     return made
+
+
+def test_the_reader_of_a_pipe_may_have_enough(tmp_path: Path) -> None:
+    """A pipe holds 64 KiB: what is printed is more, and its reader is gone."""
+    path = tmp_path / "leader-epoch-checkpoint"
+    path.write_text(f"0\n20000\n{''.join(f'{n} {n}{chr(10)}' for n in range(20000))}")
+    command = [sys.executable, "-m", "cli.main", "dump-log", str(path)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
 
 
 def test_each_batch_is_a_row_and_each_record_one_when_asked(partition: Partition) -> None:
