@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]
         log_level="DEBUG",
     )
     running.start()
+    AdminClient({"bootstrap.servers": running.bootstrap}).list_topics(timeout=TIMEOUT_S)
     deadline = time.monotonic() + TIMEOUT_S
     while "loaded kernels" not in running.log_text():
         assert time.monotonic() < deadline, "the kernels are not loaded"
