@@ -42,6 +42,7 @@ from broker.priority import give_way, prefer_the_event_loop
 from broker.producer_ids import ProducerIds
 from broker.reconstruction import find_topics, skip_producer_ids
 from broker.samples import Samples, count
+from broker.security.composition import Security
 from broker.server import Listener, Server
 from broker.sessions import FetchSessions
 from broker.tasks import start_task
@@ -53,8 +54,9 @@ from broker.waiting import Purgatory
 from broker.warm_up import start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
-from config.effective import resolve_broker, resolve_shares
+from config.effective import resolve_apart, resolve_broker
 from config.resolution import Layer
+from config.share import ShareConfig
 from config.values import INT64_MAX
 from protocol.wire import encode_uuid
 from storage.directory import LogDirectory, refuse_kafkas
@@ -158,7 +160,9 @@ class Broker:
         for bound in config.bound_endpoints:
             told = advertised.get(bound.name, bound)
             host = told.host or own_name()
-            self.server.bind(Listener(bound.name, bound.host, bound.port, host, told.port))
+            self.server.bind(
+                Listener(bound.name, bound.host, bound.port, host, told.port, bound.protocol)
+            )
         self.http_sockets = bind(*config.metrics_address) if config.metrics_address else []
         for one in self.http_sockets:
             self._stopping.callback(one.close)
@@ -191,7 +195,7 @@ class Broker:
         self.partitions = self._open_directories(paths)
         # Nothing is written before the directories are known to be ours.
         if self.store.is_new:
-            shares = resolve_shares([self._static])
+            shares = resolve_apart(ShareConfig, [self._static])
             found = find_topics(self.directories, config, shares, self.clock.now_ms())
             await self.store.create_topics(found)
             metadata = await self.store.load()
@@ -199,6 +203,9 @@ class Broker:
         self.group_commit = GroupCommit(self.loop)
         self.changes = Changes()
         self.configs = Configs(self._static, metadata.configs, self.store, self.changes)
+        self.security = Security(
+            self.configs, metadata, self.store, self.changes, self.metrics, self.clock.now_ms
+        )
         self.producer_ids = ProducerIds(self.store)
         self.features = Features(metadata.features, self.store, self.changes, self.node_id)
         self.configs.min_isr_is_fixed = lambda: ELR in self.features.finalized

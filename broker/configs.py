@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from broker.changes import Changes
 from broker.errors import Refusal
@@ -19,9 +20,9 @@ from config.consumer import ConsumerConfig
 from config.effective import (
     BROKER_OPTION,
     check_dynamic,
+    resolve_apart,
     resolve_broker,
-    resolve_consumers,
-    resolve_shares,
+    resolve_listener,
     resolve_topic,
 )
 from config.errors import ConfigError
@@ -38,6 +39,7 @@ ALL_BROKERS = ""
 # makes it a setting of all when it formats a cluster, and keeps it one.
 _MIN_ISR = "min.insync.replicas"
 
+T = TypeVar("T")
 Layers = Sequence[Layer]
 Alteration = Callable[[Mapping[str, str]], Mapping[str, str]]
 """Makes a resource's new settings of its present ones; may raise Refusal."""
@@ -73,8 +75,8 @@ class Configs:
         self._layers = self._layers_of(self._dynamic)
         self._resolved = resolve_broker(self._layers)
         self._of_plain_topic = resolve_topic({}, self._layers)
-        self._consumers = resolve_consumers(self._layers)
-        self._shares = resolve_shares(self._layers)
+        # The settings outside of BrokerConfig, by class, listener and mechanism.
+        self._apart: dict[tuple[type, str, str], Any] = {}
         # Called with the layers to come, before they are stored; raise ConfigError to refuse.
         self.checks: list[Callable[[Layers], None]] = []
         # Whether the feature that fixes min.insync.replicas is in force.
@@ -92,12 +94,12 @@ class Configs:
     @property
     def consumers(self) -> ConsumerConfig:
         """The settings of consumer groups in force; replaced whole when they change."""
-        return self._consumers
+        return self.of(ConsumerConfig)
 
     @property
     def shares(self) -> ShareConfig:
         """The settings of share groups in force; replaced whole when they change."""
-        return self._shares
+        return self.of(ShareConfig)
 
     @property
     def node_id(self) -> int:
@@ -113,6 +115,22 @@ class Configs:
     def defaults_of_all_brokers(self) -> Mapping[str, str]:
         """The settings that clients have made for all brokers."""
         return self._dynamic[ALL_BROKERS]
+
+    def of(self, cls: type[T]) -> T:
+        """Return settings of the broker that are declared apart; replaced whole on a change."""
+        return self.of_listener(cls, "")
+
+    def of_listener(self, cls: type[T], listener: str, mechanism: str = "") -> T:
+        """Return such settings as a listener has them, or a SASL mechanism there."""
+        key = cls, listener, mechanism
+        found: T | None = self._apart.get(key)
+        if found is None:
+            if listener:
+                found = resolve_listener(cls, self._layers, listener, mechanism)
+            else:
+                found = resolve_apart(cls, self._layers)
+            self._apart[key] = found
+        return found
 
     def of_topic(
         self, overrides: Mapping[str, str], layers: Layers | None = None
@@ -190,8 +208,7 @@ class Configs:
     def _put_in_force(self, layers: Layers, resolved: Resolved[BrokerConfig]) -> None:
         self._layers, self._resolved = layers, resolved
         self._of_plain_topic = resolve_topic({}, layers)
-        self._consumers = resolve_consumers(layers)
-        self._shares = resolve_shares(layers)
+        self._apart.clear()
         for changed in self.on_changed:
             changed(self.broker)
 

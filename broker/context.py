@@ -7,6 +7,10 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from broker.authorized_operations import Operation
+from broker.security.authorization import CLUSTER_NAME, Requester, ResourceKind
+from broker.security.principals import ANONYMOUS, Principal
+
 if TYPE_CHECKING:
     from broker.composition import Broker
     from broker.server import Listener
@@ -52,6 +56,7 @@ class ConnectedClient:
     port: int = 0
     software_name: str = "unknown"
     software_version: str = "unknown"
+    principal: Principal = ANONYMOUS
     # Called when the connection is lost, by who wants to hear of it.
     on_lost: dict[str, Callable[[], None]] = field(default_factory=dict)
 
@@ -66,8 +71,53 @@ class RequestContext:
     api_version: int
     correlation_id: int
     client_id: str
+    api_key: int = -1
     client: ConnectedClient = field(default_factory=ConnectedClient)
 
     def advertised(self) -> tuple[str, int]:
         """Return the host and port that clients of this listener are told to connect to."""
         return self.listener.advertised_host, self.listener.advertised_port
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks, as far as the connection has been authenticated."""
+        return self.client.principal
+
+    def may(
+        self,
+        operation: Operation,
+        kind: ResourceKind,
+        name: str,
+        *,
+        logs_allowed: bool = True,
+        logs_denied: bool = True,
+    ) -> bool:
+        """Tell whether the client may do something to a resource."""
+        authorizer = self.broker.security.authorizer
+        return authorizer is None or authorizer.may(
+            self._requester(),
+            operation,
+            kind,
+            name,
+            logs_allowed=logs_allowed,
+            logs_denied=logs_denied,
+        )
+
+    def may_to_cluster(self, operation: Operation) -> bool:
+        """Tell whether the client may do something to the cluster."""
+        return self.may(operation, ResourceKind.CLUSTER, CLUSTER_NAME)
+
+    def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
+        """Tell whether the client may do something to at least one resource of a kind."""
+        authorizer = self.broker.security.authorizer
+        return authorizer is None or authorizer.may_any(self._requester(), operation, kind)
+
+    def _requester(self) -> Requester:
+        return Requester(
+            self.client.principal,
+            self.client_host.removeprefix("/"),
+            self.api_key,
+            self.api_version,
+            self.client_id,
+            self.listener.name,
+        )

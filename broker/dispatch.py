@@ -80,6 +80,7 @@ class Dispatcher:
             version,
             header.correlation_id,
             header.client_id or "",
+            header.api_key,
             connection.client,
         )
         metrics = self._broker.metrics

@@ -53,6 +53,14 @@ _MIGRATIONS = (
     """,
     "ALTER TABLE topic ADD COLUMN made_count INTEGER NOT NULL DEFAULT 0;",
     "CREATE TABLE feature (name TEXT NOT NULL PRIMARY KEY, level INTEGER NOT NULL);",
+    """
+    CREATE TABLE security (
+        kind  INTEGER NOT NULL,
+        name  TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (kind, name)
+    );
+    """,
 )
 
 
@@ -68,6 +76,21 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+class SecurityKind(IntEnum):
+    """What a row about security is; its name and value are for the module that keeps it."""
+
+    ACL = 1
+    SCRAM_CREDENTIAL = 2
+    QUOTA = 3
+    DELEGATION_TOKEN = 4
+
+
+Rows = Mapping[str, str]
+"""Texts by name."""
+Changes = Mapping[str, str | None]
+"""New texts by name; None removes what has the name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -103,6 +126,7 @@ class Metadata:
     configs: Mapping[Resource, Mapping[str, str]]
     # The levels of features that clients have finalized, by name.
     features: Mapping[str, int] = field(default_factory=dict)
+    security: Mapping[SecurityKind, Rows] = field(default_factory=dict)
 
 
 class MetadataStore(Protocol):
@@ -144,6 +168,9 @@ class MetadataStore(Protocol):
 
     async def finalize_features(self, levels: Mapping[str, int]) -> None:
         """Note the levels of some features; all of them or none."""
+
+    async def change_security(self, kind: SecurityKind, changes: Changes) -> None:
+        """Write or remove rows of a kind; all of them or none."""
 
     async def allocate_producer_ids(self, count: int) -> int:
         """Set a block of producer ids apart, for good; return its first."""
@@ -264,6 +291,19 @@ class SqliteMetadata:
 
         await self._in_transaction(change)
 
+    async def change_security(self, kind: SecurityKind, changes: Changes) -> None:
+        def change() -> None:
+            self._database.executemany(
+                "DELETE FROM security WHERE kind = ? AND name = ?",
+                [(kind, name) for name in changes],
+            )
+            self._database.executemany(
+                "INSERT INTO security VALUES (?, ?, ?)",
+                [(kind, name, value) for name, value in changes.items() if value is not None],
+            )
+
+        await self._in_transaction(change)
+
     async def allocate_producer_ids(self, count: int) -> int:
         def change() -> int:
             ((first,),) = self._database.execute("SELECT next_producer_id FROM cluster")
@@ -312,7 +352,12 @@ class SqliteMetadata:
         ):
             configs.setdefault(Resource(ResourceType(kind), name), {})[key] = value
         features = dict(self._database.execute("SELECT name, level FROM feature"))
-        return Metadata(cluster_id, topics, configs, features)
+        security: dict[SecurityKind, dict[str, str]] = {}
+        for kind, name, value in self._database.execute(
+            "SELECT kind, name, value FROM security ORDER BY name"
+        ):
+            security.setdefault(SecurityKind(kind), {})[name] = value
+        return Metadata(cluster_id, topics, configs, features, security)
 
     def _note_made(self, made: Mapping[bytes, int]) -> None:
         self._database.executemany(

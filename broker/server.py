@@ -35,6 +35,7 @@ class Listener:
     port: int
     advertised_host: str
     advertised_port: int
+    protocol: str = "PLAINTEXT"
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host or "*"
@@ -70,7 +71,7 @@ class Server:
         sockets = addresses.bind(listener.host, listener.port)
         port = sockets[0].getsockname()[1]
         told = listener.advertised_host, listener.advertised_port or port
-        bound = Listener(listener.name, listener.host, port, *told)
+        bound = Listener(listener.name, listener.host, port, *told, listener.protocol)
         self._sockets += [(bound, one) for one in sockets]
         return bound
 

@@ -9,21 +9,35 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from config.broker import BrokerConfig
 from config.consumer import ConsumerConfig, consumer_problems
 from config.errors import ConfigError, raise_any
 from config.inert import INERT, INERT_GROUPS, is_removed
 from config.option import Option, fallbacks_of, options_of
+from config.per_listener import base_name, layers_of, split_name
 from config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
 from config.share import ShareConfig, share_problems
 from config.topic import TopicConfig, check_topic
 from config.values import Kind
 
+T = TypeVar("T")
+# What contradicts in a config, each time with the names that it is about.
+_Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
+
+# The broker's options outside of BrokerConfig: resolved for who asks (Configs.of).
+_APART: Mapping[type, _Problems] = {
+    ConsumerConfig: consumer_problems,
+    ShareConfig: share_problems,
+}
+# Those of them that a listener may set for itself (Configs.of_listener).
+_OF_LISTENERS: tuple[type, ...] = ()
+_LISTENER_OPTION = {option.name: option for cls in _OF_LISTENERS for option in options_of(cls)}
+
 _WITHOUT_ATTRIBUTE = (
-    *options_of(ConsumerConfig),
-    *options_of(ShareConfig),
+    *(option for cls in _APART for option in options_of(cls)),
     *fallbacks_of(TopicConfig),
     *INERT,
 )
@@ -46,7 +60,7 @@ _MAP_BYTES_MIN = 1024 * 1024  # Kafka's bound on a cleaner thread's share of the
 
 def declared_options() -> tuple[Option, ...]:
     """Return the options that code reads by attribute, of topics and of the broker."""
-    made = (TopicConfig, BrokerConfig, ConsumerConfig, ShareConfig)
+    made = (TopicConfig, BrokerConfig, *_APART)
     return tuple(option for cls in made for option in options_of(cls))
 
 
@@ -63,8 +77,8 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
     raise_any(
         [
             *(text + _written(layers, names) for text, names in _conflicts(resolved)),
-            *(text + _written(layers, names) for text, names in _consumer_problems(layers)),
-            *(text + _written(layers, names) for text, names in _share_problems(layers)),
+            *(text + _written(layers, names) for text, names in _problems_apart(layers)),
+            *_listeners_own_problems(layers, resolved.config),
             *_topic_problems(layers),
         ]
     )
@@ -72,14 +86,16 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
     return Resolved(resolved.config, entries, tuple(_warnings(layers)))
 
 
-def resolve_consumers(layers: Iterable[Layer]) -> ConsumerConfig:
-    """Make the config of consumer groups out of the broker's layers, which have been resolved."""
-    return resolve(ConsumerConfig, [*layers, _DEFAULTS]).config
+def resolve_apart(cls: type[T], layers: Iterable[Layer]) -> T:
+    """Make a config outside of BrokerConfig out of the broker's layers."""
+    return resolve(cls, [*layers, _DEFAULTS]).config
 
 
-def resolve_shares(layers: Iterable[Layer]) -> ShareConfig:
-    """Make the config of share groups out of the broker's layers, which have been resolved."""
-    return resolve(ShareConfig, [*layers, _DEFAULTS]).config
+def resolve_listener(
+    cls: type[T], layers: Iterable[Layer], listener: str, mechanism: str = ""
+) -> T:
+    """Make a config as one listener has it, or one SASL mechanism there."""
+    return resolve_apart(cls, layers_of(layers, listener, mechanism))
 
 
 def resolve_topic(
@@ -112,20 +128,20 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
     bad values (Kafka's DynamicBrokerConfig.validateConfigs). Whether the whole then fits
     together is for resolve_broker to say.
     """
-    known = [BROKER_OPTION[name] for name in values if name in BROKER_OPTION]
-    fixed = [option.name for option in known if option.read_only]
+    known = {name: option for name in values if (option := _option_of(name)) is not None}
+    fixed = [name for name, option in known.items() if option.read_only]
     if fixed:
         raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    single = [option.name for option in known if option.dynamic == "per-broker"]
+    single = [name for name, option in known.items() if option.dynamic == "per-broker"]
     if single and not per_broker:
         raise ConfigError(
             "Cannot update these configs at default cluster level, broker id must be "
             f"specified: [{', '.join(single)}]"
         )
     problems: list[str] = []
-    for option in known:
+    for name, option in known.items():
         try:
-            option.read(values[option.name])
+            option.read(values[name])
         except ConfigError as error:
             problems += error.problems
     raise_any(problems)
@@ -142,22 +158,35 @@ def _with_both_ids(layer: Layer) -> Layer:
     return Layer(layer.source, values, origins)
 
 
-def _consumer_problems(layers: Sequence[Layer]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield what contradicts in the settings of consumer groups."""
-    try:
-        config = resolve_consumers(layers)
-    except ConfigError:
-        return  # bad values have been told
-    yield from consumer_problems(config)
+def _option_of(name: str) -> Option | None:
+    """Return the option that a setting is about, which may be a listener's."""
+    if split_name(name) is not None:
+        return _LISTENER_OPTION.get(base_name(name))
+    return BROKER_OPTION.get(name)
 
 
-def _share_problems(layers: Sequence[Layer]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield what contradicts in the settings of share groups."""
-    try:
-        config = resolve_shares(layers)
-    except ConfigError:
-        return  # bad values have been told
-    yield from share_problems(config)
+def _problems_apart(layers: Sequence[Layer]) -> Iterator[tuple[str, Sequence[str]]]:
+    for cls, problems in _APART.items():
+        try:
+            config: Any = resolve_apart(cls, layers)
+        except ConfigError:
+            continue  # bad values have been told
+        yield from problems(config)
+
+
+def _listeners_own_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterator[str]:
+    """Yield what is wrong with what listeners set for themselves."""
+    found = {parts for layer in layers for name in layer.values if (parts := split_name(name))}
+    places = sorted({(parts.listener, parts.mechanism) for parts in found})
+    for listener, mechanism in places:
+        for cls in _OF_LISTENERS:
+            try:
+                own: Any = resolve_listener(cls, layers, listener, mechanism)
+            except ConfigError as error:
+                yield from (f"listener {listener}: {problem}" for problem in error.problems)
+                continue
+            for text, _ in _APART[cls](own):
+                yield f"listener {listener}: {text}"
 
 
 def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:
@@ -251,7 +280,7 @@ def _warnings(layers: Iterable[Layer]) -> Iterator[str]:
             told = f"{name} ({origin})" if origin else name
             if name in _LOUD:
                 yield f"{told} has no effect: {_LOUD[name]}"
-            elif name not in BROKER_OPTION:
+            elif _option_of(name) is None:
                 yield f"{told} is ignored: {_why_unknown(name)}"
 
 

@@ -15,9 +15,10 @@ from broker.adoption.survey import FoundDirectory, FoundPartition
 from broker.configs import ALL_BROKERS
 from broker.metadata import ResourceType, TopicRecord
 from broker.topic_plans import internal_topic
-from config.effective import check_dynamic, resolve_broker, resolve_shares, resolve_topic
+from config.effective import check_dynamic, resolve_apart, resolve_broker, resolve_topic
 from config.errors import ConfigError
 from config.resolution import Layer, Source
+from config.share import ShareConfig
 from config.topic import TopicConfig
 from protocol.wire import encode_uuid
 from storage.checkpoints import TopicPartition
@@ -121,8 +122,9 @@ def image_of(
 def _cautious_settings(name: str) -> dict[str, str]:
     if name not in topic_names.INTERNAL:
         return {"cleanup.policy": ""}
-    configs = internal_topic(name, resolve_broker([]).config, resolve_shares([])).configs
-    return {key: value for key, value in configs.items() if value is not None}
+    shares = resolve_apart(ShareConfig, [])
+    found = internal_topic(name, resolve_broker([]).config, shares)
+    return {key: value for key, value in found.configs.items() if value is not None}
 
 
 def _misplaced(

@@ -29,8 +29,10 @@ from broker.context import ConnectedClient, RequestContext
 from broker.features import Features
 from broker.ids import random_id
 from broker.metadata import MetadataStore, SqliteMetadata
+from broker.metrics import Metrics
 from broker.partitions import Partitions
 from broker.producer_ids import ProducerIds
+from broker.security.composition import Security
 from broker.server import Listener
 from broker.telemetry.clients import Telemetry
 from broker.topics import Topics
@@ -45,6 +47,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from protocol.schema import info_of
 from storage.directory import LogDirectory
 from storage.files import FileSystem, RealFileSystem
 from storage.log import Log
@@ -77,6 +80,7 @@ class Admin:
     clock: Clock
     partitions: Partitions
     directories: Sequence[LogDirectory]
+    security: Security
 
     @property
     def config(self) -> BrokerConfig:
@@ -101,6 +105,7 @@ class Admin:
             api_version=version,
             correlation_id=1,
             client_id="a-client",
+            api_key=info_of(type(request)).key,
             client=client or ConnectedClient(),
         )
         received = decode(type(request), version, encode(request, version))
@@ -173,6 +178,7 @@ async def _admin(
             StoppedClock(),
             partitions,
             opened,
+            Security(configs, metadata, store, changes, Metrics(), lambda: NOW_MS),
         )
         await changes.close()
         for directory in opened:

@@ -18,6 +18,7 @@ from broker.composition import Broker
 from broker.context import RequestContext
 from protocol.batches import decode_records, iterate_batches
 from protocol.errors import ErrorCode
+from protocol.frames import FETCH_KEY
 from protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -200,7 +201,7 @@ async def test_a_request_for_nothing_is_answered_at_once(tmp_path: Path) -> None
 
 def context_of(broker: Broker, version: int = LAST) -> RequestContext:
     listener = broker.server.listeners[0]
-    return RequestContext(broker, listener, "/127.0.0.1", version, 1, "a-client")
+    return RequestContext(broker, listener, "/127.0.0.1", version, 1, "a-client", FETCH_KEY)
 
 
 @on_uvloop

@@ -17,6 +17,7 @@ from broker.metadata import (
     MetadataError,
     Resource,
     ResourceType,
+    SecurityKind,
     SqliteMetadata,
     TopicRecord,
 )
@@ -122,6 +123,18 @@ def test_replacing_configs_leaves_the_last_ones(
         expected |= change
     loaded = with_store(path, replace)
     assert loaded.configs == {owner: values for owner, values in expected.items() if values}
+
+
+def test_rows_about_security_come_back_until_they_are_removed(path: Path) -> None:
+    async def change(store: SqliteMetadata) -> None:
+        await store.change_security(SecurityKind.ACL, {"one": "1", "two": "2"})
+        await store.change_security(SecurityKind.QUOTA, {"one": "other"})
+        await store.change_security(SecurityKind.ACL, {"one": None, "two": "3", "none": None})
+
+    assert with_store(path, change).security == {
+        SecurityKind.ACL: {"two": "3"},
+        SecurityKind.QUOTA: {"one": "other"},
+    }
 
 
 def test_producer_ids_are_never_handed_out_twice(path: Path) -> None:

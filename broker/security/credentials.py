@@ -1,0 +1,46 @@
+"""What the broker keeps of a password: enough to check it by SCRAM, not to know it (RFC 5802)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.security.principals import Principal
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """The salted keys of one password for one hash function (ScramCredential)."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCredential:
+    """A delegation token, as the one who logs in by it is to be known (KIP-48).
+
+    `credentials` are by mechanism, "SCRAM-SHA-256" and "SCRAM-SHA-512".
+    """
+
+    owner: Principal
+    credentials: Mapping[str, ScramCredential]
+    expires_ms: int
+
+
+class TokenCredentials(Protocol):
+    """Where SCRAM finds the delegation tokens (`tokenauth=true`)."""
+
+    def find(self, token_id: str) -> TokenCredential | None:
+        """Return a token that has not expired, by its id."""
+
+
+class NoTokens:
+    """Stands in where delegation tokens are off."""
+
+    def find(self, token_id: str) -> TokenCredential | None:
+        """Return None."""
+        return None
