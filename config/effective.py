@@ -20,6 +20,8 @@ from config.option import Option, fallbacks_of, options_of
 from config.per_listener import base_name, layers_of, split_name
 from config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
 from config.share import ShareConfig, share_problems
+from config.tls import RECONFIGURABLE as OF_LISTENERS_ONLY
+from config.tls import TlsConfig, tls_problems
 from config.topic import TopicConfig, check_topic
 from config.values import Kind
 
@@ -31,9 +33,10 @@ _Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
 _APART: Mapping[type, _Problems] = {
     ConsumerConfig: consumer_problems,
     ShareConfig: share_problems,
+    TlsConfig: tls_problems,
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
-_OF_LISTENERS: tuple[type, ...] = ()
+_OF_LISTENERS: tuple[type, ...] = (TlsConfig,)
 _LISTENER_OPTION = {option.name: option for cls in _OF_LISTENERS for option in options_of(cls)}
 
 _WITHOUT_ATTRIBUTE = (
@@ -132,6 +135,12 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
     fixed = [name for name, option in known.items() if option.read_only]
     if fixed:
         raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    bare = [name for name in known if name in OF_LISTENERS_ONLY]
+    if bare:
+        raise ConfigError(
+            "These security configs can be dynamically updated only per-listener using the "
+            f"listener prefix: [{', '.join(bare)}]"
+        )
     single = [name for name, option in known.items() if option.dynamic == "per-broker"]
     if single and not per_broker:
         raise ConfigError(

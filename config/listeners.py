@@ -18,7 +18,7 @@ from config.errors import ConfigError, raise_any
 from config.values import INT32_MAX, Value, invalid
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SUPPORTED = ("PLAINTEXT",)
+SUPPORTED = ("PLAINTEXT", "SSL")
 
 _LISTENER = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]{1,9})", re.ASCII)
 _HOST = re.compile(r"[0-9a-zA-Z\-%._:]+", re.ASCII)

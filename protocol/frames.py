@@ -33,6 +33,12 @@ API_VERSIONS_KEY = 18
 # A frame's buffer grows as its bytes come, so that a size alone makes nobody allocate it.
 _GROWTH_MIN_BYTES = 256 * 1024
 
+# What a TLS handshake begins with, where a frame has the high half of its size.
+_TLS_HELLO = 0x1603
+_TLS_SENT = (
+    ": TLS was sent to a listener without it (is the client's security.protocol SSL or SASL_SSL?)"
+)
+
 
 class FrameReader:
     """Cuts one connection's bytes into frames; does no I/O itself.
@@ -95,6 +101,7 @@ class FrameReader:
         if not 0 <= size <= self._size_max:
             raise ProtocolError(
                 f"a frame of {size} bytes, socket.request.max.bytes is {self._size_max}"
+                f"{_TLS_SENT if size >> 16 == _TLS_HELLO else ''}"
             )
         end = start + size
         if end > len(data):

@@ -5,7 +5,8 @@ A broker without such settings imports and holds nothing but this.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from broker.changes import Changes
 from broker.configs import Configs
@@ -13,6 +14,10 @@ from broker.metadata import Metadata, MetadataStore
 from broker.metrics import Metrics
 from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
+from config.tls import PROTOCOLS as TLS
+
+if TYPE_CHECKING:
+    from broker.security.tls.listeners import Tls
 
 
 class Security:
@@ -33,3 +38,22 @@ class Security:
         # None: everybody may do everything.
         self.authorizer: Authorizer | None = None
         self.token_credentials: TokenCredentials = NoTokens()
+        # None: no listener speaks TLS.
+        self.tls: Tls | None = self._make_tls()
+
+    def problems(self) -> Iterator[str]:
+        """Yield what an operator has to look at."""
+        if self.tls is not None:
+            yield from self.tls.problems()
+
+    def _make_tls(self) -> Tls | None:
+        endpoints = self.configs.broker.bound_endpoints
+        speakers = [(one.name, one.protocol) for one in endpoints if one.protocol in TLS]
+        if not speakers:
+            return None
+        from broker.security.tls.listeners import Tls
+
+        tls = Tls(speakers, self.configs.layers, self.metrics)
+        self.configs.checks.append(tls.check)
+        self.configs.on_changed.append(lambda _: tls.take_up())
+        return tls

@@ -163,6 +163,7 @@ DYNAMIC: list[tuple[dict[str, str], bool]] = [
     ({"log.retention.ms": "x"}, False),
     ({"sasl.kerberos.service.name": "x"}, False),
     ({"log.cleaner.threads": "-1"}, True),
+    ({"ssl.keystore.location": "x", "num.partitions": "3"}, True),
 ]
 
 
@@ -186,6 +187,7 @@ def _values(chance: random.Random) -> dict[Kind, list[str]]:
         Kind.BOOLEAN: ["true", "FALSE", " True ", "yes", "", "1"],
         Kind.STRING: strings,
         Kind.LIST: [*lists, *words, "compact, delete", "delete,compact"],
+        Kind.PASSWORD: strings,
     }
 
 
