@@ -6,13 +6,19 @@ A broker without such settings imports and holds nothing but this.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from broker.changes import Changes
 from broker.configs import Configs
-from broker.metadata import Metadata, MetadataStore
+from broker.metadata import Metadata, MetadataStore, SecurityKind
 from broker.metrics import Metrics
 from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
+
+if TYPE_CHECKING:
+    from broker.security.sasl.listener import SaslListener
+    from broker.security.scram_users import ScramUsers
 
 
 class Security:
@@ -33,3 +39,21 @@ class Security:
         # None: everybody may do everything.
         self.authorizer: Authorizer | None = None
         self.token_credentials: TokenCredentials = NoTokens()
+        self._scram_rows = metadata.security.get(SecurityKind.SCRAM_CREDENTIAL, {})
+        self._sasl: dict[str, SaslListener] = {}
+
+    @cached_property
+    def scram_users(self) -> ScramUsers:
+        """The users of SCRAM."""
+        from broker.security.scram_users import ScramUsers
+
+        return ScramUsers(self._scram_rows, self.store)
+
+    def sasl_listener(self, name: str) -> SaslListener:
+        """Return what a SASL listener asks of its clients."""
+        found = self._sasl.get(name)
+        if found is None:
+            from broker.security.sasl.listener import SaslListener
+
+            found = self._sasl[name] = SaslListener(self, name)
+        return found
