@@ -25,14 +25,8 @@ _KEYWORDS = {
     bytes.fromhex("0992268993f22c640119"): "DC",
     bytes.fromhex("0992268993f22c640101"): "UID",
 }
-_ENCODINGS = {
-    0x0C: "utf-8",  # UTF8String
-    0x13: "ascii",  # PrintableString
-    0x14: "latin-1",  # T61String
-    0x16: "ascii",  # IA5String
-    0x1B: "ascii",  # GeneralString
-    0x1E: "utf-16-be",  # BMPString
-}
+# The types of strings: UTF8, Printable, T61, IA5, General, BMP. Java takes them all for UTF-8.
+_STRINGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
 _ESCAPED = frozenset(',=+<>#;"\\')
 _EDGE_SPACES = " \r"
 
@@ -51,11 +45,10 @@ def _attributes(rdn: Element) -> Iterator[str]:
     for attribute in rdn.parts():
         kind, value = attribute.parts()
         keyword = _KEYWORDS.get(kind.content)
-        encoding = _ENCODINGS.get(value.tag)
-        if keyword is None or encoding is None:
+        if keyword is None or value.tag not in _STRINGS:
             yield f"{keyword or _dotted(kind.content)}=#{value.whole.hex()}"
         else:
-            yield f"{keyword}={_escaped(value.content.decode(encoding, 'replace'))}"
+            yield f"{keyword}={_escaped(value.content.decode('utf-8', 'replace'))}"
 
 
 def _escaped(text: str) -> str:

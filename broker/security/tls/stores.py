@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,9 +39,9 @@ class KeyStore:
     """A private key and the certificates that go with it, the broker's own first, as PEM."""
 
     origin: str  # for errors: the option, and the file
-    key: str
-    certificates: tuple[str, ...]
-    password: str | None = None  # of the key
+    key: str = field(repr=False)
+    certificates: tuple[str, ...] = field(repr=False)
+    password: str | None = field(default=None, repr=False)  # of the key
     is_encrypted: bool = False
 
     @property
