@@ -110,7 +110,9 @@ class Broker:
 
     def problems(self) -> list[str]:
         """Return what an operator has to look at; nothing when all is well."""
-        return [*self.disks.problems(), *self.cleaner.problems()]
+        return [
+            *self.disks.problems(), *self.cleaner.problems(), *self.security.problems()
+        ]
 
     async def start(self) -> None:
         """Take the addresses, load what is on the disk, then accept connections.
@@ -278,7 +280,7 @@ class Broker:
         self.configs.on_changed.append(self._change_readers)
         self.configs.on_changed.append(self._change_background)
         self._stopping.push_async_callback(self._let_clients_go)
-        self.server.accept(Dispatcher(self))
+        self.server.accept(Dispatcher(self), self.security.tls)
 
     async def _let_clients_go(self) -> None:
         """Answer what is parked and what waits for the disk, then close all connections."""

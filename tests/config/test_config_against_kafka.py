@@ -163,6 +163,7 @@ DYNAMIC: list[tuple[dict[str, str], bool]] = [
     ({"log.retention.ms": "x"}, False),
     ({"sasl.kerberos.service.name": "x"}, False),
     ({"log.cleaner.threads": "-1"}, True),
+    ({"ssl.keystore.location": "x", "num.partitions": "3"}, True),
 ]
 
 
@@ -186,6 +187,7 @@ def _values(chance: random.Random) -> dict[Kind, list[str]]:
         Kind.BOOLEAN: ["true", "FALSE", " True ", "yes", "", "1"],
         Kind.STRING: strings,
         Kind.LIST: [*lists, *words, "compact, delete", "delete,compact"],
+        Kind.PASSWORD: strings,
     }
 
 
@@ -199,7 +201,7 @@ VALUES = [
     [scope, name, text]
     for scope, options in (("topic", TOPIC_OPTION), ("broker", BROKER_OPTION))
     for name, option in options.items()
-    if name not in KAFKA_4_4 | OURS | OTHER_BOUNDS and not option.inert
+    if name not in KAFKA_4_4 | OURS | OTHER_BOUNDS and not (option.inert or option.sensitive)
     for text in _TEXTS[option.kind]
 ]
 PROPERTIES = _properties(random.Random(2))
