@@ -51,7 +51,7 @@ from broker.topic import Topic
 from broker.topic_counts import count_append
 from broker.topics import Topics
 from broker.waiting import Purgatory
-from broker.warm_up import start_warm_up
+from broker.warm_up import load_cleaner_kernels, start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
 from config.effective import resolve_apart, resolve_broker
@@ -300,6 +300,7 @@ class Broker:
             self.clock,
             self.fs,
             on_thread=give_way,
+            load_kernels=load_cleaner_kernels,
         )
         self.moves.on_moved = lambda log: self.cleaner.abort(log.topic, log.partition)
         self.cleaner.desk.on_failed = self.disks.note
