@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
+from config.acl import AclConfig
 from config.broker import BrokerConfig
 from config.consumer import ConsumerConfig
 from config.effective import TOPIC_OPTION
@@ -83,7 +84,7 @@ def _topic_table() -> Iterator[str]:
 
 def _broker_table() -> Iterator[str]:
     yield from _head("Name", "Type", "Default", "Valid values", "Dynamic", "What it does")
-    made = (BrokerConfig, ConsumerConfig, ShareConfig)
+    made = (BrokerConfig, ConsumerConfig, ShareConfig, AclConfig)
     for one in _shown(option for cls in made for option in options_of(cls)):
         yield _row(_code(one.name), *_facts(one), one.dynamic, one.doc)
 
