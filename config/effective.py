@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from config.acl import AclConfig, acl_problems
 from config.broker import BrokerConfig
 from config.consumer import ConsumerConfig, consumer_problems
 from config.errors import ConfigError, raise_any
@@ -34,6 +35,7 @@ _Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
 _APART: Mapping[type, _Problems] = {
     ConsumerConfig: consumer_problems,
     ShareConfig: share_problems,
+    AclConfig: acl_problems,
     SaslConfig: sasl_problems,
     TlsConfig: tls_problems,
 }
@@ -256,12 +258,6 @@ def _conflicts(resolved: Resolved[BrokerConfig]) -> Iterator[tuple[str, Sequence
     codec = config.offsets_topic_compression_codec
     if not 0 <= codec <= _CODEC_MAX:
         yield f"Unknown compression type id: {codec}", ("offsets.topic.compression.codec",)
-    if resolved.entries["authorizer.class.name"].value:
-        yield (
-            "authorizer.class.name is set, but there is no authorization yet and every client "
-            "may do everything: remove it if that is what you want",
-            ("authorizer.class.name",),
-        )
     yield from _listener_problems(config)
 
 

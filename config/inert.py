@@ -251,7 +251,6 @@ INERT_GROUPS = (
         "Java classes cannot be loaded.",
         """
         alter.config.policy.class.name CLASS -
-        authorizer.class.name STRING ""
         client.quota.callback.class CLASS -
         config.providers LIST "" cluster-wide
         create.topic.policy.class.name CLASS -

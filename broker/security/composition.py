@@ -15,9 +15,11 @@ from broker.metadata import Metadata, MetadataStore, SecurityKind
 from broker.metrics import Metrics
 from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
+from config.acl import AclConfig
 from config.tls import PROTOCOLS as TLS
 
 if TYPE_CHECKING:
+    from broker.security.acl_changes import AclChanges
     from broker.security.sasl.listener import SaslListener
     from broker.security.scram_users import ScramUsers
     from broker.security.tls.listeners import Tls
@@ -35,11 +37,14 @@ class Security:
         metrics: Metrics,
         now_ms: Callable[[], int],
     ) -> None:
-        """Take over what the store remembers. Raises ConfigError."""
+        """Take over what the store remembers. Raises ConfigError or MetadataError."""
         self.configs, self.store, self.changes = configs, store, changes
         self.metrics, self.now_ms = metrics, now_ms
-        # None: everybody may do everything.
+        # None: everybody may do everything, and there are no ACLs to change.
         self.authorizer: Authorizer | None = None
+        self.acls = self._load_acls(metadata)
+        if self.acls is not None:
+            self.authorizer = self.acls.authorizer
         self.token_credentials: TokenCredentials = NoTokens()
         self._scram_rows = metadata.security.get(SecurityKind.SCRAM_CREDENTIAL, {})
         self._sasl: dict[str, SaslListener] = {}
@@ -78,3 +83,12 @@ class Security:
         self.configs.checks.append(tls.check)
         self.configs.on_changed.append(lambda _: tls.take_up())
         return tls
+
+    def _load_acls(self, metadata: Metadata) -> AclChanges | None:
+        config = self.configs.of(AclConfig)
+        if not config.has_authorizer:
+            return None
+        from broker.security.acl_changes import AclChanges
+
+        stored = metadata.security.get(SecurityKind.ACL, {})
+        return AclChanges(stored, config, self.store, self.changes)

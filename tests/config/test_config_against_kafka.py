@@ -57,6 +57,9 @@ OURS = {
     "log.cleaner.verify",
     "log.flush.acks.all",
     "metrics.listener",
+    # Kafka gives them to the authorizer, and does not know them itself.
+    "super.users",
+    "allow.everyone.if.no.acl.found",
     *(name for name in BROKER_OPTION if name.startswith("odradek.")),
 }
 # Kafka requires these three, for its controller.
@@ -79,6 +82,7 @@ OTHER_DEFAULTS = {
     "metric.reporters",
 }
 OTHER_BOUNDS = {
+    "authorizer.class.name",  # there is one, Kafka takes any class that it can load
     "group.consumer.assignors",  # may be Java classes there
     "controller.listener.names",  # may be empty, since there need be no controller
     "internal.segment.bytes",  # Kafka lets it be 0
