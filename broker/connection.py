@@ -10,7 +10,8 @@ Kafka that takes as long as the fetch may wait.
 What a connection may keep in memory is bounded. It is not read from while
 - a request waits for its turn,
 - too many responses are awaited (queued.max.requests),
-- all connections together hold too many bytes of requests (queued.max.request.bytes), or
+- all connections together hold too many bytes of requests (queued.max.request.bytes),
+- a quota holds the client back, or
 - the client does not read what was sent.
 """
 
@@ -86,6 +87,8 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent_bytes = 0
         # What was unsent when the client was found not to read it.
         self._unread_bytes = 0
+        # Ends the time for which the client is held back by a quota, when it is.
+        self._unmuting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -99,6 +102,8 @@ class Connection(asyncio.BufferedProtocol):
             self._give_back(slot.request_bytes)
         self._pending.clear()
         self._next = None
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self._reserve(0)
         self._forget_unread()
         for on_lost in self.client.on_lost.values():
@@ -154,6 +159,20 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_lost and not self.transport.is_closing():
             logger.warning("closed connection peer=%s reason=%s", self.peer, reason)
             self.transport.abort()
+
+    def mute(self, time_s: float) -> None:
+        """Begin no further request for a time; what was begun is answered (KIP-219)."""
+        until_s = self._loop.time() + time_s
+        if self._unmuting is not None:
+            if self._unmuting.when() >= until_s:
+                return
+            self._unmuting.cancel()
+        if not self.is_lost:
+            self._unmuting = self._loop.call_at(until_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self._serve()
 
     def idle_s(self, now: float) -> float:
         """Return for how long nothing has happened; 0 while a response is awaited."""
@@ -296,6 +315,7 @@ class Connection(asyncio.BufferedProtocol):
             not self._is_writable
             or len(self._pending) >= self._pending_max
             or self._is_finishing
+            or self._unmuting is not None
             or self.is_lost
             or self.transport.is_closing()
         )

@@ -6,6 +6,7 @@ from collections import Counter
 
 from broker.context import RequestContext
 from broker.errors import Explained, Refusal, code_of, message_of
+from broker.security.quotas.spending import spending
 from broker.topic_plans import NewTopic, TopicPlan, check_request
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
@@ -16,6 +17,9 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+# From which version on a client can be told to come back later (KIP-599).
+_STRICT_SINCE = 6
+
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create what can be created; a name that comes twice is refused (ControllerApis)."""
@@ -25,7 +29,9 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
         check_request(wanted, context.broker.config.num_partitions)
     except Refusal as refusal:
         return CreateTopicsResponse(topics=[_result(one.name, refusal) for one in request.topics])
-    outcomes = await context.broker.topics.create(wanted, validate_only=request.validate_only)
+    outcomes = await context.broker.topics.create(
+        wanted, validate_only=request.validate_only, spend=spending(context, _STRICT_SINCE)
+    )
     results = [_result(new.name, outcome) for new, outcome in zip(wanted, outcomes, strict=True)]
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results += [_result(name, twice) for name, count in times.items() if count > 1]

@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 from broker.changes import Changes
 from broker.configs import Configs
-from broker.metadata import Metadata, MetadataStore
+from broker.metadata import Metadata, MetadataStore, SecurityKind
 from broker.metrics import Metrics
 from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
+from broker.security.quotas.composition import QuotaTable
 
 
 class Security:
@@ -33,3 +34,5 @@ class Security:
         # None: everybody may do everything.
         self.authorizer: Authorizer | None = None
         self.token_credentials: TokenCredentials = NoTokens()
+        quotas = metadata.security.get(SecurityKind.QUOTA, {})
+        self.quotas = QuotaTable(configs, quotas, store, changes)
