@@ -280,6 +280,7 @@ class Broker:
         self.configs.on_changed.append(self._change_readers)
         self.configs.on_changed.append(self._change_background)
         self._stopping.push_async_callback(self._let_clients_go)
+        self.server.quotas = self.security.quotas
         self.server.accept(Dispatcher(self), self.security.tls)
 
     async def _let_clients_go(self) -> None:

@@ -19,6 +19,7 @@ from config.errors import ConfigError, raise_any
 from config.inert import INERT, INERT_GROUPS, is_removed
 from config.option import Option, fallbacks_of, options_of
 from config.per_listener import base_name, layers_of, split_name
+from config.quota import QuotaConfig, quota_problems
 from config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
 from config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
 from config.share import ShareConfig, share_problems
@@ -34,6 +35,7 @@ _Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
 # The broker's options outside of BrokerConfig: resolved for who asks (Configs.of).
 _APART: Mapping[type, _Problems] = {
     ConsumerConfig: consumer_problems,
+    QuotaConfig: quota_problems,
     ShareConfig: share_problems,
     AclConfig: acl_problems,
     SaslConfig: sasl_problems,

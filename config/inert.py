@@ -221,15 +221,11 @@ INERT_GROUPS = (
         """,
     ),
     _group(
-        "Quotas",
-        "There are no quotas.",
+        "Quotas of replication",
+        "A partition has one replica, and moves between directories have no quota.",
         """
         alter.log.dirs.replication.quota.window.num INT 11
         alter.log.dirs.replication.quota.window.size.seconds INT 1
-        controller.quota.window.num INT 11
-        controller.quota.window.size.seconds INT 1
-        quota.window.num INT 11
-        quota.window.size.seconds INT 1
         replication.quota.window.num INT 11
         replication.quota.window.size.seconds INT 1
         """,

@@ -15,6 +15,7 @@ from broker.metadata import Metadata, MetadataStore, SecurityKind
 from broker.metrics import Metrics
 from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
+from broker.security.quotas.composition import QuotaTable
 from config.acl import AclConfig
 from config.tls import PROTOCOLS as TLS
 
@@ -48,6 +49,8 @@ class Security:
         self.token_credentials: TokenCredentials = NoTokens()
         self._scram_rows = metadata.security.get(SecurityKind.SCRAM_CREDENTIAL, {})
         self._sasl: dict[str, SaslListener] = {}
+        quotas = metadata.security.get(SecurityKind.QUOTA, {})
+        self.quotas = QuotaTable(configs, quotas, store, changes)
         # None: no listener speaks TLS.
         self.tls: Tls | None = self._make_tls()
 
