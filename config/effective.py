@@ -20,6 +20,7 @@ from config.option import Option, fallbacks_of, options_of
 from config.per_listener import base_name, layers_of, split_name
 from config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
 from config.share import ShareConfig, share_problems
+from config.tokens import TokenConfig, token_problems
 from config.topic import TopicConfig, check_topic
 from config.values import Kind
 
@@ -31,6 +32,7 @@ _Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
 _APART: Mapping[type, _Problems] = {
     ConsumerConfig: consumer_problems,
     ShareConfig: share_problems,
+    TokenConfig: token_problems,
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
 _OF_LISTENERS: tuple[type, ...] = ()

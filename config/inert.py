@@ -265,10 +265,6 @@ INERT_GROUPS = (
         """
         connection.failed.authentication.delay.ms INT 100
         connections.max.reauth.ms LONG 0
-        delegation.token.expiry.check.interval.ms LONG 3600000
-        delegation.token.expiry.time.ms LONG 86400000
-        delegation.token.max.lifetime.ms LONG 604800000
-        delegation.token.secret.key PASSWORD -
         sasl.client.callback.handler.class CLASS -
         sasl.enabled.mechanisms LIST GSSAPI per-broker
         sasl.jaas.config PASSWORD - per-broker

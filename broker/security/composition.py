@@ -5,14 +5,21 @@ A broker without such settings imports and holds nothing but this.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from broker.changes import Changes
 from broker.configs import Configs
-from broker.metadata import Metadata, MetadataStore
+from broker.ids import random_id
+from broker.metadata import Metadata, MetadataStore, SecurityKind
 from broker.metrics import Metrics
 from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
+from config.tokens import TokenConfig
+
+if TYPE_CHECKING:
+    from broker.security.tokens import DelegationTokens
 
 
 class Security:
@@ -33,3 +40,22 @@ class Security:
         # None: everybody may do everything.
         self.authorizer: Authorizer | None = None
         self.token_credentials: TokenCredentials = NoTokens()
+        self.tokens = self._load_tokens(metadata)
+        if self.tokens is not None:
+            self.token_credentials = self.tokens
+
+    def _load_tokens(self, metadata: Metadata) -> DelegationTokens | None:
+        config = self.configs.of(TokenConfig)
+        if not config.delegation_token_secret_key:
+            return None
+        from broker.security.tokens import DelegationTokens
+
+        source = random.SystemRandom()
+        return DelegationTokens(
+            metadata.security.get(SecurityKind.DELEGATION_TOKEN, {}),
+            config,
+            self.store,
+            self.changes,
+            self.now_ms,
+            lambda: random_id(source),
+        )

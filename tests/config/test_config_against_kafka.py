@@ -199,7 +199,7 @@ VALUES = [
     [scope, name, text]
     for scope, options in (("topic", TOPIC_OPTION), ("broker", BROKER_OPTION))
     for name, option in options.items()
-    if name not in KAFKA_4_4 | OURS | OTHER_BOUNDS and not option.inert
+    if name not in KAFKA_4_4 | OURS | OTHER_BOUNDS and not (option.inert or option.sensitive)
     for text in _TEXTS[option.kind]
 ]
 PROPERTIES = _properties(random.Random(2))
