@@ -141,7 +141,9 @@ class Server:
             if not self._admits(address):
                 client.close()
                 continue
-            await self._connect(Connection(dispatcher, listener, address, self._forget), client)
+            connection = Connection(dispatcher, listener, address, self._forget)
+            dispatcher.guard(connection)
+            await self._connect(connection, client)
 
     def _admits(self, address: tuple[str, int]) -> bool:
         """Tell whether an address may have one more connection."""

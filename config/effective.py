@@ -19,6 +19,7 @@ from config.inert import INERT, INERT_GROUPS, is_removed
 from config.option import Option, fallbacks_of, options_of
 from config.per_listener import base_name, layers_of, split_name
 from config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
+from config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
 from config.share import ShareConfig, share_problems
 from config.tokens import TokenConfig, token_problems
 from config.topic import TopicConfig, check_topic
@@ -32,10 +33,11 @@ _Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
 _APART: Mapping[type, _Problems] = {
     ConsumerConfig: consumer_problems,
     ShareConfig: share_problems,
+    SaslConfig: sasl_problems,
     TokenConfig: token_problems,
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
-_OF_LISTENERS: tuple[type, ...] = ()
+_OF_LISTENERS: tuple[type, ...] = (SaslConfig,)
 _LISTENER_OPTION = {option.name: option for cls in _OF_LISTENERS for option in options_of(cls)}
 
 _WITHOUT_ATTRIBUTE = (
@@ -80,7 +82,8 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
         [
             *(text + _written(layers, names) for text, names in _conflicts(resolved)),
             *(text + _written(layers, names) for text, names in _problems_apart(layers)),
-            *_listeners_own_problems(layers, resolved.config),
+            *_listeners_own_problems(layers),
+            *_endpoint_problems(layers, resolved.config),
             *_topic_problems(layers),
         ]
     )
@@ -176,7 +179,20 @@ def _problems_apart(layers: Sequence[Layer]) -> Iterator[tuple[str, Sequence[str
         yield from problems(config)
 
 
-def _listeners_own_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterator[str]:
+def _endpoint_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterator[str]:
+    """Yield what keeps a listener from doing what its protocol asks for."""
+
+    def sasl_of(listener: str, mechanism: str) -> SaslConfig:
+        return resolve_listener(SaslConfig, layers, listener, mechanism.lower())
+
+    try:
+        endpoints = config.bound_endpoints
+        yield from sasl_listener_problems(endpoints, sasl_of, config.connections_max_idle_ms)
+    except ConfigError:
+        return  # bad values have been told
+
+
+def _listeners_own_problems(layers: Sequence[Layer]) -> Iterator[str]:
     """Yield what is wrong with what listeners set for themselves."""
     found = {parts for layer in layers for name in layer.values if (parts := split_name(name))}
     places = sorted({(parts.listener, parts.mechanism) for parts in found})

@@ -260,14 +260,10 @@ INERT_GROUPS = (
         loud=True,
     ),
     _group(
-        "SASL and tokens",
-        "There is no authentication yet.",
+        "Kerberos and Java's SASL",
+        "There is no Kerberos, Java classes cannot be loaded, and the broker logs in nowhere.",
         """
-        connection.failed.authentication.delay.ms INT 100
-        connections.max.reauth.ms LONG 0
         sasl.client.callback.handler.class CLASS -
-        sasl.enabled.mechanisms LIST GSSAPI per-broker
-        sasl.jaas.config PASSWORD - per-broker
         sasl.kerberos.kinit.cmd STRING /usr/bin/kinit per-broker
         sasl.kerberos.min.time.before.relogin LONG 60000 per-broker
         sasl.kerberos.principal.to.local.rules LIST DEFAULT per-broker
@@ -286,6 +282,15 @@ INERT_GROUPS = (
         sasl.login.retry.backoff.ms LONG 100
         sasl.mechanism.controller.protocol STRING GSSAPI
         sasl.mechanism.inter.broker.protocol STRING GSSAPI per-broker
+        sasl.server.callback.handler.class CLASS -
+        security.providers STRING -
+        """,
+        loud=True,
+    ),
+    _group(
+        "Tokens",
+        "There are no tokens yet.",
+        """
         sasl.oauthbearer.allow.unverified.audience BOOLEAN false
         sasl.oauthbearer.allow.unverified.issuer BOOLEAN false
         sasl.oauthbearer.assertion.algorithm STRING RS256
@@ -314,9 +319,6 @@ INERT_GROUPS = (
         sasl.oauthbearer.scope.claim.name STRING scope
         sasl.oauthbearer.sub.claim.name STRING sub
         sasl.oauthbearer.token.endpoint.url STRING -
-        sasl.server.callback.handler.class CLASS -
-        sasl.server.max.receive.size INT 524288
-        security.providers STRING -
         """,
         loud=True,
     ),

@@ -80,7 +80,7 @@ def _topic_table() -> Iterator[str]:
 
 def _broker_table() -> Iterator[str]:
     yield from _head("Name", "Type", "Default", "Valid values", "Dynamic", "What it does")
-    for one in _shown(option for option in declared_options() if option.broker is None):
+    for one in _shown(one for one in declared_options() if one.broker is None):
         yield _row(_code(one.name), *_facts(one), one.dynamic, one.doc)
 
 

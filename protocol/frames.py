@@ -49,7 +49,7 @@ class FrameReader:
 
     def __init__(self, shared: memoryview, size_max: int) -> None:
         self._shared = shared
-        self._size_max = size_max
+        self._size_max, self._size_option = size_max, "socket.request.max.bytes"
         # What was received and is not cut yet: part of the shared buffer, or a copy of it.
         self._data: memoryview | bytes = b""
         self._position = 0
@@ -57,6 +57,10 @@ class FrameReader:
         self._frame: bytearray | None = None
         self._frame_size = 0
         self._filled = 0
+
+    def limit(self, size_max: int, option: str) -> None:
+        """Let the frames that follow be no larger; `option` is who says so, for errors."""
+        self._size_max, self._size_option = size_max, option
 
     def buffer(self) -> memoryview:
         """Return the memory for the next bytes; never empty."""
@@ -94,7 +98,7 @@ class FrameReader:
         (size,) = SIZE.unpack_from(data, self._position)
         if not 0 <= size <= self._size_max:
             raise ProtocolError(
-                f"a frame of {size} bytes, socket.request.max.bytes is {self._size_max}"
+                f"a frame of {size} bytes, {self._size_option} is {self._size_max}"
             )
         end = start + size
         if end > len(data):

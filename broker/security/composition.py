@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from broker.changes import Changes
@@ -19,6 +20,8 @@ from broker.security.credentials import NoTokens, TokenCredentials
 from config.tokens import TokenConfig
 
 if TYPE_CHECKING:
+    from broker.security.sasl.listener import SaslListener
+    from broker.security.scram_users import ScramUsers
     from broker.security.tokens import DelegationTokens
 
 
@@ -43,6 +46,24 @@ class Security:
         self.tokens = self._load_tokens(metadata)
         if self.tokens is not None:
             self.token_credentials = self.tokens
+        self._scram_rows = metadata.security.get(SecurityKind.SCRAM_CREDENTIAL, {})
+        self._sasl: dict[str, SaslListener] = {}
+
+    @cached_property
+    def scram_users(self) -> ScramUsers:
+        """The users of SCRAM."""
+        from broker.security.scram_users import ScramUsers
+
+        return ScramUsers(self._scram_rows, self.store)
+
+    def sasl_listener(self, name: str) -> SaslListener:
+        """Return what a SASL listener asks of its clients."""
+        found = self._sasl.get(name)
+        if found is None:
+            from broker.security.sasl.listener import SaslListener
+
+            found = self._sasl[name] = SaslListener(self, name)
+        return found
 
     def _load_tokens(self, metadata: Metadata) -> DelegationTokens | None:
         config = self.configs.of(TokenConfig)
