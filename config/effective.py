@@ -25,6 +25,7 @@ from config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
 from config.share import ShareConfig, share_problems
 from config.tls import RECONFIGURABLE as OF_LISTENERS_ONLY
 from config.tls import TlsConfig, tls_problems
+from config.tokens import TokenConfig, token_problems
 from config.topic import TopicConfig, check_topic
 from config.values import Kind
 
@@ -40,6 +41,7 @@ _APART: Mapping[type, _Problems] = {
     AclConfig: acl_problems,
     SaslConfig: sasl_problems,
     TlsConfig: tls_problems,
+    TokenConfig: token_problems,
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
 _OF_LISTENERS: tuple[type, ...] = (SaslConfig, TlsConfig)

@@ -287,10 +287,6 @@ INERT_GROUPS = (
         "Tokens",
         "There are no tokens yet.",
         """
-        delegation.token.expiry.check.interval.ms LONG 3600000
-        delegation.token.expiry.time.ms LONG 86400000
-        delegation.token.max.lifetime.ms LONG 604800000
-        delegation.token.secret.key PASSWORD -
         sasl.oauthbearer.allow.unverified.audience BOOLEAN false
         sasl.oauthbearer.allow.unverified.issuer BOOLEAN false
         sasl.oauthbearer.assertion.algorithm STRING RS256
