@@ -18,6 +18,8 @@ from config.errors import ConfigError, raise_any
 from config.inert import INERT, INERT_GROUPS, is_removed
 from config.option import Option, fallbacks_of, options_of
 from config.per_listener import base_name, layers_of, split_name
+from config.providers import PREFIX as PROVIDERS_PREFIX
+from config.providers import ProvidersConfig
 from config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
 from config.share import ShareConfig, share_problems
 from config.topic import TopicConfig, check_topic
@@ -31,6 +33,7 @@ _Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
 _APART: Mapping[type, _Problems] = {
     ConsumerConfig: consumer_problems,
     ShareConfig: share_problems,
+    ProvidersConfig: lambda _: iter(()),
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
 _OF_LISTENERS: tuple[type, ...] = ()
@@ -280,7 +283,7 @@ def _warnings(layers: Iterable[Layer]) -> Iterator[str]:
             told = f"{name} ({origin})" if origin else name
             if name in _LOUD:
                 yield f"{told} has no effect: {_LOUD[name]}"
-            elif _option_of(name) is None:
+            elif _option_of(name) is None and not name.startswith(PROVIDERS_PREFIX):
                 yield f"{told} is ignored: {_why_unknown(name)}"
 
 

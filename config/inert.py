@@ -253,7 +253,6 @@ INERT_GROUPS = (
         alter.config.policy.class.name CLASS -
         authorizer.class.name STRING ""
         client.quota.callback.class CLASS -
-        config.providers LIST "" cluster-wide
         create.topic.policy.class.name CLASS -
         principal.builder.class CLASS - per-broker
         """,

@@ -8,11 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from config.broker import BrokerConfig
-from config.consumer import ConsumerConfig
-from config.effective import TOPIC_OPTION
+from config.effective import TOPIC_OPTION, declared_options
 from config.option import DAY_MS, HOUR_MS, MINUTE_MS, Option, fallbacks_of, options_of
-from config.share import ShareConfig
 from config.topic import TopicConfig
 from config.values import DOUBLE_MAX, INT32_MAX, INT64_MAX
 
@@ -83,8 +80,7 @@ def _topic_table() -> Iterator[str]:
 
 def _broker_table() -> Iterator[str]:
     yield from _head("Name", "Type", "Default", "Valid values", "Dynamic", "What it does")
-    made = (BrokerConfig, ConsumerConfig, ShareConfig)
-    for one in _shown(option for cls in made for option in options_of(cls)):
+    for one in _shown(option for option in declared_options() if option.broker is None):
         yield _row(_code(one.name), *_facts(one), one.dynamic, one.doc)
 
 
