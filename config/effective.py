@@ -219,8 +219,10 @@ def _listeners_own_problems(layers: Sequence[Layer]) -> Iterator[str]:
             except ConfigError as error:
                 yield from (f"listener {listener}: {problem}" for problem in error.problems)
                 continue
+            told = {text for text, _ in _APART[cls](resolve_apart(cls, layers))}
             for text, _ in _APART[cls](own):
-                yield f"listener {listener}: {text}"
+                if text not in told:
+                    yield f"listener {listener}: {text}"
 
 
 def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:
