@@ -101,6 +101,12 @@ RULES: tuple[Rule, ...] = (
     Rule("DescribeProducers", "", "READ TOPIC", TOPIC),
     Rule("CreateTopics", "", "CREATE CLUSTER or CREATE TOPIC", TOPIC),
     Rule(
+        "CreateTopics",
+        "with what is told of settings",
+        "CREATE CLUSTER + DESCRIBE_CONFIGS TOPIC or CREATE TOPIC + DESCRIBE_CONFIGS TOPIC",
+        "the topic is created, its partitions and settings are not told",
+    ),
+    Rule(
         "DeleteTopics",
         "by name",
         "DELETE CLUSTER or DELETE TOPIC",
