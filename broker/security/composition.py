@@ -5,7 +5,8 @@ A broker without such settings imports and holds nothing but this.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from broker.changes import Changes
@@ -15,9 +16,13 @@ from broker.metrics import Metrics
 from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
 from config.acl import AclConfig
+from config.tls import PROTOCOLS as TLS
 
 if TYPE_CHECKING:
     from broker.security.acl_changes import AclChanges
+    from broker.security.sasl.listener import SaslListener
+    from broker.security.scram_users import ScramUsers
+    from broker.security.tls.listeners import Tls
 
 
 class Security:
@@ -41,6 +46,43 @@ class Security:
         if self.acls is not None:
             self.authorizer = self.acls.authorizer
         self.token_credentials: TokenCredentials = NoTokens()
+        self._scram_rows = metadata.security.get(SecurityKind.SCRAM_CREDENTIAL, {})
+        self._sasl: dict[str, SaslListener] = {}
+        # None: no listener speaks TLS.
+        self.tls: Tls | None = self._make_tls()
+
+    @cached_property
+    def scram_users(self) -> ScramUsers:
+        """The users of SCRAM."""
+        from broker.security.scram_users import ScramUsers
+
+        return ScramUsers(self._scram_rows, self.store)
+
+    def sasl_listener(self, name: str) -> SaslListener:
+        """Return what a SASL listener asks of its clients."""
+        found = self._sasl.get(name)
+        if found is None:
+            from broker.security.sasl.listener import SaslListener
+
+            found = self._sasl[name] = SaslListener(self, name)
+        return found
+
+    def problems(self) -> Iterator[str]:
+        """Yield what an operator has to look at."""
+        if self.tls is not None:
+            yield from self.tls.problems()
+
+    def _make_tls(self) -> Tls | None:
+        endpoints = self.configs.broker.bound_endpoints
+        speakers = [(one.name, one.protocol) for one in endpoints if one.protocol in TLS]
+        if not speakers:
+            return None
+        from broker.security.tls.listeners import Tls
+
+        tls = Tls(speakers, self.configs.layers, self.metrics)
+        self.configs.checks.append(tls.check)
+        self.configs.on_changed.append(lambda _: tls.take_up())
+        return tls
 
     def _load_acls(self, metadata: Metadata) -> AclChanges | None:
         config = self.configs.of(AclConfig)

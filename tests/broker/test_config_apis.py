@@ -399,7 +399,7 @@ REFUSED: list[tuple[int, str, list[Change], ErrorCode, str]] = [
     (
         BROKER,
         "",
-        [("ssl.keystore.type", SET, "PEM")],
+        [("listener.name.a.ssl.keystore.type", SET, "PEM")],
         ErrorCode.INVALID_REQUEST,
         "Cannot update these configs at default cluster level, broker id must be specified",
     ),

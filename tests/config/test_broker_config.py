@@ -140,10 +140,10 @@ def test_names_that_nobody_declared_are_warned_of_and_kept_hidden() -> None:
 
 def test_security_settings_without_effect_are_warned_of() -> None:
     resolved = resolve_broker(
-        [static({"ssl.keystore.location": "/k", "num.network.threads": "3"})]
+        [static({"ssl.engine.factory.class": "a.B", "num.network.threads": "3"})]
     )
     assert resolved.warnings == (
-        "ssl.keystore.location (--set) has no effect: There is no TLS yet.",
+        "ssl.engine.factory.class (--set) has no effect: Java classes cannot be loaded.",
     )
 
 
@@ -183,8 +183,13 @@ def test_a_dynamic_setting_wins_over_a_static_one() -> None:
         ),
         (
             {"ssl.keystore.location": "x"},
+            "These security configs can be dynamically updated only per-listener using the "
+            "listener prefix: [ssl.keystore.location]",
+        ),
+        (
+            {"listener.name.a.ssl.keystore.location": "x"},
             "Cannot update these configs at default cluster level, broker id must be specified: "
-            "[ssl.keystore.location]",
+            "[listener.name.a.ssl.keystore.location]",
         ),
         (
             {"log.retention.ms": "x"},
@@ -206,7 +211,7 @@ def test_a_running_broker_refuses_what_it_cannot_take_up(
 
 def test_a_running_broker_takes_up_what_is_dynamic() -> None:
     check_dynamic({"log.cleaner.threads": "2", "my.own": "x"}, per_broker=False)
-    check_dynamic({"ssl.keystore.location": "x"}, per_broker=True)
+    check_dynamic({"listener.name.a.ssl.keystore.location": "x"}, per_broker=True)
 
 
 def test_every_option_says_what_it_does() -> None:
