@@ -280,6 +280,7 @@ class Broker:
         self.configs.on_changed.append(self._change_readers)
         self.configs.on_changed.append(self._change_background)
         self._stopping.push_async_callback(self._let_clients_go)
+        self.server.quotas = self.security.quotas
         self.server.accept(Dispatcher(self), self.security.tls)
 
     async def _let_clients_go(self) -> None:
@@ -310,6 +311,9 @@ class Broker:
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()
         self._stopping.push_async_callback(self.cleaner.stop)
+        if self.security.tokens is not None:
+            preparing = start_task("prepare tokens", self.security.tokens.prepare())
+            self._stopping.callback(preparing.cancel)
         self.samples = Samples(partial(count, self), self.clock.now_ms)
         self.periodic = Periodic(self)
         self.periodic.start()

@@ -19,6 +19,7 @@ from broker.security.principals import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from broker.composition import Broker
+    from broker.security.quotas.charge import Charge
     from broker.server import Listener
 
 
@@ -86,6 +87,8 @@ class RequestContext:
     client_id: str
     api_key: int = -1
     client: ConnectedClient = field(default_factory=ConnectedClient)
+    # What the request costs its client; None when no quota is set.
+    charge: Charge | None = None
 
     def advertised(self) -> tuple[str, int]:
         """Return the host and port that clients of this listener are told to connect to."""

@@ -9,6 +9,7 @@ from broker.context import RequestContext
 from broker.coordination.java import hash_order
 from broker.errors import Explained, Refusal, code_of, message_of
 from broker.security.authorization import ResourceKind
+from broker.security.quotas.spending import spending
 from broker.topic_plans import Enlargement
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
@@ -17,6 +18,9 @@ from protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+
+# From which version on a client can be told to come back later (KIP-599).
+_STRICT_SINCE = 3
 
 
 async def handle(
@@ -39,7 +43,9 @@ async def handle(
     # In Kafka's order, which tells whose partitions are too many for one request.
     names = {**dict.fromkeys(hash_order(present, len(times))), **times}
     wanted = [_enlargement(by_name[name]) for name in names if name in permitted]
-    outcomes = await context.broker.topics.enlarge(wanted, validate_only=request.validate_only)
+    outcomes = await context.broker.topics.enlarge(
+        wanted, validate_only=request.validate_only, spend=spending(context, _STRICT_SINCE)
+    )
     results += [_result(one.name, outcome) for one, outcome in zip(wanted, outcomes, strict=True)]
     return CreatePartitionsResponse(throttle_time_ms=0, results=results)
 

@@ -9,6 +9,7 @@ from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Explained, Refusal, code_of, message_of
 from broker.security.authorization import ResourceKind
+from broker.security.quotas.spending import spending
 from broker.topic_plans import NewTopic, TopicPlan, check_request
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
@@ -18,6 +19,9 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+
+# From which version on a client can be told to come back later (KIP-599).
+_STRICT_SINCE = 6
 
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -35,7 +39,9 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
         check_request(wanted, context.broker.config.num_partitions)
     except Refusal as refusal:
         return CreateTopicsResponse(topics=[_result(one.name, refusal) for one in request.topics])
-    outcomes = await context.broker.topics.create(wanted, validate_only=request.validate_only)
+    outcomes = await context.broker.topics.create(
+        wanted, validate_only=request.validate_only, spend=spending(context, _STRICT_SINCE)
+    )
     results = [
         _result(new.name, outcome, tells_settings=new.name in described)
         for new, outcome in zip(wanted, outcomes, strict=True)

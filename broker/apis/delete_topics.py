@@ -12,6 +12,7 @@ from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Explained, Refusal, code_of, message_of
 from broker.security.authorization import ResourceKind
+from broker.security.quotas.spending import spending
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -24,6 +25,8 @@ from protocol.wire import ZERO_UUID
 _TOPICS_SINCE = 6
 _DISABLED_SINCE = 3
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+# From which version on a client can be told to come back later (KIP-599).
+_STRICT_SINCE = 5
 
 
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -34,7 +37,9 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
     if not context.broker.config.delete_topic_enable:
         return DeleteTopicsResponse(responses=_disabled(asked, context.api_version))
     doomed, results = _sort_out(context, asked)
-    outcomes = await context.broker.topics.delete(list(doomed))
+    outcomes = await context.broker.topics.delete(
+        list(doomed), spend=spending(context, _STRICT_SINCE)
+    )
     results += [
         _result(doomed[topic_id], topic_id, outcome)
         for topic_id, outcome in zip(doomed, outcomes, strict=True)

@@ -16,6 +16,7 @@ from broker.context import RequestContext
 from broker.errors import code_of
 from broker.partitions import OfflinePartition
 from broker.security.authorization import ResourceKind
+from broker.security.quotas.spending import spending
 from broker.topic import Topic
 from broker.topic_plans import NewTopic, TopicPlan, internal_topic
 from protocol.errors import ErrorCode
@@ -109,11 +110,17 @@ async def _create_then_answer(
         refused |= dict.fromkeys((one for one in missing if one not in creatable), _DENIED)
         missing = [name for name in missing if name in creatable]
     new = [_new_topic(name, context.broker.configs) for name in missing]
-    outcomes = await context.broker.topics.create(new)
+    outcomes = await context.broker.topics.create(new, spend=spending(context, 0))
     refused |= {
         name: code_of(outcome)
         for name, outcome in zip(missing, outcomes, strict=True)
         if not isinstance(outcome, TopicPlan)
+    }
+    # Who makes too many finds none there yet, and asks again.
+    refused = {
+        name: code
+        for name, code in refused.items()
+        if code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED
     }
     # Where creation was refused because somebody else was first, the topic is there all the same.
     return _answer(
