@@ -584,7 +584,15 @@ CASES: Mapping[str, Case] = {
         }
     ),
     "DescribeClientQuotas": Case(lambda n: {"components": []}),
-    "AlterClientQuotas": Case(lambda n: {"validate_only": True}),
+    "AlterClientQuotas": Case(
+        lambda n: {
+            "entries": _one(
+                entity=_one(entity_type="user", entity_name="nobody"),
+                ops=_one(key="consumer_byte_rate", value=1_000.0, remove=False),
+            ),
+            "validate_only": True,
+        }
+    ),
     "DescribeUserScramCredentials": Case(lambda n: {"users": _one(name="nobody")}),
     "AlterUserScramCredentials": Case(lambda n: {"deletions": _one(name="nobody", mechanism=1)}),
 }
