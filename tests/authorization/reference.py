@@ -12,15 +12,15 @@ _HEAD = """# Who may do what
 
 Made of `tests/authorization/rules.py` by `make docs`. Every row is a request that the tests send,
 by principals with each right alone, with those of the row and without them, to Odradek and to
-Apache Kafka 4.3.1 with its StandardAuthorizer. Both serve and refuse the same, in the same words but
-for what `tests/authorization/differences.py` lists.
+Apache Kafka 4.3.1 with its StandardAuthorizer. Both serve and refuse the same, in the same words
+but for what `tests/authorization/differences.py` lists.
 
 A right is an operation on a kind of resource, which an ACL allows for names; where a row has
 several with + between them, all are needed. They are asked only where
 `authorizer.class.name` is set; without it everybody may do everything.
 
-- What a client may not know of is denied alike whether it is there or not: a topic without DESCRIBE
-  answers TOPIC_AUTHORIZATION_FAILED, and never UNKNOWN_TOPIC_OR_PARTITION.
+- What a client may not know of is denied alike whether it is there or not: a topic without
+  DESCRIBE answers TOPIC_AUTHORIZATION_FAILED, and never UNKNOWN_TOPIC_OR_PARTITION.
 - A request that names several topics or groups is answered for each of them by itself.
 - Requests by topic id name no topic that the client may not describe. That an id is unknown is
   told to everybody: ids are random, and nothing can be learned from them.
@@ -50,7 +50,7 @@ def _table() -> Iterator[str]:
     for rule in RULES:
         if rule.api in served:
             takes = rule.takes.replace(" or ", "<br>or ")
-            yield f"| {rule.api}{f' {rule.what}' if rule.what else ''} | {takes} | {rule.refused} |"
+            yield f"| {rule.name} | {takes} | {rule.refused} |"
 
 
 def _free() -> Iterator[str]:

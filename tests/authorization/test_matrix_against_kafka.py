@@ -21,7 +21,7 @@ from config.acl import STANDARD_AUTHORIZER
 from tests.authorization.cases import CASES, is_refused, request_of, rule_version
 from tests.authorization.clients import Client, hosts
 from tests.authorization.differences import KNOWN, known
-from tests.authorization.rules import FREE, RULES, Rights, Rule
+from tests.authorization.rules import FREE, RULES, Rights, Rule, parse_rights
 from tests.authorization.world import ALL, MAY, NOT, World, principals
 from tests.differential.answers import Difference, Pairs
 from tests.differential.differences import Known
@@ -129,7 +129,7 @@ def test_who_is_served_and_what_the_others_hear(tmp_path: Path) -> None:
             for number, (host, rights) in enumerate(sides.principals.items()):
                 for what in _found(sides, rule, host, rights, number):
                     found.setdefault(f"{rule.name}: {what}", _words(rights))
-        for what in _told_of_what_is_not_there(sides):
+        for what in (*_told_of_what_is_not_there(sides), *_matched_by_expression(sides)):
             found.setdefault(what, "")
     told = [f"{what} ({who})" for what, who in found.items()]
     assert not told, f"{len(told)} differences:\n" + "\n".join(told[:_TOLD_MAX])
@@ -169,6 +169,17 @@ def _told_of_what_is_not_there(sides: Sides) -> Iterator[str]:
                 yield f"{rule.name} of {prefix}: {one}"
         if told[0] != told[1]:
             yield f"{rule.name} tells what is there: {told}"
+
+
+def _matched_by_expression(sides: Sides) -> Iterator[str]:
+    """Have a member subscribe to an expression that matches more than it may describe."""
+    rights = parse_rights("READ GROUP + DESCRIBE TOPIC")
+    (host,) = (one for one, its in sides.principals.items() if its == rights)
+    for world, client in zip(sides.worlds, sides.clients[host], strict=True):
+        wanted = {world.names(MAY).topic_id}
+        found = world.join_by_expression(client, f"{MAY}expression", ".*-topic")
+        if found != wanted:
+            yield f"by an expression {world.port} assigns {found} instead of {wanted}"
 
 
 def _plain(answer: Any) -> str:

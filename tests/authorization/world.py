@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from broker.authorized_operations import Operation
@@ -23,6 +24,7 @@ MAY, NOT = "may-", "not-"
 _NO_TOPIC = bytes(range(16))
 NEW = "made-while-asking"
 PARTITIONS = 2
+_NOBODY = SimpleNamespace(topic_partitions=())
 _ANONYMOUS = "User:ANONYMOUS"
 _ALL, _LITERAL, _PREFIXED, _ALLOW = 2, 3, 4, 3
 _DEADLINE_S = 60.0
@@ -193,6 +195,29 @@ class World:
         answer = self.administrator.ask(message("DescribeLogDirs", 4, topics=[]), 4)
         directory: str = answer.results[0].log_dir
         return directory
+
+    def join_by_expression(self, client: Client, group: str, expression: str) -> set[bytes]:
+        """Have a member in a group, and return the ids of the topics that it is assigned."""
+        joining = {
+            "group_id": group,
+            "member_id": f"{group}-member",
+            "rebalance_timeout_ms": 900_000,
+            "subscribed_topic_regex": expression,
+            "topic_partitions": [],
+        }
+        epoch, found = 0, set[bytes]()
+
+        def is_assigned() -> bool:
+            nonlocal epoch
+            asking = message("ConsumerGroupHeartbeat", 1, **joining, member_epoch=epoch)
+            told = client.ask(asking, 1)
+            assert not told.error_code, told
+            epoch = told.member_epoch
+            found.update(one.topic_id for one in (told.assignment or _NOBODY).topic_partitions)
+            return bool(found)
+
+        until(is_assigned)
+        return found
 
     def _allow_administrator(self) -> None:
         # The cluster last: from then on only who is allowed to may create ACLs.
