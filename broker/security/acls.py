@@ -99,6 +99,16 @@ class Acl:
     operation: AclOperation
     permission: Permission
 
+    @property
+    def is_vague(self) -> bool:
+        """Tell whether it says ANY or MATCH, which only filters may say."""
+        return (
+            self.kind is AclKind.ANY
+            or self.pattern in (PatternType.ANY, PatternType.MATCH)
+            or self.operation is AclOperation.ANY
+            or self.permission is Permission.ANY
+        )
+
     def __str__(self) -> str:
         # As Kafka's audit log has it.
         return (
