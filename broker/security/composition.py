@@ -101,7 +101,8 @@ class Security:
         from broker.security.acl_changes import AclChanges
 
         stored = metadata.security.get(SecurityKind.ACL, {})
-        return AclChanges(stored, config, self.store, self.changes)
+        counts = self.metrics.authorizations
+        return AclChanges(stored, config, self.store, self.changes, counts)
 
     def _load_tokens(self, metadata: Metadata) -> DelegationTokens | None:
         config = self.configs.of(TokenConfig)
