@@ -16,8 +16,10 @@ from broker.security.authorization import Requester, ResourceKind
 from broker.security.authorization_counts import AuthorizationCounts
 from broker.security.principals import Principal
 
-# So many decisions are remembered, each some hundred bytes.
+# So many decisions are remembered, each some hundred bytes. Names may be longer than those of
+# topics, but not to be remembered: clients make them up.
 _REMEMBERED_MAX = 20_000
+_NAME_MAX = 249
 # Stands for a resource that no entry names, so that a super user is known (Authorizer).
 _ANY_NAME = "hardcode"
 
@@ -72,7 +74,8 @@ class AclAuthorizer:
             rule = self._rule(*key)
             if len(self._rules) >= _REMEMBERED_MAX:
                 self._rules.clear()
-            self._rules[key] = rule
+            if len(name) <= _NAME_MAX:
+                self._rules[key] = rule
         if rule.allowed:
             self._counts.allowed += 1
         else:

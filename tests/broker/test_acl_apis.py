@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from broker.security.acls import (
 from broker.security.authorization import CLUSTER_NAME, Requester, ResourceKind
 from broker.security.principals import Principal
 from config.acl import STANDARD_AUTHORIZER
+from config.errors import ConfigError
 from protocol.errors import ErrorCode
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -253,6 +255,37 @@ async def test_what_is_denied_is_told_and_what_is_allowed_is_not(
         "Topic:LITERAL:prices for request = Fetch with resourceRefCount = 1 based on rule "
         "DefaultDeny"
     )
+
+
+async def test_nobody_writes_lines_of_his_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, audit.LOGGER)
+    async with admin(tmp_path, SETTINGS) as broker:
+        liar = ConnectedClient(principal=Principal("User", "x\nPrincipal = User:root"))
+        assert not may(broker, liar, Operation.WRITE, "a\u2028\r\nPrincipal = User:root \u00e9")
+    (line,) = [one.getMessage() for one in caplog.records if one.name == audit.LOGGER]
+    assert line.splitlines() == [line]
+    assert "Principal = User:x\\nPrincipal = User:root is Denied" in line
+    assert "LITERAL:a\\u2028\\r\\nPrincipal = User:root \u00e9 for" in line
+
+
+async def test_the_audit_log_may_have_a_file_of_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "audit.log"
+    async with admin(tmp_path, SETTINGS | {"odradek.audit.log": str(file)}) as broker:
+        assert not may(broker, ANN, Operation.WRITE, "prices")
+        file.rename(tmp_path / "audit.log.1")  # as logrotate does
+        assert not may(broker, ANN, Operation.READ, "prices")
+        broker.security.close()
+    assert stat.S_IMODE((tmp_path / "audit.log.1").stat().st_mode) == 0o600
+    assert "User:ann is Denied operation = WRITE" in (tmp_path / "audit.log.1").read_text()
+    assert "User:ann is Denied operation = READ" in file.read_text()
+    assert not [one for one in caplog.records if one.name == audit.LOGGER]
+    with pytest.raises(ConfigError, match=r"odradek\.audit\.log: cannot write .*/no/where: No"):
+        async with admin(tmp_path, SETTINGS | {"odradek.audit.log": f"{tmp_path}/no/where"}):
+            pass
 
 
 async def test_decisions_are_counted(tmp_path: Path) -> None:
