@@ -162,9 +162,8 @@ def to_row(acl: Acl) -> str:
 
 def from_row(text: str) -> Acl:
     """Read what `to_row` wrote. Raises ValueError, also for what a later release wrote."""
-    told = json.loads(text)
     try:
-        kind, name, pattern, principal, host, operation, permission = told
+        kind, name, pattern, principal, host, operation, permission = json.loads(text)
         return Acl(
             AclKind[kind], name, PatternType[pattern], principal, host,
             AclOperation[operation], Permission[permission],
