@@ -208,6 +208,7 @@ class Broker:
         self.security = Security(
             self.configs, metadata, self.store, self.changes, self.metrics, self.clock.now_ms
         )
+        self._stopping.callback(self.security.close)
         await self.security.start()
         self.producer_ids = ProducerIds(self.store)
         self.features = Features(metadata.features, self.store, self.changes, self.node_id)

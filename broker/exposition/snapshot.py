@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.apis import BY_KEY
+from broker.exposition.authorization import AuthorizationRow
 from broker.exposition.group_rows import GroupRows, read_groups
 from broker.latency import Counts
 from broker.telemetry.clients import ClientRow
@@ -123,6 +124,7 @@ class Snapshot:
     topics: Mapping[str, TopicCounts]
     connections: Mapping[str, int]  # by listener
     logins: Mapping[str, Mapping[str, int]]  # by listener, and by what happened
+    authorizations: AuthorizationRow | None
     fetches: FetchRows
     logs: Sequence[LogRow]
     topic_count: int
@@ -150,6 +152,7 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         topics={name: copy(counts) for name, counts in broker.metrics.topics.items()},
         connections=listeners | open_now,
         logins=_logins(broker),
+        authorizations=_authorizations(broker),
         fetches=FetchRows(
             len(broker.purgatory),
             len(broker.sessions),
@@ -179,6 +182,13 @@ def _logins(broker: Broker) -> Mapping[str, Mapping[str, int]]:
     for (listener, what), count in broker.metrics.authentications.items():
         found.setdefault(listener, {})[what] = count
     return found
+
+
+def _authorizations(broker: Broker) -> AuthorizationRow | None:
+    acls = broker.security.acls
+    if acls is None:
+        return None
+    return AuthorizationRow(copy(broker.metrics.authorizations), len(acls.authorizer.acls))
 
 
 def _requests(broker: Broker) -> RequestRows:
