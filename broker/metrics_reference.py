@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 
-from broker.exposition import cleaner, groups, requests, storage, whole
+from broker.exposition import cleaner, groups, quotas, requests, storage, whole
 from broker.exposition.families import Family
 from broker.telemetry import exposition as clients
 
@@ -30,6 +30,7 @@ _SECTIONS: Mapping[str, ModuleType] = {
     "Partitions and disks": storage,
     "The cleaner": cleaner,
     "Groups and transactions": groups,
+    "Quotas and connections": quotas,
     "Metrics of clients": clients,
 }
 

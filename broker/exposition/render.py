@@ -14,6 +14,7 @@ from prometheus_client.core import Metric
 
 from broker.exposition.cleaner import cleaner_families
 from broker.exposition.groups import group_families
+from broker.exposition.quotas import quota_families
 from broker.exposition.requests import request_families
 from broker.exposition.snapshot import Snapshot
 from broker.exposition.storage import storage_families
@@ -46,4 +47,5 @@ class SnapshotCollector:
         yield from storage_families(snapshot)
         yield from cleaner_families(snapshot.cleaner, snapshot.now_ms)
         yield from group_families(snapshot.groups, snapshot.transactions)
+        yield from quota_families(snapshot.quotas)
         yield from client_families(snapshot.clients, snapshot.dropped_client_series)
