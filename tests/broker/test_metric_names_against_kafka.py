@@ -114,14 +114,16 @@ def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
 
 def _set_quotas(kafka: KafkaProcess) -> None:
     """Set quotas that hold nobody back: Kafka has metrics of them then."""
-    kinds = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
-    clients = [OpData(key=key, value=1e9, remove=False) for key in kinds]
-    clients.append(OpData(key="controller_mutation_rate", value=1e9, remove=False))
+    names = "producer_byte_rate consumer_byte_rate request_percentage controller_mutation_rate"
+    clients = [OpData(key=key, value=1e9, remove=False) for key in names.split()]
     addresses = [OpData(key="connection_creation_rate", value=1e9, remove=False)]
     request = AlterClientQuotasRequest(
         entries=[
-            EntryData(entity=[EntityData(entity_type=kind, entity_name=None)], ops=operations)
-            for kind, operations in (("client-id", clients), ("ip", addresses))
+            EntryData(
+                entity=[EntityData(entity_type=kind, entity_name=None) for kind in kinds],
+                ops=operations,
+            )
+            for kinds, operations in ((("user", "client-id"), clients), (("ip",), addresses))
         ],
         validate_only=False,
     )
