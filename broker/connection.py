@@ -32,6 +32,7 @@ from protocol.frames import FrameReader
 
 if TYPE_CHECKING:
     from broker.dispatch import Dispatcher
+    from broker.security.sasl.gate import Gate
     from broker.server import Listener
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self.client_host = f"/{java_address(self.host)}"
         self.client = ConnectedClient(port)
+        # Where the listener asks for a login: takes frames until there is one.
+        self.gate: Gate | None = None
         self._loop = asyncio.get_running_loop()
         # Connection state
         self.transport: asyncio.Transport = _NOT_CONNECTED
@@ -159,6 +162,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_lost and not self.transport.is_closing():
             logger.warning("closed connection peer=%s reason=%s", self.peer, reason)
             self.transport.abort()
+
+    def limit_frames(self, size_max: int = 0, option: str = "socket.request.max.bytes") -> None:
+        """Let the requests that follow be no larger; by default as of other connections."""
+        self._frames.limit(size_max or self._dispatcher.frame_size_max, option)
 
     def mute(self, time_s: float) -> None:
         """Begin no further request for a time; what was begun is answered (KIP-219)."""

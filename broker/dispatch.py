@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker import apis
@@ -59,6 +60,11 @@ class Dispatcher:
         """Serve one request; a malformed one closes the connection."""
         begun_ns = begin_ns()
         try:
+            if connection.gate is not None:
+                awaited = connection.gate.take(frame)
+                if awaited is not None:
+                    self._send_later(connection, awaited)
+                    return
             header = read_request_header(frame)
             handler = self._handler(header)
             if handler is None:
@@ -76,16 +82,10 @@ class Dispatcher:
         except ProtocolError as error:
             self.refuse(connection, error)
             return
-        context = RequestContext(
-            self._broker,
-            connection.listener,
-            connection.client_host,
-            version,
-            header.correlation_id,
-            header.client_id or "",
-            header.api_key,
-            connection.client,
-        )
+        except CloseConnection as close:
+            connection.refuse(str(close))
+            return
+        context = self._context(connection, header)
         metrics = self._broker.metrics
         metrics.count_request(header.api_key, version)
         charge = None
@@ -128,8 +128,56 @@ class Dispatcher:
 
     def refuse(self, connection: Connection, error: ProtocolError) -> None:
         """Close a connection for bytes that are no request."""
+        if connection.gate is not None and connection.gate.refuse(error):
+            return
         self._broker.metrics.malformed_requests += 1
         connection.refuse(str(error))
+
+    def guard(self, connection: Connection) -> None:
+        """Put a gate before a new connection whose listener asks for a login."""
+        listener = connection.listener
+        if listener.protocol.startswith("SASL_"):
+            from broker.security.sasl.gate import Gate
+
+            connection.gate = Gate(
+                self._broker.security.sasl_listener(listener.name),
+                connection,
+                partial(self._answer_versions, connection),
+                self._broker.metrics,
+            )
+
+    def _context(self, connection: Connection, header: RequestHeader) -> RequestContext:
+        return RequestContext(
+            self._broker,
+            connection.listener,
+            connection.client_host,
+            header.api_version,
+            header.correlation_id,
+            header.client_id or "",
+            header.api_key,
+            connection.client,
+        )
+
+    def _answer_versions(
+        self, connection: Connection, frame: memoryview, header: RequestHeader
+    ) -> tuple[list[Chunk], bool]:
+        """Answer ApiVersions before a login; tell whether it was answered without an error.
+
+        Raises ProtocolError for a request that cannot be read.
+        """
+        from broker.apis.api_versions import unsupported_version
+
+        handler, version = self._handler(header), header.api_version
+        if handler is None:
+            answer, version = unsupported_version(), 0
+        else:
+            if version >= handler.flexible_from:
+                skip_header_tags(frame, header)
+            size_max = memory_max(len(frame))
+            request: Any
+            request, _ = decode_prefix(handler.request, version, frame, header.body, size_max)
+            answer = handler.handle(self._context(connection, header), request)
+        return encode_response(answer, version, header.correlation_id), not answer.error_code
 
     def _handler(self, header: RequestHeader) -> Handler | None:
         """Return the handler of a request, None for an API or a version that is not served."""
@@ -253,6 +301,28 @@ class Dispatcher:
 
         awaited.add_done_callback(done)
         return slot
+
+    def _send_later(
+        self, connection: Connection, awaited: Awaitable[list[Chunk] | None]
+    ) -> None:
+        """Send what a gate answers, in its turn; nothing is served meanwhile."""
+        task = asyncio.ensure_future(awaited)
+        slot = connection.reply_later(task, overlaps=False)
+
+        def done(future: asyncio.Future[list[Chunk] | None]) -> None:
+            if future.cancelled():
+                return
+            try:
+                chunks = future.result()
+            except Exception:
+                self._broker.metrics.failed_requests += 1
+                logger.exception("failed to log in peer=%s", connection.peer)
+                connection.refuse("an internal error while logging in")
+                return
+            if not connection.is_lost:
+                connection.fill(slot, chunks)
+
+        task.add_done_callback(done)
 
     def _fail(self, connection: Connection, handler: Handler, header: RequestHeader) -> None:
         self._broker.metrics.failed_requests += 1

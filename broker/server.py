@@ -20,6 +20,7 @@ from config.values import INT32_MAX
 
 if TYPE_CHECKING:
     from broker.security.quotas.composition import QuotaTable
+    from broker.security.tls.listeners import Tls, TlsListener
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class Server:
         self._counts: Counter[str] = Counter()
         self._limits_text = ""
         self._limits: Mapping[str, int] = {}
+        # Those that speak TLS, by name.
+        self._tls: Mapping[str, TlsListener] = {}
         # Set whenever a connection has gone.
         self._freed = asyncio.Event()
         # When max.connection.creation.rate lets the next one in.
@@ -87,8 +90,9 @@ class Server:
         self._sockets += [(bound, one) for one in sockets]
         return bound
 
-    def accept(self, dispatcher: Dispatcher) -> None:
+    def accept(self, dispatcher: Dispatcher, tls: Tls | None = None) -> None:
         """Begin to accept connections. Raises AddressError when an address is in use by now."""
+        self._tls = {} if tls is None else tls.listeners
         config = self._config()
         for listener, bound in self._sockets:
             _set_size(bound, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
@@ -159,7 +163,9 @@ class Server:
                 client.close()
                 continue
             self.accepted[listener.name] += 1
-            await self._connect(Connection(dispatcher, listener, address, self._forget), client)
+            connection = Connection(dispatcher, listener, address, self._forget)
+            dispatcher.guard(connection)
+            await self._connect(connection, client)
 
     def _holds_back(self, client: socket.socket, host: str) -> bool:
         """Keep a client waiting whose address connects too often, then close (KIP-612)."""
@@ -215,7 +221,9 @@ class Server:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             loop = asyncio.get_running_loop()
-            await loop.connect_accepted_socket(lambda: connection, client)
+            tls = self._tls.get(connection.listener.name)
+            made = connection if tls is None else tls.wrap(connection)
+            await loop.connect_accepted_socket(lambda: made, client)
         except OSError as error:  # it has gone already
             logger.debug("lost a new connection peer=%s: %s", connection.peer, error)
             client.close()

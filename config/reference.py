@@ -8,12 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from config.broker import BrokerConfig
-from config.consumer import ConsumerConfig
-from config.effective import TOPIC_OPTION
+from config.effective import TOPIC_OPTION, declared_options
 from config.option import DAY_MS, HOUR_MS, MINUTE_MS, Option, fallbacks_of, options_of
-from config.quota import QuotaConfig
-from config.share import ShareConfig
 from config.topic import TopicConfig
 from config.values import DOUBLE_MAX, INT32_MAX, INT64_MAX
 
@@ -84,8 +80,7 @@ def _topic_table() -> Iterator[str]:
 
 def _broker_table() -> Iterator[str]:
     yield from _head("Name", "Type", "Default", "Valid values", "Dynamic", "What it does")
-    made = (BrokerConfig, ConsumerConfig, ShareConfig, QuotaConfig)
-    for one in _shown(option for cls in made for option in options_of(cls)):
+    for one in _shown(one for one in declared_options() if one.broker is None):
         yield _row(_code(one.name), *_facts(one), one.dynamic, one.doc)
 
 
@@ -101,7 +96,12 @@ def _fallback_table() -> Iterator[str]:
 
 
 def _shown(options: Iterable[Option]) -> list[Option]:
-    shown = (one for one in options if not one.internal and not one.inert)
+    # Ours are internal where Kafka's tools are to see what they see of Kafka.
+    shown = (
+        one
+        for one in options
+        if (not one.internal or one.name.startswith("odradek.")) and not one.inert
+    )
     return sorted(shown, key=lambda one: one.name)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from broker.context import Patient, RequestContext
 from broker.errors import code_of
+from broker.fetch_permissions import denied_topics
 from broker.fetch_plans import (
     NO_LEADER,
     Plan,
@@ -107,6 +108,11 @@ def handle(
             return FetchResponse(error_code=found, responses=[])
         session = found
     fetch = _Fetch(context, request, _reading(context, request), wanted, session)
+    if broker.security.authorizer is not None:
+        partitions = wanted if session is None else session.partitions
+        fetch.reading.denied = denied_topics(
+            context, partitions.values(), is_follower=fetch.reading.is_follower
+        )
     fresh, idle = _look(fetch)
     plan = plan_fetch(broker, fetch.reading, fresh)
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED) and (
@@ -167,7 +173,8 @@ def _look(fetch: _Fetch) -> tuple[Collection[WantedPartition], list[Log]]:
     if reading.size_max < 0:  # an error for the first partition, be there news of it or not
         return fetch.session.look(object())
     generation = fetch.context.broker.topics.generation
-    return fetch.session.look((generation, reading.is_committed, reading.is_follower))
+    basis = (generation, reading.is_committed, reading.is_follower, reading.denied)
+    return fetch.session.look(basis)
 
 
 def _refuse_all(context: RequestContext, request: FetchRequest) -> FetchResponse:
