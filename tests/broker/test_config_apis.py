@@ -447,7 +447,7 @@ async def test_a_resource_that_comes_twice_is_refused_and_others_are_not(tmp_pat
 async def test_a_broker_is_changed_at_once_and_for_good(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         heard: list[int] = []
-        broker.configs.on_changed.append(lambda config: heard.append(config.max_connections_per_ip))
+        broker.configs.on_changed.append(lambda one: heard.append(one.max_connections_per_ip))
         for name, value in (("", "50"), (ME, "60")):
             limit: Change = ("max.connections.per.ip", SET, value)
             assert (await change(broker, BROKER, name, limit))[0] == 0
