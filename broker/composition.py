@@ -54,6 +54,7 @@ from broker.waiting import Purgatory
 from broker.warm_up import load_cleaner_kernels, start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
+from config.connections import ConnectionConfig
 from config.effective import resolve_apart, resolve_broker
 from config.resolution import Layer
 from config.share import ShareConfig
@@ -156,7 +157,9 @@ class Broker:
 
     def _bind(self, config: BrokerConfig) -> None:
         """Take the addresses first: when one is in use, the data has not been touched."""
-        self.server = Server(lambda: self.config)
+        self.server = Server(
+            lambda: self.config, lambda name: self.configs.of_listener(ConnectionConfig, name)
+        )
         self._stopping.callback(self.server.release)
         advertised = {one.name: one for one in config.advertised_endpoints}
         for bound in config.bound_endpoints:
