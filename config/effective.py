@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from config.broker import BrokerConfig
 from config.consumer import ConsumerConfig, consumer_problems
 from config.errors import ConfigError, raise_any
+from config.http import HttpConfig, http_problems
 from config.inert import INERT, INERT_GROUPS, is_removed
 from config.option import Option, fallbacks_of, options_of
 from config.per_listener import base_name, layers_of, split_name
@@ -33,6 +34,7 @@ _Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
 _APART: Mapping[type, _Problems] = {
     ConsumerConfig: consumer_problems,
     ShareConfig: share_problems,
+    HttpConfig: http_problems,
     ProvidersConfig: lambda _: iter(()),
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
