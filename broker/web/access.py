@@ -94,7 +94,7 @@ class Access:
         if own is None:
             self._require(request, "the admin token", self._admin.text)
         else:
-            self._require(request, "a token", own, self._admin.text)
+            self._require(request, "a token of the broker's", own, self._admin.text)
 
     def may_read(self, request: web.Request) -> bool:
         """Tell whether what anybody may ask for can be answered in full."""
