@@ -21,6 +21,7 @@ class Metrics:
     __slots__ = (
         "_requests",
         "all_topics",
+        "authentications",
         "errors",
         "failed_requests",
         "malformed_requests",
@@ -33,6 +34,8 @@ class Metrics:
         self._requests: defaultdict[int, int] = defaultdict(int)
         self.errors: defaultdict[tuple[int, int], int] = defaultdict(int)  # by API key and code
         self.times: defaultdict[int, Times] = defaultdict(Times)  # by API key
+        # By listener and Kafka's name of what happened ("failed_authentication").
+        self.authentications: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.all_topics = TopicCounts()
         self.topics: defaultdict[str, TopicCounts] = defaultdict(TopicCounts)
         self.malformed_requests = 0

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 
-from broker.exposition import cleaner, groups, requests, storage, whole
+from broker.exposition import cleaner, groups, logins, requests, storage, whole
 from broker.exposition.families import Family
 from broker.telemetry import exposition as clients
 
@@ -26,6 +26,7 @@ What begins with `odradek_` is of Odradek alone. Metrics that clients push (KIP-
 _TABLE = "| metric | type | labels | what it says |\n|---|---|---|---|\n"
 _SECTIONS: Mapping[str, ModuleType] = {
     "The broker": whole,
+    "Logins": logins,
     "Requests and topics": requests,
     "Partitions and disks": storage,
     "The cleaner": cleaner,

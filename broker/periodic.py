@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from broker.tasks import start_task
+from config.tokens import TokenConfig
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -62,8 +63,15 @@ class Periodic:
             lambda: config.shares.share_coordinator_state_topic_prune_interval_ms,
             self._broker.shares.pruner.prune,
         )
+        if self._broker.security.tokens is not None:
+            self._every(
+                lambda: config.of(TokenConfig).delegation_token_expiry_check_interval_ms,
+                self._broker.security.tokens.remove_expired,
+            )
         self._every(lambda: _SAMPLE_INTERVAL_MS, self._broker.samples.take)
         self._every(lambda: _MINUTE_MS, self._broker.metrics.turn_minute)
+        if self._broker.security.tls is not None:
+            self._every(lambda: _MINUTE_MS, self._look_at_certificates)
 
     def stop(self) -> None:
         """End all jobs."""
@@ -103,6 +111,10 @@ class Periodic:
         now_ms = self._broker.clock.now_ms()
         for log in self._broker.logs():
             log.producers.expire(now_ms, self._broker.config.producer_id_expiration_ms)
+
+    async def _look_at_certificates(self) -> None:
+        assert self._broker.security.tls is not None, "there is none to look at otherwise"
+        self._broker.security.tls.look_at_files()
 
     async def _close_idle(self) -> None:
         self._broker.server.close_idle()

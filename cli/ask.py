@@ -103,8 +103,9 @@ def _kept_token(url: str, refused: AskError) -> str | None:
     a broker elsewhere: whoever answers there must not learn what is in this machine's files.
     """
     file = refused.token_file
-    is_here = urllib.parse.urlsplit(url).hostname in _THIS_MACHINE
-    if not is_here or file is None or Path(file).name != _TOKEN_FILE:
+    if file is None or Path(file).name != _TOKEN_FILE:
+        return None
+    if urllib.parse.urlsplit(url).hostname not in _THIS_MACHINE:
         return None
     with contextlib.suppress(OSError):
         token = Path(file).read_text(errors="replace").strip()

@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from config.acl import AclConfig, acl_problems
 from config.broker import BrokerConfig
 from config.consumer import ConsumerConfig, consumer_problems
 from config.errors import ConfigError, raise_any
@@ -21,8 +22,13 @@ from config.option import Option, fallbacks_of, options_of
 from config.per_listener import base_name, layers_of, split_name
 from config.providers import PREFIX as PROVIDERS_PREFIX
 from config.providers import ProvidersConfig
+from config.quota import QuotaConfig, quota_problems
 from config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
+from config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
 from config.share import ShareConfig, share_problems
+from config.tls import RECONFIGURABLE as OF_LISTENERS_ONLY
+from config.tls import TlsConfig, tls_problems
+from config.tokens import TokenConfig, token_problems
 from config.topic import TopicConfig, check_topic
 from config.values import Kind
 
@@ -33,12 +39,17 @@ _Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
 # The broker's options outside of BrokerConfig: resolved for who asks (Configs.of).
 _APART: Mapping[type, _Problems] = {
     ConsumerConfig: consumer_problems,
+    QuotaConfig: quota_problems,
     ShareConfig: share_problems,
     HttpConfig: http_problems,
+    AclConfig: acl_problems,
+    SaslConfig: sasl_problems,
+    TlsConfig: tls_problems,
+    TokenConfig: token_problems,
     ProvidersConfig: lambda _: iter(()),
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
-_OF_LISTENERS: tuple[type, ...] = ()
+_OF_LISTENERS: tuple[type, ...] = (SaslConfig, TlsConfig)
 _LISTENER_OPTION = {option.name: option for cls in _OF_LISTENERS for option in options_of(cls)}
 
 _WITHOUT_ATTRIBUTE = (
@@ -83,7 +94,8 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
         [
             *(text + _written(layers, names) for text, names in _conflicts(resolved)),
             *(text + _written(layers, names) for text, names in _problems_apart(layers)),
-            *_listeners_own_problems(layers, resolved.config),
+            *_listeners_own_problems(layers),
+            *_endpoint_problems(layers, resolved.config),
             *_topic_problems(layers),
         ]
     )
@@ -137,6 +149,12 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
     fixed = [name for name, option in known.items() if option.read_only]
     if fixed:
         raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    bare = [name for name in known if name in OF_LISTENERS_ONLY]
+    if bare:
+        raise ConfigError(
+            "These security configs can be dynamically updated only per-listener using the "
+            f"listener prefix: [{', '.join(bare)}]"
+        )
     single = [name for name, option in known.items() if option.dynamic == "per-broker"]
     if single and not per_broker:
         raise ConfigError(
@@ -179,7 +197,20 @@ def _problems_apart(layers: Sequence[Layer]) -> Iterator[tuple[str, Sequence[str
         yield from problems(config)
 
 
-def _listeners_own_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterator[str]:
+def _endpoint_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterator[str]:
+    """Yield what keeps a listener from doing what its protocol asks for."""
+
+    def sasl_of(listener: str, mechanism: str) -> SaslConfig:
+        return resolve_listener(SaslConfig, layers, listener, mechanism.lower())
+
+    try:
+        endpoints = config.bound_endpoints
+        yield from sasl_listener_problems(endpoints, sasl_of, config.connections_max_idle_ms)
+    except ConfigError:
+        return  # bad values have been told
+
+
+def _listeners_own_problems(layers: Sequence[Layer]) -> Iterator[str]:
     """Yield what is wrong with what listeners set for themselves."""
     found = {parts for layer in layers for name in layer.values if (parts := split_name(name))}
     places = sorted({(parts.listener, parts.mechanism) for parts in found})
@@ -236,12 +267,6 @@ def _conflicts(resolved: Resolved[BrokerConfig]) -> Iterator[tuple[str, Sequence
     codec = config.offsets_topic_compression_codec
     if not 0 <= codec <= _CODEC_MAX:
         yield f"Unknown compression type id: {codec}", ("offsets.topic.compression.codec",)
-    if resolved.entries["authorizer.class.name"].value:
-        yield (
-            "authorizer.class.name is set, but there is no authorization yet and every client "
-            "may do everything: remove it if that is what you want",
-            ("authorizer.class.name",),
-        )
     yield from _listener_problems(config)
 
 

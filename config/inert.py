@@ -221,15 +221,11 @@ INERT_GROUPS = (
         """,
     ),
     _group(
-        "Quotas",
-        "There are no quotas.",
+        "Quotas of replication",
+        "A partition has one replica, and moves between directories have no quota.",
         """
         alter.log.dirs.replication.quota.window.num INT 11
         alter.log.dirs.replication.quota.window.size.seconds INT 1
-        controller.quota.window.num INT 11
-        controller.quota.window.size.seconds INT 1
-        quota.window.num INT 11
-        quota.window.size.seconds INT 1
         replication.quota.window.num INT 11
         replication.quota.window.size.seconds INT 1
         """,
@@ -251,26 +247,18 @@ INERT_GROUPS = (
         "Java classes cannot be loaded.",
         """
         alter.config.policy.class.name CLASS -
-        authorizer.class.name STRING ""
         client.quota.callback.class CLASS -
         create.topic.policy.class.name CLASS -
         principal.builder.class CLASS - per-broker
+        ssl.engine.factory.class CLASS - per-broker
         """,
         loud=True,
     ),
     _group(
-        "SASL and tokens",
-        "There is no authentication yet.",
+        "Kerberos and Java's SASL",
+        "There is no Kerberos, Java classes cannot be loaded, and the broker logs in nowhere.",
         """
-        connection.failed.authentication.delay.ms INT 100
-        connections.max.reauth.ms LONG 0
-        delegation.token.expiry.check.interval.ms LONG 3600000
-        delegation.token.expiry.time.ms LONG 86400000
-        delegation.token.max.lifetime.ms LONG 604800000
-        delegation.token.secret.key PASSWORD -
         sasl.client.callback.handler.class CLASS -
-        sasl.enabled.mechanisms LIST GSSAPI per-broker
-        sasl.jaas.config PASSWORD - per-broker
         sasl.kerberos.kinit.cmd STRING /usr/bin/kinit per-broker
         sasl.kerberos.min.time.before.relogin LONG 60000 per-broker
         sasl.kerberos.principal.to.local.rules LIST DEFAULT per-broker
@@ -289,6 +277,15 @@ INERT_GROUPS = (
         sasl.login.retry.backoff.ms LONG 100
         sasl.mechanism.controller.protocol STRING GSSAPI
         sasl.mechanism.inter.broker.protocol STRING GSSAPI per-broker
+        sasl.server.callback.handler.class CLASS -
+        security.providers STRING -
+        """,
+        loud=True,
+    ),
+    _group(
+        "Tokens",
+        "There are no tokens yet.",
+        """
         sasl.oauthbearer.allow.unverified.audience BOOLEAN false
         sasl.oauthbearer.allow.unverified.issuer BOOLEAN false
         sasl.oauthbearer.assertion.algorithm STRING RS256
@@ -317,41 +314,20 @@ INERT_GROUPS = (
         sasl.oauthbearer.scope.claim.name STRING scope
         sasl.oauthbearer.sub.claim.name STRING sub
         sasl.oauthbearer.token.endpoint.url STRING -
-        sasl.server.callback.handler.class CLASS -
-        sasl.server.max.receive.size INT 524288
-        security.providers STRING -
         """,
         loud=True,
     ),
     _group(
         "TLS",
-        "There is no TLS yet.",
+        "OpenSSL stands behind TLS, and not Java; and a broker looks at no other's name.",
         """
-        ssl.allow.dn.changes BOOLEAN false
-        ssl.allow.san.changes BOOLEAN false
-        ssl.cipher.suites LIST "" per-broker
-        ssl.client.auth STRING none per-broker
-        ssl.enabled.protocols LIST TLSv1.2,TLSv1.3 per-broker
         ssl.endpoint.identification.algorithm STRING https per-broker
-        ssl.engine.factory.class CLASS - per-broker
-        ssl.key.password PASSWORD - per-broker
         ssl.keymanager.algorithm STRING SunX509 per-broker
-        ssl.keystore.certificate.chain PASSWORD - per-broker
-        ssl.keystore.key PASSWORD - per-broker
-        ssl.keystore.location STRING - per-broker
-        ssl.keystore.password PASSWORD - per-broker
-        ssl.keystore.type STRING JKS per-broker
-        ssl.principal.mapping.rules STRING DEFAULT
         ssl.protocol STRING TLSv1.3 per-broker
         ssl.provider STRING - per-broker
         ssl.secure.random.implementation STRING - per-broker
         ssl.trustmanager.algorithm STRING PKIX per-broker
-        ssl.truststore.certificates PASSWORD - per-broker
-        ssl.truststore.location STRING - per-broker
-        ssl.truststore.password PASSWORD - per-broker
-        ssl.truststore.type STRING JKS per-broker
         """,
-        loud=True,
     ),
 )
 

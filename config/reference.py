@@ -80,7 +80,7 @@ def _topic_table() -> Iterator[str]:
 
 def _broker_table() -> Iterator[str]:
     yield from _head("Name", "Type", "Default", "Valid values", "Dynamic", "What it does")
-    for one in _shown(option for option in declared_options() if option.broker is None):
+    for one in _shown(one for one in declared_options() if one.broker is None):
         yield _row(_code(one.name), *_facts(one), one.dynamic, one.doc)
 
 
@@ -96,7 +96,12 @@ def _fallback_table() -> Iterator[str]:
 
 
 def _shown(options: Iterable[Option]) -> list[Option]:
-    shown = (one for one in options if not one.internal and not one.inert)
+    # Ours are internal where Kafka's tools are to see what they see of Kafka.
+    shown = (
+        one
+        for one in options
+        if (not one.internal or one.name.startswith("odradek.")) and not one.inert
+    )
     return sorted(shown, key=lambda one: one.name)
 
 

@@ -33,6 +33,12 @@ API_VERSIONS_KEY = 18
 # A frame's buffer grows as its bytes come, so that a size alone makes nobody allocate it.
 _GROWTH_MIN_BYTES = 256 * 1024
 
+# What a TLS handshake begins with, where a frame has the high half of its size.
+_TLS_HELLO = 0x1603
+_TLS_SENT = (
+    ": TLS was sent to a listener without it (is the client's security.protocol SSL or SASL_SSL?)"
+)
+
 
 class FrameReader:
     """Cuts one connection's bytes into frames; does no I/O itself.
@@ -49,7 +55,7 @@ class FrameReader:
 
     def __init__(self, shared: memoryview, size_max: int) -> None:
         self._shared = shared
-        self._size_max = size_max
+        self._size_max, self._size_option = size_max, "socket.request.max.bytes"
         # What was received and is not cut yet: part of the shared buffer, or a copy of it.
         self._data: memoryview | bytes = b""
         self._position = 0
@@ -57,6 +63,10 @@ class FrameReader:
         self._frame: bytearray | None = None
         self._frame_size = 0
         self._filled = 0
+
+    def limit(self, size_max: int, option: str) -> None:
+        """Let the frames that follow be no larger; `option` is who says so, for errors."""
+        self._size_max, self._size_option = size_max, option
 
     def buffer(self) -> memoryview:
         """Return the memory for the next bytes; never empty."""
@@ -94,7 +104,8 @@ class FrameReader:
         (size,) = SIZE.unpack_from(data, self._position)
         if not 0 <= size <= self._size_max:
             raise ProtocolError(
-                f"a frame of {size} bytes, socket.request.max.bytes is {self._size_max}"
+                f"a frame of {size} bytes, {self._size_option} is {self._size_max}"
+                f"{_TLS_SENT if size >> 16 == _TLS_HELLO else ''}"
             )
         end = start + size
         if end > len(data):
@@ -170,6 +181,13 @@ def encode_response(response: Any, version: int, correlation_id: int) -> list[Ch
         output.extend(_RESPONSE_HEAD.pack(0, correlation_id))
     encode_into(response, version, output)
     return _framed(output)
+
+
+def body_bytes(message: Any, version: int) -> int:
+    """Return the size of a message in a frame: with the frame's size, without its header."""
+    output = Output()
+    encode_into(message, version, output)
+    return SIZE.size + sum(map(len, output.chunks()))
 
 
 def encode_request(

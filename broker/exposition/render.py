@@ -14,6 +14,7 @@ from prometheus_client.core import Metric
 
 from broker.exposition.cleaner import cleaner_families
 from broker.exposition.groups import group_families
+from broker.exposition.logins import login_families
 from broker.exposition.requests import request_families
 from broker.exposition.snapshot import Snapshot
 from broker.exposition.storage import storage_families
@@ -42,6 +43,7 @@ class SnapshotCollector:
         """Yield every family."""
         snapshot = self._snapshot
         yield from whole_families(snapshot)
+        yield from login_families(snapshot.logins)
         yield from request_families(snapshot)
         yield from storage_families(snapshot)
         yield from cleaner_families(snapshot.cleaner, snapshot.now_ms)

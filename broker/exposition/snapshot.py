@@ -122,6 +122,7 @@ class Snapshot:
     all_topics: TopicCounts
     topics: Mapping[str, TopicCounts]
     connections: Mapping[str, int]  # by listener
+    logins: Mapping[str, Mapping[str, int]]  # by listener, and by what happened
     fetches: FetchRows
     logs: Sequence[LogRow]
     topic_count: int
@@ -148,6 +149,7 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         all_topics=copy(broker.metrics.all_topics),
         topics={name: copy(counts) for name, counts in broker.metrics.topics.items()},
         connections=listeners | open_now,
+        logins=_logins(broker),
         fetches=FetchRows(
             len(broker.purgatory),
             len(broker.sessions),
@@ -167,6 +169,16 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         clients=broker.telemetry.rows(),
         dropped_client_series=broker.telemetry.dropped_series,
     )
+
+
+def _logins(broker: Broker) -> Mapping[str, Mapping[str, int]]:
+    """Return what is counted of logins; a listener that asks for them counts from the start."""
+    found: dict[str, dict[str, int]] = {
+        one.name: {} for one in broker.server.listeners if one.protocol != "PLAINTEXT"
+    }
+    for (listener, what), count in broker.metrics.authentications.items():
+        found.setdefault(listener, {})[what] = count
+    return found
 
 
 def _requests(broker: Broker) -> RequestRows:

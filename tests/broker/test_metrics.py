@@ -52,6 +52,7 @@ def snapshot(**changes: Any) -> Snapshot:
         "all_topics": TopicCounts(),
         "topics": {},
         "connections": {},
+        "logins": {},
         "fetches": FetchRows(0, 0, 0, 0),
         "logs": [],
         "topic_count": 0,

@@ -16,13 +16,13 @@ from broker.security.principals import Principal
 class AuthenticationFailed(Exception):
     """The client is not who it says it is, or did not say it right.
 
-    The message goes to the client and must not tell what exists; `reason` goes to the log and
-    must hold no secret.
+    The message goes to the client and must not tell what exists; without one the client gets
+    Kafka's sentence about invalid credentials. `reason` goes to the log and must hold no secret.
     """
 
-    def __init__(self, message: str, reason: str = "") -> None:
+    def __init__(self, message: str = "", reason: str = "") -> None:
         super().__init__(message)
-        self.reason = reason or message
+        self.reason = reason or message or "invalid credentials"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,103 @@
+"""PLAIN: a name and a password in one message (RFC 4616, Kafka's PlainSaslServer).
+
+    [authorization id] NUL name NUL password
+
+The users are in the listener's JAAS text. The password travels as it is: use it over TLS.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from broker.security.principals import USER, Principal
+from broker.security.sasl.exchange import Authenticated, AuthenticationFailed, Step
+from config.sasl import SaslConfig, jaas_of, users_of
+
+if TYPE_CHECKING:
+    from broker.security.composition import Security
+
+Passwords = Mapping[str, str]
+
+_PARTS = 3
+# What an unknown user's password is compared with.
+_NOBODYS = os.urandom(32)
+
+
+class Plain:
+    """PLAIN at one listener; goes by the settings in force."""
+
+    def __init__(self, name: str, config: Callable[[bool], SaslConfig]) -> None:
+        """`config` returns the settings of the mechanism, or of its listener alone (false)."""
+        self.name = name
+        self._config = config
+        # The users of a JAAS text, so that it is not read for each login.
+        self._read: tuple[str | None, Passwords] = (None, {})
+
+    def begin(self) -> PlainExchange:
+        return PlainExchange(self._users())
+
+    def _users(self) -> Passwords:
+        config = self._config(True)
+        text, users = self._read
+        if config.sasl_jaas_config != text:
+            module = jaas_of(config, self._config(False), self.name)
+            users = {} if module is None else users_of(module)
+            self._read = config.sasl_jaas_config, users
+        return users
+
+
+class PlainExchange:
+    """One attempt: its only message is checked against the users."""
+
+    def __init__(self, users: Passwords) -> None:
+        self._users = users
+
+    def step(self, message: bytes) -> Step:
+        """Check a name and a password. Raises AuthenticationFailed in Kafka's words."""
+        # As Java does, which does not refuse what is no UTF-8.
+        parts = message.decode("utf-8", "replace").split("\0", _PARTS)
+        if len(parts) != _PARTS:
+            raise AuthenticationFailed(
+                f"Invalid SASL/PLAIN response: expected {_PARTS} tokens, got {len(parts)}"
+            )
+        asked_for, name, password = parts
+        if not name:
+            raise AuthenticationFailed("Authentication failed: username not specified")
+        if not password:
+            raise AuthenticationFailed("Authentication failed: password not specified")
+        if not self._is_right(name, password):
+            # Who is unknown is not named: it may be a password in the wrong place.
+            known = f"wrong password of user {name!r}" if name in self._users else "unknown user"
+            raise AuthenticationFailed(
+                "Authentication failed: Invalid username or password", known
+            )
+        if asked_for not in ("", name):
+            raise AuthenticationFailed(
+                "Authentication failed: Client requested an authorization id that is different "
+                "from username"
+            )
+        return Step(b"", Authenticated(Principal(USER, name)))
+
+    def _is_right(self, name: str, password: str) -> bool:
+        """Compare in a time that tells neither where two passwords differ nor who exists."""
+        known = self._users.get(name)
+        expected = _NOBODYS if known is None else _digest(known)
+        return hmac.compare_digest(expected, _digest(password)) and known is not None
+
+
+def make(security: Security, listener: str, name: str) -> Plain:
+    """Return PLAIN for a listener (broker/security/sasl/registry.py)."""
+
+    def config(of_mechanism: bool) -> SaslConfig:
+        mechanism = name.lower() if of_mechanism else ""
+        return security.configs.of_listener(SaslConfig, listener, mechanism)
+
+    return Plain(name, config)
+
+
+def _digest(text: str) -> bytes:
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,119 @@
+"""The users of SCRAM: salted keys by mechanism and name, kept in the metadata store.
+
+A row has the name `SCRAM-SHA-256:alice`, and the keys as JSON. One more row, `secret`, is what the
+salts of users who do not exist are made of, so that they stay the same after a restart.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+
+from broker.metadata import MetadataStore, Rows, SecurityKind
+from broker.security.credentials import ScramCredential
+from broker.security.sasl.scram_messages import ITERATIONS_MIN, hash_size_bytes
+
+Key = tuple[str, str]
+"""A mechanism and a user's name."""
+
+_SECRET = "secret"
+_SECRET_BYTES = 32
+# As long as those that Kafka's tools make: 130 random bits in base 36.
+_SALT_BYTES = 26
+_DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+class ScramUsers:
+    """All credentials; the event loop owns them."""
+
+    def __init__(self, rows: Rows, store: MetadataStore) -> None:
+        """Take over what the store remembers."""
+        self._store = store
+        self._credentials: dict[Key, ScramCredential] = {}
+        stored = rows.get(_SECRET)
+        self._is_secret_stored = stored is not None
+        self._secret = os.urandom(_SECRET_BYTES) if stored is None else _bytes(stored)
+        for name, value in rows.items():
+            if name != _SECRET:
+                mechanism, _, user = name.partition(":")
+                self._credentials[mechanism, user] = _read(value)
+        self._usual = self._count()
+
+    def __iter__(self) -> Iterator[Key]:
+        """Iterate over mechanisms and users."""
+        return iter(self._credentials)
+
+    def find(self, mechanism: str, user: str) -> ScramCredential | None:
+        """Return a user's credential, None when there is none."""
+        return self._credentials.get((mechanism, user))
+
+    def made_up(self, mechanism: str, user: str) -> ScramCredential:
+        """Return the credential of a user who does not exist, which nobody can log in with.
+
+        It looks as most of the others do.
+        """
+        iterations = self._usual.get(mechanism, ITERATIONS_MIN)
+        digest = hmac.digest(self._secret, f"{mechanism}:{user}".encode(), hashlib.sha512)
+        salt = bytes(_DIGITS[byte % len(_DIGITS)] for byte in digest[:_SALT_BYTES])
+        key = os.urandom(hash_size_bytes(mechanism))
+        return ScramCredential(salt, key, key, iterations)
+
+    async def change(self, changes: Mapping[Key, ScramCredential | None]) -> None:
+        """Write credentials, or remove them; durable when it returns. Raises MetadataError.
+
+        Call it within a change (broker/changes.py).
+        """
+        rows: dict[str, str | None] = {
+            f"{mechanism}:{user}": None if one is None else _written(one)
+            for (mechanism, user), one in changes.items()
+        }
+        if not self._is_secret_stored:
+            rows[_SECRET] = _text(self._secret)
+        await self._store.change_security(SecurityKind.SCRAM_CREDENTIAL, rows)
+        self._is_secret_stored = True
+        for key, one in changes.items():
+            self._credentials.pop(key, None)
+            if one is not None:
+                self._credentials[key] = one
+        self._usual = self._count()
+
+    def _count(self) -> Mapping[str, int]:
+        """Return how many iterations most users of each mechanism have."""
+        counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        for (mechanism, _), one in self._credentials.items():
+            counts[mechanism][one.iterations] += 1
+        return {mechanism: count.most_common(1)[0][0] for mechanism, count in counts.items()}
+
+
+def _written(one: ScramCredential) -> str:
+    return json.dumps(
+        {
+            "salt": _text(one.salt),
+            "stored_key": _text(one.stored_key),
+            "server_key": _text(one.server_key),
+            "iterations": one.iterations,
+        }
+    )
+
+
+def _read(value: str) -> ScramCredential:
+    told = json.loads(value)
+    return ScramCredential(
+        _bytes(told["salt"]),
+        _bytes(told["stored_key"]),
+        _bytes(told["server_key"]),
+        told["iterations"],
+    )
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text)

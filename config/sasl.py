@@ -1,0 +1,159 @@
+"""How clients log in: the settings of SASL, and what has to be right of them before a start.
+
+    listeners=EXTERNAL://:9093
+    listener.security.protocol.map=EXTERNAL:SASL_PLAINTEXT
+    listener.name.external.sasl.enabled.mechanisms=PLAIN
+    listener.name.external.plain.sasl.jaas.config=org.apache...PlainLoginModule required \\
+        user_alice="a secret";
+
+A listener may set each of these for itself, and a mechanism of a listener, too. A JAAS text
+without a mechanism's prefix is for the mechanism whose login module it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from config.errors import ConfigError
+from config.jaas import LoginModule, parse_jaas
+from config.listeners import Listener
+from config.option import option, options
+from config.values import at_least, int32, int64, password, words
+
+PLAIN = "PLAIN"
+SCRAM_SHA_256, SCRAM_SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
+
+_KAFKAS = "org.apache.kafka.common.security"
+# The mechanisms that are served, each with its login module on the side of the broker.
+LOGIN_MODULES = {
+    PLAIN: f"{_KAFKAS}.plain.PlainLoginModule",
+    SCRAM_SHA_256: f"{_KAFKAS}.scram.ScramLoginModule",
+    SCRAM_SHA_512: f"{_KAFKAS}.scram.ScramLoginModule",
+}
+# Those that cannot do without a login module's options.
+_NEED_JAAS = (PLAIN,)
+_USER = "user_"
+
+
+@options
+class SaslConfig:
+    """The settings of SASL, as a listener or a mechanism of it has them."""
+
+    sasl_enabled_mechanisms: tuple[str, ...] = option(
+        "sasl.enabled.mechanisms",
+        default=("GSSAPI",),
+        valid=words(empty=True),
+        dynamic="per-broker",
+        doc="How clients of SASL listeners may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. "
+        "Kafka's default, GSSAPI (Kerberos), is not served.",
+    )
+    sasl_jaas_config: password | None = option(
+        "sasl.jaas.config",
+        default=None,
+        dynamic="per-broker",
+        doc="A login module with its options, to be set for a mechanism of a listener: "
+        "listener.name.<listener>.plain.sasl.jaas.config has the users of PLAIN as "
+        'user_<name>="<password>".',
+    )
+    connections_max_reauth_ms: int64 = option(
+        "connections.max.reauth.ms",
+        default=0,
+        doc="How long a login lasts: who has not logged in again by then is disconnected at "
+        "its next request (KIP-368). 0 is for ever.",
+    )
+    sasl_server_max_receive_size: int32 = option(
+        "sasl.server.max.receive.size",
+        default=512 * 1024,
+        doc="The largest message, in bytes, that is taken from who has not logged in.",
+    )
+    connection_failed_authentication_delay_ms: int32 = option(
+        "connection.failed.authentication.delay.ms",
+        default=100,
+        valid=at_least(0),
+        doc="How long the answer to a login that fails is held back, so that guessing takes "
+        "long; shorter than connections.max.idle.ms.",
+    )
+    odradek_authentication_timeout_ms: int32 = option(
+        "odradek.authentication.timeout.ms",
+        default=30_000,
+        valid=at_least(1),
+        doc="Who has connected to a SASL listener, or begun to log in again, and not been let "
+        "in within this time, is disconnected.",
+    )
+
+
+def jaas_of(config: SaslConfig, shared: SaslConfig, mechanism: str) -> LoginModule | None:
+    """Return the login module of a mechanism, None where it has none.
+
+    `config` is the mechanism's, `shared` its listener's. Raises ConfigError for a text that
+    cannot be read or is for another mechanism, and shows nothing of it.
+    """
+    text = config.sasl_jaas_config
+    if text is None:
+        return None
+    module = parse_jaas(text)
+    wanted = LOGIN_MODULES[mechanism]
+    if module.name == wanted:
+        return module
+    if text == shared.sasl_jaas_config:
+        return None  # without a mechanism's prefix, and another's
+    raise ConfigError(f"is not about {mechanism}: begin it with {wanted} required")
+
+
+def users_of(module: LoginModule) -> dict[str, str]:
+    """Return the users of a login module of PLAIN, with their passwords."""
+    return {
+        name.removeprefix(_USER): secret
+        for name, secret in module.options.items()
+        if name.startswith(_USER)
+    }
+
+
+def sasl_problems(_: SaslConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what contradicts in settings that no listener needs to have in use: nothing."""
+    yield from ()
+
+
+def sasl_listener_problems(
+    listeners: Iterable[Listener], config_of: Callable[[str, str], SaslConfig], idle_max_ms: int
+) -> Iterator[str]:
+    """Yield what keeps SASL listeners from letting anybody in.
+
+    `config_of` returns the settings of a listener, and of a mechanism of it. A listener is told
+    by its name.
+    """
+    for listener in listeners:
+        if not listener.protocol.startswith("SASL_"):
+            continue
+        shared = config_of(listener.name, "")
+        prefix = f"listener {listener.name}:"
+        delay_ms = shared.connection_failed_authentication_delay_ms
+        if 0 <= idle_max_ms <= delay_ms:
+            yield (
+                f"{prefix} connection.failed.authentication.delay.ms={delay_ms} should always "
+                f"be less than connections.max.idle.ms={idle_max_ms} to prevent failed "
+                "authentication responses from timing out"
+            )
+        if not shared.sasl_enabled_mechanisms:
+            yield (
+                f"{prefix} no SASL mechanisms are enabled: set sasl.enabled.mechanisms to some "
+                f"of {', '.join(LOGIN_MODULES)}"
+            )
+        for mechanism in shared.sasl_enabled_mechanisms:
+            if mechanism not in LOGIN_MODULES:
+                yield (
+                    f"{prefix} sasl.enabled.mechanisms has {mechanism}, which is not served: set "
+                    f"it to some of {', '.join(LOGIN_MODULES)}"
+                )
+                continue
+            name = f"listener.name.{listener.name}.{mechanism}.sasl.jaas.config".lower()
+            try:
+                module = jaas_of(config_of(listener.name, mechanism), shared, mechanism)
+            except ConfigError as error:
+                yield f"{prefix} {name} {error}"
+                continue
+            if module is None and mechanism in _NEED_JAAS:
+                yield (
+                    f"{prefix} {mechanism} is enabled and has no users: set {name} to "
+                    f'{LOGIN_MODULES[mechanism]} required user_alice="...";'
+                )

@@ -1,0 +1,23 @@
+"""SaslAuthenticate (36): a message of the mechanism that SaslHandshake chose."""
+
+from __future__ import annotations
+
+from protocol.schema import field, message
+from protocol.wire import int16, int64, octets, string
+
+
+@message(key=36, versions="0-2", flexible="2+")
+class SaslAuthenticateRequest:
+    """The client's next message."""
+
+    auth_bytes: octets
+
+
+@message(key=36, versions="0-2", flexible="2+")
+class SaslAuthenticateResponse:
+    """The server's; with the last one, for how long the login lasts (0 for ever)."""
+
+    error_code: int16 = field()
+    error_message: string | None = field()
+    auth_bytes: octets = field()
+    session_lifetime_ms: int64 = field("1+", default=0)

@@ -1,0 +1,21 @@
+"""SaslHandshake (17): choose the mechanism to log in by."""
+
+from __future__ import annotations
+
+from protocol.schema import field, message
+from protocol.wire import int16, string
+
+
+@message(key=17, versions="0-1", flexible="none")
+class SaslHandshakeRequest:
+    """After version 0 the mechanism's messages follow as bare frames, else in SaslAuthenticate."""
+
+    mechanism: string
+
+
+@message(key=17, versions="0-1", flexible="none")
+class SaslHandshakeResponse:
+    """The mechanisms are all that are enabled."""
+
+    error_code: int16 = field()
+    mechanisms: list[string] = field()

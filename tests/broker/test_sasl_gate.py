@@ -1,0 +1,339 @@
+"""A SASL listener serves nobody who has not logged in, and lets nobody take much meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from broker.security.principals import Principal
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from protocol.messages.sasl_handshake import SaslHandshakeRequest
+from tests.broker.live import Client, client, live, on_uvloop, until
+from tests.broker.sasl_client import USERS, choose, log_in, plain_message, say, settings
+
+SASL = 1
+VERSIONS = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+
+
+def metadata() -> MetadataRequest:
+    return MetadataRequest(topics=None)
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+@on_uvloop
+async def test_who_has_logged_in_is_served_and_known(tmp_path: Path) -> None:
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        assert (await one.ask(VERSIONS, version=4)).error_code == 0
+        answer = await log_in(one, "bob")
+        assert (answer.error_code, answer.session_lifetime_ms) == (0, 0)
+        assert (await one.ask(metadata(), version=12)).brokers
+        (connection,) = broker.server.connections
+        assert connection.client.principal == Principal("User", "bob")
+        assert broker.metrics.authentications == {("SASL", "successful_authentication"): 1}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@on_uvloop
+async def test_all_versions_of_sasl_authenticate_log_in(tmp_path: Path, version: int) -> None:
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        assert (await log_in(one, version=version)).error_code == 0
+        assert (await one.ask(metadata(), version=12)).brokers
+
+
+@on_uvloop
+async def test_after_version_0_messages_come_bare(tmp_path: Path) -> None:
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        assert (await choose(one, "PLAIN", version=0)).mechanisms == ["PLAIN"]
+        one.send_bytes(framed(plain_message("alice", USERS["alice"])))
+        assert await one.receive_frame() == b""
+        assert (await one.ask(metadata(), version=12)).brokers
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (plain_message("alice", "wrong"), "Authentication failed: Invalid username or password"),
+        (plain_message("eve", "x"), "Authentication failed: Invalid username or password"),
+        (plain_message("", "x"), "Authentication failed: username not specified"),
+        (plain_message("alice", ""), "Authentication failed: password not specified"),
+        (b"alice", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+        (b"a\0b\0c\0d\0e", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
+        (
+            plain_message("alice", USERS["alice"], "bob"),
+            "Authentication failed: Client requested an authorization id that is different from "
+            "username",
+        ),
+    ],
+)
+@on_uvloop
+async def test_who_fails_is_told_as_by_kafka_and_closed(
+    tmp_path: Path, message: bytes, told: str
+) -> None:
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        await choose(one, "PLAIN")
+        answer = await say(one, message)
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert answer.error_message == told
+        assert await one.is_closed()
+        assert broker.metrics.authentications == {("SASL", "failed_authentication"): 1}
+
+
+@on_uvloop
+async def test_a_mechanism_that_is_not_enabled_is_refused(tmp_path: Path) -> None:
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        answer = await choose(one, "SCRAM-SHA-256")
+        assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert answer.mechanisms == ["PLAIN"]
+        assert await one.is_closed()
+
+
+def frames_out_of_place() -> dict[str, list[tuple[Any, int]]]:
+    """Return requests by what is wrong with them, each with its version; the last one closes."""
+    authenticate = SaslAuthenticateRequest(auth_bytes=plain_message("alice", USERS["alice"]))
+    handshake = SaslHandshakeRequest(mechanism="PLAIN")
+    return {
+        "metadata first": [(metadata(), 12)],
+        "metadata after ApiVersions": [(VERSIONS, 4), (metadata(), 12)],
+        "metadata within the exchange": [(handshake, 1), (metadata(), 12)],
+        "SaslAuthenticate first": [(authenticate, 2)],
+        "ApiVersions twice": [(VERSIONS, 4), (VERSIONS, 4)],
+        "ApiVersions within the exchange": [(handshake, 1), (VERSIONS, 4)],
+    }
+
+
+@pytest.mark.parametrize("name", frames_out_of_place())
+@on_uvloop
+async def test_anything_else_closes(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    *before, last = frames_out_of_place()[name]
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        for request, version in before:
+            assert (await one.ask(request, version=version)).error_code == 0
+        with caplog.at_level(logging.WARNING, "broker"):
+            one.send(last[0], version=last[1])
+            assert await one.is_closed()
+        (told,) = caplog.messages
+        assert told.startswith("refused authentication peer=127.0.0.1:")
+        assert broker.metrics.request_total == 0
+
+
+@on_uvloop
+async def test_what_is_sent_ahead_of_a_failed_login_is_not_served(tmp_path: Path) -> None:
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        wrong = SaslAuthenticateRequest(auth_bytes=plain_message("alice", "wrong"))
+        right = SaslAuthenticateRequest(auth_bytes=plain_message("alice", USERS["alice"]))
+        one.send(SaslHandshakeRequest(mechanism="PLAIN"), version=1)
+        one.send(wrong, right, version=2)
+        one.send(metadata(), version=12)
+        assert (await one.receive())[1].error_code == 0
+        assert (await one.receive())[1].error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert await one.is_closed()
+        assert broker.metrics.request_total == 0
+
+
+@on_uvloop
+async def test_the_answer_to_a_failed_login_is_held_back(tmp_path: Path) -> None:
+    more = {"connection.failed.authentication.delay.ms": "200"}
+    async with live(tmp_path, settings() | more) as broker, client(broker, listener=SASL) as one:
+        await choose(one, "PLAIN")
+        began_s = asyncio.get_running_loop().time()
+        answer = await say(one, plain_message("alice", "wrong"))
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert asyncio.get_running_loop().time() - began_s >= 0.2
+
+
+@on_uvloop
+async def test_who_says_nothing_is_closed_after_a_while(tmp_path: Path) -> None:
+    more = {"odradek.authentication.timeout.ms": "150"}
+    async with (
+        live(tmp_path, settings() | more) as broker,
+        client(broker, listener=SASL) as silent,
+        client(broker) as other,
+    ):
+        assert (await silent.ask(VERSIONS, version=4)).error_code == 0
+        assert await silent.is_closed()
+        assert (await other.ask(metadata(), version=12)).brokers  # no login is asked for
+        assert broker.metrics.authentications == {("SASL", "failed_authentication"): 1}
+
+
+@on_uvloop
+async def test_a_trickle_of_bytes_does_not_stretch_the_time(tmp_path: Path) -> None:
+    more = {"odradek.authentication.timeout.ms": "200"}
+    async with live(tmp_path, settings() | more) as broker, client(broker, listener=SASL) as one:
+        one.send_bytes(struct.pack(">i", 100_000))
+        loop = asyncio.get_running_loop()
+        trickle = [loop.call_later(0.02 * n, one.send_bytes, b"x") for n in range(100)]
+        began_s = loop.time()
+        assert await one.is_closed()
+        assert loop.time() - began_s < 1.5
+        for handle in trickle:
+            handle.cancel()
+
+
+@on_uvloop
+async def test_a_frame_too_large_is_not_received(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        one.send_bytes(struct.pack(">i", 524_289))
+        assert await one.is_closed()
+        assert "sasl.server.max.receive.size is 524288" in caplog.text
+        assert broker.metrics.authentications == {("SASL", "failed_authentication"): 1}
+
+
+@on_uvloop
+async def test_requests_may_be_large_after_the_login(tmp_path: Path) -> None:
+    more = {"sasl.server.max.receive.size": "300"}
+    async with live(tmp_path, settings() | more) as broker, client(broker, listener=SASL) as one:
+        await log_in(one)
+        one.client_id = "x" * 1000
+        assert (await one.ask(metadata(), version=12)).brokers
+
+
+@on_uvloop
+async def test_a_flood_before_the_login_is_not_read(tmp_path: Path) -> None:
+    more = {"connection.failed.authentication.delay.ms": "300"}
+    async with live(tmp_path, settings() | more) as broker, client(broker, listener=SASL) as one:
+        await choose(one, "PLAIN")
+        one.send(SaslAuthenticateRequest(auth_bytes=plain_message("a", "b")), version=2)
+        await until(lambda: broker.metrics.authentications)
+        (connection,) = broker.server.connections
+        assert not connection.transport.is_reading()
+        answer = (await one.receive())[1]
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+@on_uvloop
+async def test_without_sasl_a_handshake_is_illegal(tmp_path: Path) -> None:
+    async with live(tmp_path, settings()) as broker, client(broker) as one:
+        for version in (0, 1):
+            answer = await choose(one, "PLAIN", version)
+            assert (answer.error_code, answer.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
+        told = await say(one, b"x")
+        assert told.error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+@on_uvloop
+async def test_without_an_end_a_login_is_not_begun_again(tmp_path: Path) -> None:
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        await log_in(one)
+        assert (await choose(one, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert (await one.ask(metadata(), version=12)).brokers
+
+
+@on_uvloop
+async def test_no_secret_reaches_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        async with live(tmp_path, settings()) as broker:
+            for name, password in (("alice", USERS["alice"]), ("alice", "g-u-e-s-s")):
+                async with client(broker, listener=SASL) as one:
+                    await choose(one, "PLAIN")
+                    await say(one, plain_message(name, password))
+    assert "logged in peer=" in caplog.text
+    assert "secret" not in caplog.text
+    assert "g-u-e-s-s" not in caplog.text
+
+
+@hypothesis_settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=4), st.booleans(), st.booleans())
+def test_any_bytes_are_refused_without_an_error_here(
+    tmp_path_factory: pytest.TempPathFactory, frames: list[bytes], cut: bool, chosen: bool
+) -> None:
+    @on_uvloop
+    async def run() -> None:
+        path = tmp_path_factory.mktemp("any")
+        async with live(path, settings()) as broker, client(broker, listener=SASL) as one:
+            if chosen:
+                await choose(one, "PLAIN")
+            data = b"".join(map(framed, frames))
+            one.send_bytes(data[:-1] if cut else data)
+            one.end()
+            await _to_the_end(one)
+            assert broker.metrics.failed_requests == 0
+            assert ("SASL", "successful_authentication") not in broker.metrics.authentications
+
+    run()
+
+
+async def _to_the_end(one: Client) -> None:
+    while not await one.is_closed():
+        pass
+
+
+@on_uvloop
+async def test_a_session_that_has_ended_is_closed_at_its_next_request(tmp_path: Path) -> None:
+    more = {"connections.max.reauth.ms": "150"}
+    async with live(tmp_path, settings() | more) as broker, client(broker, listener=SASL) as one:
+        assert (await log_in(one)).session_lifetime_ms == 150
+        assert (await one.ask(metadata(), version=12)).brokers
+        loop = asyncio.get_running_loop()
+        (connection,) = broker.server.connections
+        assert connection.gate is not None
+        ended = loop.create_future()
+        loop.call_at(connection.gate._ends_at_s, ended.set_result, None)
+        await ended
+        assert not connection.is_lost  # as long as nothing is asked
+        one.send(metadata(), version=12)
+        assert await one.is_closed()
+        assert broker.metrics.authentications["SASL", "expired_connections_killed"] == 1
+
+
+@on_uvloop
+async def test_a_login_goes_on_by_another_one(tmp_path: Path) -> None:
+    more = {"connections.max.reauth.ms": "60000"}
+    async with live(tmp_path, settings() | more) as broker, client(broker, listener=SASL) as one:
+        await log_in(one)
+        (connection,) = broker.server.connections
+        assert connection.gate is not None
+        connection.gate._ends_at_s = 0.0  # long ago
+        assert (await log_in(one)).session_lifetime_ms == 60_000
+        assert (await one.ask(metadata(), version=12)).brokers
+        counts = broker.metrics.authentications
+        assert counts["SASL", "successful_reauthentication"] == 1
+        # Within a second Kafka takes no other.
+        assert (await choose(one, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+@on_uvloop
+async def test_who_logs_in_again_stays_the_same(tmp_path: Path) -> None:
+    more = {"connections.max.reauth.ms": "60000"}
+    async with live(tmp_path, settings() | more) as broker, client(broker, listener=SASL) as one:
+        await log_in(one, "alice")
+        answer = await log_in(one, "bob")
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert answer.error_message == (
+            "Cannot change principals during re-authentication from User.alice: User.bob"
+        )
+        assert await one.is_closed()
+        assert broker.metrics.authentications["SASL", "failed_reauthentication"] == 1
+
+
+@on_uvloop
+async def test_who_logs_in_again_does_so_by_the_same_mechanism(tmp_path: Path) -> None:
+    more = {"connections.max.reauth.ms": "60000"}
+    both = settings("PLAIN,SCRAM-SHA-256") | more
+    async with live(tmp_path, both) as broker, client(broker, listener=SASL) as one:
+        await log_in(one)
+        assert (await choose(one, "SCRAM-SHA-256")).error_code == 0
+        one.send(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=abc"), version=2)
+        assert await one.is_closed()
+        assert broker.metrics.authentications["SASL", "failed_reauthentication"] == 1
