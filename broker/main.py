@@ -29,6 +29,7 @@ from config.effective import resolve_broker
 from config.errors import ConfigError
 from config.layers import static_layer
 from config.resolution import Layer
+from config.secret_files import open_secret_files
 from storage.errors import DiskFailure, StorageError
 from storage.files import RealFileSystem, raise_open_files_limit
 
@@ -95,7 +96,7 @@ def run(
     try:
         static = read()
         resolved = resolve_broker([static])
-        for warning in resolved.warnings:
+        for warning in (*resolved.warnings, *open_secret_files(static)):
             logger.warning("%s", warning)
     except ConfigError as error:
         raise StartError("; ".join(error.problems)) from error

@@ -170,6 +170,12 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
     raise_any(problems)
 
 
+def is_sensitive(name: str) -> bool:
+    """Tell whether a setting's value must never be shown; a listener's may be one, too."""
+    option = _option_of(name)
+    return option is not None and option.sensitive
+
+
 def _with_both_ids(layer: Layer) -> Layer:
     """Let node.id stand for broker.id and the other way round (KafkaConfig.populateSynonyms)."""
     values = dict(layer.values)

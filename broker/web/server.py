@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from broker.exposition.render import render
 from broker.exposition.snapshot import take_snapshot
+from broker.security.exposure import warn_of_http
 from broker.tasks import start_task
 from broker.web.access import Access, grant_access
 from broker.web.cleaner_routes import add_cleaner_routes
@@ -36,6 +38,8 @@ from config.http import HttpConfig
 if TYPE_CHECKING:
     from broker.composition import Broker
     from broker.web.certificate import Certificate
+
+logger = logging.getLogger(__name__)
 
 # How long a stop waits for answers that are on their way.
 _DRAIN_S = 1.0
@@ -97,6 +101,13 @@ class HttpServer:
         if self._certificate is not None:
             secured = {"ssl": self._certificate.context, "ssl_handshake_timeout": HANDSHAKE_S}
             self._following = start_task("follow the certificate", self._certificate.follow())
+        warning = warn_of_http(
+            [one.getsockname()[:2] for one in sockets],
+            is_guarded=self.access.is_guarded,
+            is_secured=bool(secured),
+        )
+        if warning:
+            logger.warning("%s", warning)
         for one in sockets:
             self._servers.append(await loop.create_server(limits, sock=one, **secured))
 
