@@ -141,7 +141,7 @@ async def _keep_busy(clients: list[Client], options: argparse.Namespace, seconds
     end_s = time.perf_counter() + seconds
 
     async def work(number: int, client: Client) -> int:
-        request, count = _produce(number % options.partitions), 0
+        request, count = produce_request(number % options.partitions), 0
         while time.perf_counter() < end_s:
             await client.ask(request)
             count += 1
@@ -157,7 +157,7 @@ async def _keep_pace(clients: list[Client], options: argparse.Namespace) -> list
     start_s = time.perf_counter()
 
     async def work(number: int, client: Client) -> None:
-        request = _produce(number % options.partitions)
+        request = produce_request(number % options.partitions)
         due_s = start_s + interval_s * number / len(clients)
         while due_s < start_s + options.seconds:
             await asyncio.sleep(max(due_s - time.perf_counter(), 0))
@@ -170,7 +170,8 @@ async def _keep_pace(clients: list[Client], options: argparse.Namespace) -> list
     return trips
 
 
-def _produce(partition: int) -> bytes:
+def produce_request(partition: int) -> bytes:
+    """Return the frame of a request that produces one record to the benchmark's topic."""
     record = Record(0, int(time.time() * 1000), None, bytes(_VALUE_BYTES), ())
     data = PartitionProduceData(index=partition, records=encode_batch([record]))
     topic = TopicProduceData(name=_TOPIC, partition_data=[data])

@@ -51,7 +51,7 @@ from broker.topic import Topic
 from broker.topic_counts import count_append
 from broker.topics import Topics
 from broker.waiting import Purgatory
-from broker.warm_up import start_warm_up
+from broker.warm_up import load_cleaner_kernels, start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
 from config.effective import resolve_apart, resolve_broker
@@ -280,6 +280,7 @@ class Broker:
         self.configs.on_changed.append(self._change_readers)
         self.configs.on_changed.append(self._change_background)
         self._stopping.push_async_callback(self._let_clients_go)
+        self.server.quotas = self.security.quotas
         self.server.accept(Dispatcher(self), self.security.tls)
 
     async def _let_clients_go(self) -> None:
@@ -300,6 +301,7 @@ class Broker:
             self.clock,
             self.fs,
             on_thread=give_way,
+            load_kernels=load_cleaner_kernels,
         )
         self.moves.on_moved = lambda log: self.cleaner.abort(log.topic, log.partition)
         self.cleaner.desk.on_failed = self.disks.note
@@ -309,6 +311,9 @@ class Broker:
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()
         self._stopping.push_async_callback(self.cleaner.stop)
+        if self.security.tokens is not None:
+            preparing = start_task("prepare tokens", self.security.tokens.prepare())
+            self._stopping.callback(preparing.cancel)
         self.samples = Samples(partial(count, self), self.clock.now_ms)
         self.periodic = Periodic(self)
         self.periodic.start()

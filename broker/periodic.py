@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from broker.tasks import start_task
+from config.tokens import TokenConfig
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ class Periodic:
             lambda: config.shares.share_coordinator_state_topic_prune_interval_ms,
             self._broker.shares.pruner.prune,
         )
+        if self._broker.security.tokens is not None:
+            self._every(
+                lambda: config.of(TokenConfig).delegation_token_expiry_check_interval_ms,
+                self._broker.security.tokens.remove_expired,
+            )
         self._every(lambda: _SAMPLE_INTERVAL_MS, self._broker.samples.take)
         self._every(lambda: _MINUTE_MS, self._broker.metrics.turn_minute)
         if self._broker.security.tls is not None:

@@ -221,15 +221,11 @@ INERT_GROUPS = (
         """,
     ),
     _group(
-        "Quotas",
-        "There are no quotas.",
+        "Quotas of replication",
+        "A partition has one replica, and moves between directories have no quota.",
         """
         alter.log.dirs.replication.quota.window.num INT 11
         alter.log.dirs.replication.quota.window.size.seconds INT 1
-        controller.quota.window.num INT 11
-        controller.quota.window.size.seconds INT 1
-        quota.window.num INT 11
-        quota.window.size.seconds INT 1
         replication.quota.window.num INT 11
         replication.quota.window.size.seconds INT 1
         """,
@@ -251,9 +247,7 @@ INERT_GROUPS = (
         "Java classes cannot be loaded.",
         """
         alter.config.policy.class.name CLASS -
-        authorizer.class.name STRING ""
         client.quota.callback.class CLASS -
-        config.providers LIST "" cluster-wide
         create.topic.policy.class.name CLASS -
         principal.builder.class CLASS - per-broker
         ssl.engine.factory.class CLASS - per-broker
@@ -292,10 +286,6 @@ INERT_GROUPS = (
         "Tokens",
         "There are no tokens yet.",
         """
-        delegation.token.expiry.check.interval.ms LONG 3600000
-        delegation.token.expiry.time.ms LONG 86400000
-        delegation.token.max.lifetime.ms LONG 604800000
-        delegation.token.secret.key PASSWORD -
         sasl.oauthbearer.allow.unverified.audience BOOLEAN false
         sasl.oauthbearer.allow.unverified.issuer BOOLEAN false
         sasl.oauthbearer.assertion.algorithm STRING RS256

@@ -183,6 +183,13 @@ def encode_response(response: Any, version: int, correlation_id: int) -> list[Ch
     return _framed(output)
 
 
+def body_bytes(message: Any, version: int) -> int:
+    """Return the size of a message in a frame: with the frame's size, without its header."""
+    output = Output()
+    encode_into(message, version, output)
+    return SIZE.size + sum(map(len, output.chunks()))
+
+
 def encode_request(
     request: Any, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:

@@ -5,22 +5,29 @@ A broker without such settings imports and holds nothing but this.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from broker.changes import Changes
 from broker.configs import Configs
+from broker.ids import random_id
 from broker.metadata import Metadata, MetadataStore, SecurityKind
 from broker.metrics import Metrics
 from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
+from broker.security.quotas.composition import QuotaTable
+from config.acl import AclConfig
 from config.tls import PROTOCOLS as TLS
+from config.tokens import TokenConfig
 
 if TYPE_CHECKING:
+    from broker.security.acl_changes import AclChanges
     from broker.security.sasl.listener import SaslListener
     from broker.security.scram_users import ScramUsers
     from broker.security.tls.listeners import Tls
+    from broker.security.tokens import DelegationTokens
 
 
 class Security:
@@ -35,14 +42,22 @@ class Security:
         metrics: Metrics,
         now_ms: Callable[[], int],
     ) -> None:
-        """Take over what the store remembers. Raises ConfigError."""
+        """Take over what the store remembers. Raises ConfigError or MetadataError."""
         self.configs, self.store, self.changes = configs, store, changes
         self.metrics, self.now_ms = metrics, now_ms
-        # None: everybody may do everything.
+        # None: everybody may do everything, and there are no ACLs to change.
         self.authorizer: Authorizer | None = None
+        self.acls = self._load_acls(metadata)
+        if self.acls is not None:
+            self.authorizer = self.acls.authorizer
         self.token_credentials: TokenCredentials = NoTokens()
+        self.tokens = self._load_tokens(metadata)
+        if self.tokens is not None:
+            self.token_credentials = self.tokens
         self._scram_rows = metadata.security.get(SecurityKind.SCRAM_CREDENTIAL, {})
         self._sasl: dict[str, SaslListener] = {}
+        quotas = metadata.security.get(SecurityKind.QUOTA, {})
+        self.quotas = QuotaTable(configs, quotas, store, changes)
         # None: no listener speaks TLS.
         self.tls: Tls | None = self._make_tls()
 
@@ -78,3 +93,28 @@ class Security:
         self.configs.checks.append(tls.check)
         self.configs.on_changed.append(lambda _: tls.take_up())
         return tls
+
+    def _load_acls(self, metadata: Metadata) -> AclChanges | None:
+        config = self.configs.of(AclConfig)
+        if not config.has_authorizer:
+            return None
+        from broker.security.acl_changes import AclChanges
+
+        stored = metadata.security.get(SecurityKind.ACL, {})
+        return AclChanges(stored, config, self.store, self.changes)
+
+    def _load_tokens(self, metadata: Metadata) -> DelegationTokens | None:
+        config = self.configs.of(TokenConfig)
+        if not config.delegation_token_secret_key:
+            return None
+        from broker.security.tokens import DelegationTokens
+
+        source = random.SystemRandom()
+        return DelegationTokens(
+            metadata.security.get(SecurityKind.DELEGATION_TOKEN, {}),
+            config,
+            self.store,
+            self.changes,
+            self.now_ms,
+            lambda: random_id(source),
+        )

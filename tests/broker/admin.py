@@ -96,11 +96,12 @@ class Admin:
         request: Any,
         version: int,
         client: ConnectedClient | None = None,
+        protocol: str = "PLAINTEXT",
     ) -> Any:
         """Send a request as a client of a version would, and read the response as it would."""
         context = RequestContext(
             broker=cast("Any", self),
-            listener=Listener("PLAINTEXT", "127.0.0.1", 9092, "broker.example", 19092),
+            listener=Listener(protocol, "127.0.0.1", 9092, "broker.example", 19092, protocol),
             client_host="/127.0.0.1",
             api_version=version,
             correlation_id=1,

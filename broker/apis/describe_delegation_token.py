@@ -1,0 +1,72 @@
+"""DescribeDelegationToken (41): the tokens that the client may see.
+
+Who owns a token, asked for it or may renew it sees it; others need DESCRIBE on the token, or
+DESCRIBE_TOKENS on its owner. Kafka's sources: KafkaApis.handleDescribeTokensRequest,
+DelegationTokenManager.filterToken.
+"""
+
+from __future__ import annotations
+
+from broker.authorized_operations import Operation
+from broker.context import RequestContext
+from broker.security.authorization import ResourceKind
+from broker.security.principals import Principal
+from broker.security.token_requests import may_ask
+from broker.security.tokens import Token
+from protocol.errors import ErrorCode
+from protocol.messages.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+
+
+def handle(
+    context: RequestContext, request: DescribeDelegationTokenRequest
+) -> DescribeDelegationTokenResponse:
+    """Describe tokens with their secrets; of those that were not asked for, none."""
+    if not may_ask(context):
+        code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        return DescribeDelegationTokenResponse(error_code=code)
+    tokens = context.broker.security.tokens
+    if tokens is None:
+        code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+        return DescribeDelegationTokenResponse(error_code=code)
+    owners = None
+    if request.owners is not None:
+        owners = [Principal(one.principal_type, one.principal_name) for one in request.owners]
+    return DescribeDelegationTokenResponse(
+        tokens=[
+            _described(token, tokens.hmac_of(token.token_id))
+            for token in tokens
+            if (owners is None or any(token.concerns(owner) for owner in owners))
+            and _may_see(context, token)
+        ]
+    )
+
+
+def _may_see(context: RequestContext, token: Token) -> bool:
+    return (
+        token.concerns(context.principal)
+        or context.may(Operation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, token.token_id)
+        or context.may(Operation.DESCRIBE_TOKENS, ResourceKind.USER, str(token.owner))
+    )
+
+
+def _described(token: Token, secret: bytes) -> DescribedDelegationToken:
+    return DescribedDelegationToken(
+        principal_type=token.owner.kind,
+        principal_name=token.owner.name,
+        token_requester_principal_type=token.requester.kind,
+        token_requester_principal_name=token.requester.name,
+        issue_timestamp=token.issued_ms,
+        expiry_timestamp=token.expires_ms,
+        max_timestamp=token.max_ms,
+        token_id=token.token_id,
+        hmac=secret,
+        renewers=[
+            DescribedDelegationTokenRenewer(principal_type=one.kind, principal_name=one.name)
+            for one in token.renewers
+        ],
+    )

@@ -1,0 +1,35 @@
+"""ExpireDelegationToken (40): end a token's life, now or soon.
+
+Kafka's sources: KafkaApis.handleExpireTokenRequest,
+DelegationTokenControlManager.expireDelegationToken.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.errors import EXPLAINED, code_of
+from broker.security.token_requests import NO_TIME, may_ask
+from protocol.errors import ErrorCode
+from protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+
+
+async def handle(
+    context: RequestContext, request: ExpireDelegationTokenRequest
+) -> ExpireDelegationTokenResponse:
+    """Answer when the new end is stored, or the token removed."""
+    if not may_ask(context):
+        code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIME)
+    tokens = context.broker.security.tokens
+    if tokens is None:
+        code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+        return ExpireDelegationTokenResponse(error_code=code)
+    period_ms = request.expiry_time_period_ms
+    try:
+        expires_ms = await tokens.expire(request.hmac, context.principal, period_ms)
+    except EXPLAINED as error:
+        return ExpireDelegationTokenResponse(error_code=code_of(error))
+    return ExpireDelegationTokenResponse(expiry_timestamp_ms=expires_ms)

@@ -1,0 +1,34 @@
+"""RenewDelegationToken (39): let a token live on.
+
+Kafka's sources: KafkaApis.handleRenewTokenRequest,
+DelegationTokenControlManager.renewDelegationToken.
+"""
+
+from __future__ import annotations
+
+from broker.context import RequestContext
+from broker.errors import EXPLAINED, code_of
+from broker.security.token_requests import NO_TIME, may_ask
+from protocol.errors import ErrorCode
+from protocol.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+
+
+async def handle(
+    context: RequestContext, request: RenewDelegationTokenRequest
+) -> RenewDelegationTokenResponse:
+    """Answer when the new end is stored."""
+    if not may_ask(context):
+        code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIME)
+    tokens = context.broker.security.tokens
+    if tokens is None:
+        code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+        return RenewDelegationTokenResponse(error_code=code)
+    try:
+        expires_ms = await tokens.renew(request.hmac, context.principal, request.renew_period_ms)
+    except EXPLAINED as error:
+        return RenewDelegationTokenResponse(error_code=code_of(error))
+    return RenewDelegationTokenResponse(expiry_timestamp_ms=expires_ms)

@@ -1,0 +1,26 @@
+"""ExpireDelegationToken (40): end a token's life, now or soon (KIP-48).
+
+Version notes: 2 is flexible.
+"""
+
+from __future__ import annotations
+
+from protocol.schema import field, message
+from protocol.wire import int16, int32, int64, octets
+
+
+@message(key=40, versions="1-2", flexible="2+")
+class ExpireDelegationTokenRequest:
+    """The token by its hmac, and in how long it ends; less than 0 is at once."""
+
+    hmac: octets
+    expiry_time_period_ms: int64
+
+
+@message(key=40, versions="1-2", flexible="2+")
+class ExpireDelegationTokenResponse:
+    """When the token expires now."""
+
+    error_code: int16 = field()
+    expiry_timestamp_ms: int64 = field()
+    throttle_time_ms: int32 = field()

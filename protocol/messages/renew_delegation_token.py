@@ -1,0 +1,26 @@
+"""RenewDelegationToken (39): let a token live on, within its maximum lifetime (KIP-48).
+
+Version notes: 2 is flexible.
+"""
+
+from __future__ import annotations
+
+from protocol.schema import field, message
+from protocol.wire import int16, int32, int64, octets
+
+
+@message(key=39, versions="1-2", flexible="2+")
+class RenewDelegationTokenRequest:
+    """The token by its hmac, and for how long; 0 or less is for as long as the broker says."""
+
+    hmac: octets
+    renew_period_ms: int64
+
+
+@message(key=39, versions="1-2", flexible="2+")
+class RenewDelegationTokenResponse:
+    """When the token expires now."""
+
+    error_code: int16 = field()
+    expiry_timestamp_ms: int64 = field()
+    throttle_time_ms: int32 = field()

@@ -1,0 +1,315 @@
+"""Delegation tokens beside Apache Kafka: the same people ask the same, and are told the same."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.processes import KafkaProcess, free_port
+from broker.authorized_operations import Operation
+from broker.context import ConnectedClient
+from broker.security.authorization import Requester, ResourceKind
+from broker.security.principals import ANONYMOUS, Principal
+from protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from protocol.schema import info_of
+from tests.broker.admin import NOW_MS, Admin, admin
+from tests.broker.sasl_peer import Refused, SaslPeer
+from tests.broker.test_token_apis import HANDLERS, create, describe
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+
+KEY = "the-key-of-all-tokens"
+USERS = ("admin", "alice", "bob", "carol")
+# What was made, by what it is called here.
+Made = dict[str, Any]
+SETTLE_S = 10.0
+MINUTE_MS = 60_000
+
+
+def kafka_settings(port: int, sasl_port: int, controller_port: int) -> dict[str, str]:
+    """Return the settings of a Kafka with tokens, whose super user is the admin."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    people = " ".join(f'user_{name}="{name}-secret"' for name in USERS)
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    plain_map = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT"
+    return {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{sasl_port},"
+        f"CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{sasl_port}",
+        "listener.security.protocol.map": plain_map,
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.sasl.plain.sasl.jaas.config": f"{module} {people};",
+        "listener.name.sasl.scram-sha-256.sasl.jaas.config": scram,
+        "listener.name.sasl.scram-sha-512.sasl.jaas.config": scram,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        # Who is nobody there is the controller, and the broker itself.
+        "super.users": "User:admin;User:ANONYMOUS",
+        "delegation.token.secret.key": KEY,
+    }
+
+
+class Kafka:
+    """Kafka, with a connection for everybody; None is nobody, in plain text."""
+
+    def __init__(self, process: KafkaProcess, sasl_port: int) -> None:
+        self._process, self._sasl_port = process, sasl_port
+        self._peers: dict[str | None, SaslPeer] = {}
+
+    def log_in(self, name: str, token_id: str, hmac: bytes) -> None:
+        peer = SaslPeer(self._sasl_port)
+        password = base64.b64encode(hmac).decode()
+        peer.log_in_scram("SCRAM-SHA-256", token_id, password, is_token=True)
+        self._peers[name] = peer
+
+    async def ask(self, user: str | None, request: Any, version: int) -> Any:
+        if user not in self._peers:
+            peer = SaslPeer(self._process.port if user is None else self._sasl_port)
+            if user is not None:
+                peer.log_in_plain(user, f"{user}-secret")
+            self._peers[user] = peer
+        return self._peers[user].ask(request, version)
+
+    def close(self) -> None:
+        for peer in self._peers.values():
+            peer.__exit__(None, None, None)
+
+
+class SuperUsers:
+    """Allows the admin everything, and nobody else anything."""
+
+    def may(
+        self,
+        requester: Requester,
+        operation: Operation,
+        kind: ResourceKind,
+        name: str,
+        *,
+        logs_allowed: bool = True,
+        logs_denied: bool = True,
+    ) -> bool:
+        return requester.principal.name in ("admin", "ANONYMOUS")
+
+    def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:
+        return requester.principal.name in ("admin", "ANONYMOUS")
+
+
+class Ours:
+    """The handlers, with the principal that a connection would have."""
+
+    def __init__(self, broker: Admin) -> None:
+        self._broker = broker
+        self._principals: dict[str | None, Principal] = {None: ANONYMOUS}
+        broker.security.authorizer = SuperUsers()
+
+    def log_in(self, name: str, token_id: str, hmac: bytes) -> None:
+        found = self._broker.security.token_credentials.find(token_id)
+        assert found is not None
+        self._principals[name] = found.owner
+
+    async def ask(self, user: str | None, request: Any, version: int) -> Any:
+        principal = self._principals.get(user) or Principal("User", str(user))
+        return await self._broker.call(
+            HANDLERS[type(request)],
+            request,
+            version,
+            ConnectedClient(principal=principal),
+            "PLAINTEXT" if user is None else "SASL_PLAINTEXT",
+        )
+
+
+class Side:
+    """One broker: what it was asked to make, and its answers in words that fit both."""
+
+    def __init__(self, peer: Kafka | Ours, now_ms: Callable[[], int]) -> None:
+        self.peer, self._now_ms = peer, now_ms
+        self._names: dict[Any, str] = {"": "", b"": ""}
+        self.made: Made = {}
+
+    async def ask(self, user: str | None, request: Any, version: int) -> tuple[Any, Any]:
+        """Ask; return the answer as it is, and in those words."""
+        answer = await self.peer.ask(user, request, version)
+        return answer, self._normal(answer)
+
+    def _normal(self, value: Any, key: str = "") -> Any:
+        if is_dataclass(value):
+            return {one.name: self._normal(getattr(value, one.name), one.name)
+                    for one in fields(value)}  # fmt: skip
+        if isinstance(value, list):
+            return sorted((self._normal(one) for one in value), key=repr)
+        if key in ("token_id", "hmac"):
+            value = bytes(value) if key == "hmac" else value
+            return self._names.setdefault(value, f"{key} {len(value)} {len(self._names)}")
+        if "timestamp" in key and value > 0:
+            return f"in {round((value - self._now_ms()) / MINUTE_MS)} min"
+        return value
+
+
+class Both:
+    """The two brokers, asked the same one after the other."""
+
+    def __init__(self, ours: Ours, theirs: Kafka) -> None:
+        self._ours = Side(ours, lambda: NOW_MS)
+        self._theirs = Side(theirs, lambda: int(time.time() * 1000))
+        self.asked = 0
+
+    async def ask(
+        self,
+        user: str | None,
+        request: Any | Callable[[Made], Any],
+        version: int | None = None,
+        *,
+        name: str = "",
+    ) -> None:
+        """Ask both, and compare the answers; the first kept under a name."""
+        build = request if callable(request) else lambda _: request
+        mine = build(self._ours.made)
+        number = info_of(type(mine)).versions.last if version is None else version
+        answer, expected = await self._ours.ask(user, mine, number)
+        self._ours.made[name] = answer
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            kafkas = build(self._theirs.made)
+            self._theirs.made[name], told = await self._theirs.ask(user, kafkas, number)
+            self.asked += 1
+            # Kafka answers a change before all of it knows.
+            is_made = isinstance(mine, CreateDelegationTokenRequest)
+            if told == expected or is_made or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.02)
+        assert told == expected, f"{user} {mine} v{number}"
+
+    def log_in(self, name: str, token: str) -> None:
+        """Log in by a token."""
+        for side in (self._ours, self._theirs):
+            side.peer.log_in(name, side.made[token].token_id, side.made[token].hmac)
+
+
+def renew(token: str, period_ms: int = -1) -> Callable[[Made], Any]:
+    return lambda made: RenewDelegationTokenRequest(
+        hmac=made[token].hmac, renew_period_ms=period_ms
+    )
+
+
+def end(token: str, period_ms: int = -1) -> Callable[[Made], Any]:
+    return lambda made: ExpireDelegationTokenRequest(
+        hmac=made[token].hmac, expiry_time_period_ms=period_ms
+    )
+
+
+def unusual(kind: str | None, name: str | None) -> CreateDelegationTokenRequest:
+    return CreateDelegationTokenRequest(
+        owner_principal_type=kind, owner_principal_name=name, renewers=[], max_lifetime_ms=-1
+    )
+
+
+async def make(both: Both) -> None:
+    """Make tokens at every version, and ask for some that there cannot be."""
+    alice, bob, carol = (Principal("User", name) for name in ("alice", "bob", "carol"))
+    for version in (1, 2, 3):
+        await both.ask("alice", create(None, bob), version, name=f"v{version}")
+    await both.ask("alice", create(None, lifetime_ms=20 * MINUTE_MS), name="short")
+    await both.ask("admin", create(bob, carol), name="bob's")
+    await both.ask("bob", create(bob, bob, bob), name="own")
+    staff = Principal("Group", "staff")
+    for user, request in (
+        ("alice", create(bob)),
+        (None, create()),
+        ("alice", create(None, staff)),
+        ("alice", create(staff)),
+        ("admin", create(staff)),
+        ("admin", create(staff, alice, lifetime_ms=0)),
+        ("alice", create(None, lifetime_ms=2**63 - 1)),
+        ("alice", create(Principal("User", ""))),
+        ("alice", create(Principal("", "bob"))),
+        ("admin", unusual(None, "bob")),
+        ("admin", unusual("User", None)),
+    ):
+        await both.ask(user, request)
+
+
+async def look(both: Both, users: Sequence[str | None]) -> None:
+    """Ask for tokens as everybody, of everybody."""
+    alice, bob = Principal("User", "alice"), Principal("User", "bob")
+    for user in users:
+        for version in (1, 2, 3):
+            await both.ask(user, describe(), version)
+        await both.ask(user, describe(alice))
+        await both.ask(user, describe(bob))
+        await both.ask(user, describe(alice, bob, Principal("Group", "staff")))
+        await both.ask(user, DescribeDelegationTokenRequest(owners=[]))
+
+
+async def change(both: Both) -> None:
+    """Renew and end what was made."""
+    for version in (1, 2):
+        for user in ("alice", "bob", "carol", "admin", None):
+            await both.ask(user, renew("v3", 30 * MINUTE_MS), version)
+    for period_ms in (-1, 0, 1_000 * MINUTE_MS, 10_000 * MINUTE_MS, 2**63 - 1):
+        await both.ask("bob", renew("v3", period_ms))
+        await both.ask("alice", renew("short", period_ms))
+    for period_ms in (5 * MINUTE_MS, 10_000 * MINUTE_MS, 2**63 - 1):
+        await both.ask("alice", end("v2", period_ms))
+        await both.ask("alice", end("own", period_ms))
+    for hmac in (b"", b"none", bytes(64)):
+        await both.ask("alice", RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=1))
+        await both.ask("alice", ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=1))
+
+
+async def script(both: Both) -> None:
+    await make(both)
+    await look(both, (*USERS, None))
+    await change(both)
+    both.log_in("@own", "own")
+    for request in (create(), describe(), renew("own"), end("own")):
+        await both.ask("@own", request)
+    for version in (1, 2):
+        for user in ("carol", None, "admin"):
+            await both.ask(user, end("v1"), version)
+    await both.ask("bob", end("v1"))
+    await both.ask("bob", end("v1"))
+    await both.ask("admin", end("bob's"))
+    await both.ask("carol", end("bob's", 10 * MINUTE_MS))
+    await look(both, USERS)
+
+
+@pytest.fixture(scope="module")
+def kafka_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    sasl_port = free_port()
+    process = KafkaProcess(tmp_path_factory.mktemp("kafka"))
+    process.settings = kafka_settings(process.port, sasl_port, process.controller_port)
+    process.start()
+    peer = Kafka(process, sasl_port)
+    try:
+        yield peer
+    finally:
+        peer.close()
+        process.stop()
+
+
+def test_the_same_requests_have_the_same_answers(kafka_peer: Kafka, tmp_path: Path) -> None:
+    async def main() -> int:
+        async with admin(tmp_path, {"delegation.token.secret.key": KEY}) as broker:
+            both = Both(Ours(broker), kafka_peer)
+            await script(both)
+            return both.asked
+
+    assert asyncio.run(main()) > 100
+
+
+def test_kafkas_own_token_is_the_hmac_of_its_id(kafka_peer: Kafka) -> None:
+    import hmac
+
+    made = asyncio.run(kafka_peer.ask("alice", create(), 3))
+    assert made.hmac == hmac.digest(KEY.encode(), made.token_id.encode(), "sha512")
+    with pytest.raises(Refused):
+        kafka_peer.log_in("@wrong", made.token_id, b"another")
