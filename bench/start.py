@@ -5,12 +5,14 @@
 Both brokers run in turn, A B A B, each fresh and alone on the machine: from the start of the
 process to the first answer with a new data directory and with the one that it has left, resident
 memory after ten idle seconds, and the most of it while ProducerPerformance writes as in
-bench.produce. Ratios are taken pair by pair. Needs Java and Kafka's jars (`make kafka`).
+bench.produce. Ratios are taken pair by pair. Odradek starts as an installed package does: from
+bytecode, whatever the environment says. Needs Java and Kafka's jars (`make kafka`).
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import sys
 import tempfile
 import threading
@@ -18,12 +20,15 @@ import time
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs, resident_bytes
+from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_libs, resident_bytes
 from bench.produce import rate_of, summary
 
 _IDLE_S = 10.0
 _LOOK_S = 0.1
 _MEGABYTE = 1_000_000
+_PACKAGES = ("protocol", "config", "storage", "cleaner", "broker", "cli")
+# An empty value is none: each start would compile anew what has no bytecode yet.
+_AS_INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,17 @@ class MemoryWatch:
             self.most_bytes = max(self.most_bytes, resident_bytes(self._process))
 
 
+def write_bytecode(root: Path = ROOT) -> None:
+    """Compile the packages to bytecode, as pip does when it installs them."""
+    for name in _PACKAGES:
+        compileall.compile_dir(root / name, quiet=2)
+
+
+def odradek(directory: Path) -> OdradekProcess:
+    """Return a broker that starts as one that was installed."""
+    return OdradekProcess(directory, environment=_AS_INSTALLED)
+
+
 def measure(broker: OdradekProcess | KafkaProcess, records: int) -> Measured:
     """Start a broker twice, leave it alone, then have it written to."""
     first_start_s = broker.start()
@@ -90,12 +106,13 @@ def main() -> int:
     if kafka_libs() is None:
         print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
         return 1
+    write_bytecode()
     ratios: list[list[float]] = [[] for _ in _TITLES]
     for number in range(1, arguments.rounds + 1):
         pair = []
-        for kind in (OdradekProcess, KafkaProcess):
+        for make in (odradek, KafkaProcess):
             with tempfile.TemporaryDirectory() as folder:
-                pair.append(astuple(measure(kind(Path(folder) / "broker"), arguments.records)))
+                pair.append(astuple(measure(make(Path(folder) / "broker"), arguments.records)))
         print(f"  pair {number}: Odradek {_shown(pair[0])}; Kafka {_shown(pair[1])}", flush=True)
         for found, ours, theirs in zip(ratios, *pair, strict=True):
             found.append(ours / theirs)

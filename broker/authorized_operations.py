@@ -31,7 +31,7 @@ def bit_field(*operations: Operation) -> int:
     return sum(1 << operation for operation in set(operations))
 
 
-ALL_OF_TOPIC = bit_field(
+OF_TOPIC = (
     Operation.READ,
     Operation.WRITE,
     Operation.CREATE,
@@ -41,14 +41,14 @@ ALL_OF_TOPIC = bit_field(
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
-ALL_OF_GROUP = bit_field(
+OF_GROUP = (
     Operation.READ,
     Operation.DELETE,
     Operation.DESCRIBE,
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
-ALL_OF_CLUSTER = bit_field(
+OF_CLUSTER = (
     Operation.CREATE,
     Operation.ALTER,
     Operation.DESCRIBE,
@@ -57,3 +57,6 @@ ALL_OF_CLUSTER = bit_field(
     Operation.ALTER_CONFIGS,
     Operation.IDEMPOTENT_WRITE,
 )
+ALL_OF_TOPIC = bit_field(*OF_TOPIC)
+ALL_OF_GROUP = bit_field(*OF_GROUP)
+ALL_OF_CLUSTER = bit_field(*OF_CLUSTER)

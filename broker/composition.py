@@ -51,7 +51,7 @@ from broker.topic import Topic
 from broker.topic_counts import count_append
 from broker.topics import Topics
 from broker.waiting import Purgatory
-from broker.warm_up import start_warm_up
+from broker.warm_up import load_cleaner_kernels, start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
 from config.effective import resolve_apart, resolve_broker
@@ -110,7 +110,9 @@ class Broker:
 
     def problems(self) -> list[str]:
         """Return what an operator has to look at; nothing when all is well."""
-        return [*self.disks.problems(), *self.cleaner.problems()]
+        return [
+            *self.disks.problems(), *self.cleaner.problems(), *self.security.problems()
+        ]
 
     async def start(self) -> None:
         """Take the addresses, load what is on the disk, then accept connections.
@@ -278,7 +280,8 @@ class Broker:
         self.configs.on_changed.append(self._change_readers)
         self.configs.on_changed.append(self._change_background)
         self._stopping.push_async_callback(self._let_clients_go)
-        self.server.accept(Dispatcher(self))
+        self.server.quotas = self.security.quotas
+        self.server.accept(Dispatcher(self), self.security.tls)
 
     async def _let_clients_go(self) -> None:
         """Answer what is parked and what waits for the disk, then close all connections."""
@@ -298,6 +301,7 @@ class Broker:
             self.clock,
             self.fs,
             on_thread=give_way,
+            load_kernels=load_cleaner_kernels,
         )
         self.moves.on_moved = lambda log: self.cleaner.abort(log.topic, log.partition)
         self.cleaner.desk.on_failed = self.disks.note

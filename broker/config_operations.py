@@ -8,7 +8,7 @@ ConfigurationControlManager.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker import topic_names
@@ -33,7 +33,7 @@ _OPTIONS: Mapping[int, Mapping[str, Option]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Edit:
     """One change: SET a setting, DELETE it, or APPEND to or SUBTRACT from a list."""
 
     name: str
@@ -47,7 +47,7 @@ class Wish:
 
     resource_type: int
     resource_name: str
-    operations: Sequence[Operation]
+    operations: Sequence[Edit]
     replaces_all: bool = False
 
     @property
@@ -57,9 +57,17 @@ class Wish:
 
 
 async def carry_out(
-    wishes: Sequence[Wish], configs: Configs, topics: Topics, *, validate_only: bool
+    wishes: Sequence[Wish],
+    configs: Configs,
+    topics: Topics,
+    refusal: Callable[[int, str], ErrorCode | None],
+    *,
+    validate_only: bool,
 ) -> list[Explained | None]:
-    """Change resources, each wholly or not at all; None stands for a change that was made."""
+    """Edit resources, each wholly or not at all; None stands for a change that was made.
+
+    `refusal` tells of a resource, by type and name, why the client may not change it.
+    """
     outcomes: dict[tuple[int, str], Explained | None] = {}
     of_topics: dict[str, Alteration] = {}
     times = Counter(wish.key for wish in wishes)
@@ -69,6 +77,9 @@ async def carry_out(
                 message = "Each resource must appear at most once."
                 raise Refusal(ErrorCode.INVALID_REQUEST, message)
             _check(wish, configs)
+            code = refusal(*wish.key)
+            if code is not None:
+                raise Refusal(code)
         except EXPLAINED as error:
             outcomes[wish.key] = error
     accepted = [wish for wish in wishes if wish.key not in outcomes]
@@ -203,7 +214,7 @@ def _set_levels(wish: Wish, node_id: int, validate_only: bool) -> None:
         set_levels(changes)
 
 
-def _change_list(operation: Operation, resource_type: int, present: Mapping[str, str]) -> str:
+def _change_list(operation: Edit, resource_type: int, present: Mapping[str, str]) -> str:
     option = _check_list(operation, resource_type)
     # What is not set begins as the declared default, whatever the broker's setting is.
     text = present.get(operation.name, option.default_text or "")
@@ -224,7 +235,7 @@ def _change_list(operation: Operation, resource_type: int, present: Mapping[str,
     return ",".join(kept)
 
 
-def _check_list(operation: Operation, resource_type: int) -> Option:
+def _check_list(operation: Edit, resource_type: int) -> Option:
     """Return the option that a value is added to or taken from; refuse when it is no list."""
     # Kafka knows no lists among the settings of groups and of client metrics.
     option = _OPTIONS.get(resource_type, {}).get(operation.name)

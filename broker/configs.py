@@ -116,6 +116,11 @@ class Configs:
         """The settings that clients have made for all brokers."""
         return self._dynamic[ALL_BROKERS]
 
+    @property
+    def layers(self) -> Layers:
+        """What the settings in force are made of."""
+        return self._layers
+
     def of(self, cls: type[T]) -> T:
         """Return settings of the broker that are declared apart; replaced whole on a change."""
         return self.of_listener(cls, "")

@@ -10,7 +10,8 @@ Kafka that takes as long as the fetch may wait.
 What a connection may keep in memory is bounded. It is not read from while
 - a request waits for its turn,
 - too many responses are awaited (queued.max.requests),
-- all connections together hold too many bytes of requests (queued.max.request.bytes), or
+- all connections together hold too many bytes of requests (queued.max.request.bytes),
+- a quota holds the client back, or
 - the client does not read what was sent.
 """
 
@@ -89,6 +90,8 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent_bytes = 0
         # What was unsent when the client was found not to read it.
         self._unread_bytes = 0
+        # Ends the time for which the client is held back by a quota, when it is.
+        self._unmuting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -102,6 +105,8 @@ class Connection(asyncio.BufferedProtocol):
             self._give_back(slot.request_bytes)
         self._pending.clear()
         self._next = None
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self._reserve(0)
         self._forget_unread()
         for on_lost in self.client.on_lost.values():
@@ -161,6 +166,19 @@ class Connection(asyncio.BufferedProtocol):
     def limit_frames(self, size_max: int = 0, option: str = "socket.request.max.bytes") -> None:
         """Let the requests that follow be no larger; by default as of other connections."""
         self._frames.limit(size_max or self._dispatcher.frame_size_max, option)
+    def mute(self, time_s: float) -> None:
+        """Begin no further request for a time; what was begun is answered (KIP-219)."""
+        until_s = self._loop.time() + time_s
+        if self._unmuting is not None:
+            if self._unmuting.when() >= until_s:
+                return
+            self._unmuting.cancel()
+        if not self.is_lost:
+            self._unmuting = self._loop.call_at(until_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self._serve()
 
     def idle_s(self, now: float) -> float:
         """Return for how long nothing has happened; 0 while a response is awaited."""
@@ -303,6 +321,7 @@ class Connection(asyncio.BufferedProtocol):
             not self._is_writable
             or len(self._pending) >= self._pending_max
             or self._is_finishing
+            or self._unmuting is not None
             or self.is_lost
             or self.transport.is_closing()
         )

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from broker.authorized_operations import Operation
+from broker.authorized_operations import (
+    OF_CLUSTER,
+    OF_GROUP,
+    OF_TOPIC,
+    Operation,
+    bit_field,
+)
 from broker.security.authorization import CLUSTER_NAME, Requester, ResourceKind
 from broker.security.principals import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from broker.composition import Broker
+    from broker.security.quotas.charge import Charge
     from broker.server import Listener
 
 
 T = TypeVar("T")
+
+# What a bit field of authorized operations may hold (AclEntry.supportedOperations).
+_SUPPORTED: Mapping[ResourceKind, tuple[Operation, ...]] = {
+    ResourceKind.TOPIC: OF_TOPIC,
+    ResourceKind.GROUP: OF_GROUP,
+    ResourceKind.CLUSTER: OF_CLUSTER,
+}
 
 
 class CloseConnection(Exception):
@@ -73,6 +87,8 @@ class RequestContext:
     client_id: str
     api_key: int = -1
     client: ConnectedClient = field(default_factory=ConnectedClient)
+    # What the request costs its client; None when no quota is set.
+    charge: Charge | None = None
 
     def advertised(self) -> tuple[str, int]:
         """Return the host and port that clients of this listener are told to connect to."""
@@ -103,9 +119,45 @@ class RequestContext:
             logs_denied=logs_denied,
         )
 
-    def may_to_cluster(self, operation: Operation) -> bool:
+    def may_to_cluster(self, operation: Operation, *, logs_denied: bool = True) -> bool:
         """Tell whether the client may do something to the cluster."""
-        return self.may(operation, ResourceKind.CLUSTER, CLUSTER_NAME)
+        return self.may(
+            operation, ResourceKind.CLUSTER, CLUSTER_NAME, logs_denied=logs_denied
+        )
+
+    def permitted(
+        self,
+        operation: Operation,
+        kind: ResourceKind,
+        names: Iterable[str],
+        *,
+        logs_denied: bool = True,
+    ) -> Set[str]:
+        """Return those of some names to which the client may do something; each is asked once."""
+        distinct = dict.fromkeys(names)
+        if self.broker.security.authorizer is None:
+            return distinct.keys()
+        return {
+            name for name in distinct if self.may(operation, kind, name, logs_denied=logs_denied)
+        }
+
+    def authorized_operations(self, kind: ResourceKind, name: str) -> int:
+        """Return as a bit field what the client may do to a resource (AuthHelper)."""
+        if self.broker.security.authorizer is None:
+            return bit_field(*_SUPPORTED[kind])
+        return bit_field(
+            *(
+                operation
+                for operation in _SUPPORTED[kind]
+                if self.may(operation, kind, name, logs_allowed=False, logs_denied=False)
+            )
+        )
+
+    def cluster_operations(self) -> int:
+        """Return what the client may do to the cluster: nothing, unless it may describe it."""
+        if not self.may_to_cluster(Operation.DESCRIBE):
+            return 0
+        return self.authorized_operations(ResourceKind.CLUSTER, CLUSTER_NAME)
 
     def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
         """Tell whether the client may do something to at least one resource of a kind."""

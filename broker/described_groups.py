@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from broker.authorized_operations import ALL_OF_GROUP
+from broker.authorized_operations import Operation
+from broker.context import RequestContext
 from broker.repeats import answer_each
+from broker.security.authorization import ResourceKind
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
 
@@ -22,29 +25,52 @@ G = TypeVar("G", bound=Described)
 R = TypeVar("R")
 
 
+@dataclass(frozen=True, slots=True)
+class Describing(Generic[G, R]):
+    """How one of the APIs describes groups, and responds with them."""
+
+    describe: Callable[[str], G]
+    refuse: Callable[[str, ErrorCode], G]
+    respond: Callable[[list[G]], R]
+    # The topics that a group tells of, which the client may have to be allowed to describe.
+    topics: Callable[[G], Iterable[str]] = lambda _: ()
+
+
 def describe_each(
+    context: RequestContext,
     group_ids: Sequence[str],
-    describe: Callable[[str], G],
-    respond: Callable[[list[G]], R],
+    how: Describing[G, R],
     *,
     tells_operations: bool,
-    api_version: int,
 ) -> R:
-    """Respond with groups described, and with what a client may do to them if so.
+    """Respond with groups described, and with what the client may do to them if so.
 
-    Raises CloseConnection for groups that are named too often.
+    Those that it may not describe come first, as in Kafka. Raises CloseConnection for groups that
+    are named too often.
     """
+    may_all = context.broker.security.authorizer is None
+    permitted = context.permitted(Operation.DESCRIBE, ResourceKind.GROUP, group_ids)
+    group_ids = sorted(group_ids, key=permitted.__contains__)
 
     def answer(group_id: str) -> G:
-        group = describe(group_id)
-        if tells_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = ALL_OF_GROUP
+        if group_id not in permitted:
+            return how.refuse(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        group = how.describe(group_id)
+        if group.error_code != ErrorCode.NONE:
+            return group
+        if tells_operations:
+            group.authorized_operations = context.authorized_operations(
+                ResourceKind.GROUP, group_id
+            )
+        topics = set() if may_all else set(how.topics(group))
+        if not topics <= context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, topics):
+            return how.refuse(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return group
 
     groups = answer_each(
         group_ids,
         name=lambda group_id: group_id,
         answer=answer,
-        size_bytes=lambda group: len(encode(respond([group]), api_version)),
+        size_bytes=lambda group: len(encode(how.respond([group]), context.api_version)),
     )
-    return respond(groups)
+    return how.respond(groups)

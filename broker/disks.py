@@ -29,17 +29,24 @@ logger = logging.getLogger(__name__)
 
 # A trouble stays in /health so long at least, since a small write may succeed on a full disk.
 _SHOWN_MS = 30_000
+# A disk that goes on refusing is told of so often: it may refuse thousands of operations.
+_TOLD_MS = 30_000
 _RETRY_MIN_MS, _RETRY_MAX_MS = 1_000, 30_000
 _PROBE = ".odradek-probe"
 
 
 @dataclass(slots=True)
 class _Trouble:
-    """What a log directory's disk has refused lately; `count` times."""
+    """What a log directory's disk has refused lately; `count` times.
+
+    `untold_count` refusals, of the broker's own probes too, came after the log was last told.
+    """
 
     last: StorageError
     last_ms: int
+    told_ms: int
     count: int = 1
+    untold_count: int = 0
 
 
 class Disks:
@@ -78,10 +85,11 @@ class Disks:
         trouble = self._troubles.get(path)
         if trouble is None:
             logger.error("disk trouble directory=%s: %s", path, error)
-            self._troubles[path] = _Trouble(error, now_ms)
+            self._troubles[path] = _Trouble(error, now_ms, now_ms)
         else:
             trouble.last, trouble.last_ms = error, now_ms
             trouble.count += 1
+            self._tell(path, trouble, error)
 
     def take_offline(self, log: Log, error: StorageError) -> None:
         """Take a log offline whose flush was refused."""
@@ -116,9 +124,13 @@ class Disks:
         over = [
             path for path, one in self._troubles.items() if now_ms - one.last_ms >= _SHOWN_MS
         ]
-        for path in await asyncio.to_thread(self._writable, over):
-            logger.info("disk trouble is over directory=%s", path)
-            del self._troubles[path]
+        for path, refusal in await asyncio.to_thread(self._probe, over):
+            trouble = self._troubles[path]
+            if refusal is None:
+                logger.info("disk trouble is over directory=%s count=%d", path, trouble.count)
+                del self._troubles[path]
+            else:
+                self._tell(path, trouble, refusal)
         if now_ms >= self._next_retry_ms:
             await self._bring_back()
 
@@ -142,16 +154,26 @@ class Disks:
     def _offline_count(self) -> int:
         return len(self._partitions.offline_directories) + len(self._topics.offline())
 
-    def _writable(self, paths: Sequence[Path]) -> list[Path]:
-        """Return the directories that take a write; runs in a thread."""
-        found = []
+    def _tell(self, path: Path, trouble: _Trouble, error: StorageError) -> None:
+        """Count a refusal that is not the first, and log it when nothing was told for a while."""
+        trouble.untold_count += 1
+        now_ms = self._now_ms()
+        if now_ms - trouble.told_ms >= _TOLD_MS:
+            logger.error(
+                "disk trouble goes on directory=%s count=%d: %s", path, trouble.untold_count, error
+            )
+            trouble.told_ms, trouble.untold_count = now_ms, 0
+
+    def _probe(self, paths: Sequence[Path]) -> list[tuple[Path, DiskFailure | None]]:
+        """Return what each directory says to a write; runs in a thread."""
+        found: list[tuple[Path, DiskFailure | None]] = []
         for path in paths:
             probe = path / _PROBE
+            refusal = None
             try:
                 self._fs.write_atomically(probe, b"Odradek looks whether this disk takes writes\n")
                 self._fs.remove(probe)
             except DiskFailure as error:
-                logger.error("disk trouble goes on directory=%s: %s", path, error)
-                continue
-            found.append(path)
+                refusal = error
+            found.append((path, refusal))
         return found

@@ -26,6 +26,7 @@ from protocol.frames import (
     FETCH_KEY,
     PRODUCE_KEY,
     RequestHeader,
+    body_bytes,
     encode_response,
     read_request_header,
     skip_header_tags,
@@ -34,6 +35,7 @@ from protocol.frames import (
 if TYPE_CHECKING:
     from broker.composition import Broker
     from broker.connection import Connection, Slot
+    from broker.security.quotas.charge import Charge
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class Dispatcher:
         self.frame_size_max = broker.config.socket_request_max_bytes
         self.pending_max = broker.config.queued_max_requests
         self.backpressure = broker.backpressure
+        self._quotas = broker.security.quotas
 
     def serve(self, connection: Connection, frame: memoryview) -> None:
         """Serve one request; a malformed one closes the connection."""
@@ -85,6 +88,9 @@ class Dispatcher:
         context = self._context(connection, header)
         metrics = self._broker.metrics
         metrics.count_request(header.api_key, version)
+        charge = None
+        if self._quotas.clients is not None:
+            charge = context.charge = self._charge(context, len(frame) - header.body, begun_ns)
         try:
             answer = handler.handle(context, request)
         except CloseConnection as close:
@@ -95,13 +101,15 @@ class Dispatcher:
             return
         times = metrics.times[header.api_key]
         if answer is None:
+            if charge is not None:
+                self._settle(connection, header, charge, None)
             times.observe(begun_ns)
             return
         slot: Slot | None
         if isinstance(answer, Awaitable):
-            slot = self._answer_later(connection, handler, header, answer)
+            slot = self._answer_later(connection, handler, header, answer, charge)
         else:
-            slot = self._reply(connection, handler, header, answer)
+            slot = self._reply(connection, handler, header, answer, charge)
         if slot is None:
             times.observe(begun_ns)
         else:
@@ -196,16 +204,51 @@ class Dispatcher:
         reason = f"request for {name} (key {header.api_key}) version {header.api_version}"
         self.refuse(connection, ProtocolError(f"{reason}, which is not served"))
 
+    def _charge(self, context: RequestContext, size_bytes: int, begun_ns: int) -> Charge:
+        """Begin to count what a request costs."""
+        from broker.security.quotas.charge import Charge
+
+        quotas = self._quotas.clients
+        assert quotas is not None
+        user, client_id = context.principal.name, context.client_id
+        return Charge(quotas, user, client_id, context.api_key, size_bytes, begun_ns)
+
+    def _settle(
+        self, connection: Connection, header: RequestHeader, charge: Charge, answer: Any
+    ) -> None:
+        """Count a request against its client's quotas, and hold it back once it is answered."""
+
+        def size_bytes() -> int:
+            return body_bytes(answer, header.api_version)
+
+        charge.settle(answer, size_bytes)
+        self._mute(connection, charge)
+
+    def _mute(self, connection: Connection, charge: Charge) -> None:
+        mute_s = charge.take_mute_s()
+        if mute_s:
+            connection.mute(mute_s)
+
     def _reply(
-        self, connection: Connection, handler: Handler, header: RequestHeader, answer: Any
+        self,
+        connection: Connection,
+        handler: Handler,
+        header: RequestHeader,
+        answer: Any,
+        charge: Charge | None,
     ) -> Slot | None:
         """Send a response; return its place when it has to wait for those before it."""
         try:
+            if charge is not None:
+                self._settle(connection, header, charge, answer)
             chunks = self._encode(handler, header, answer)
         except Exception:
             self._fail(connection, handler, header)
             return None
-        return connection.reply(chunks)
+        slot = connection.reply(chunks)
+        if charge is not None:
+            charge.close()
+        return slot
 
     def _encode(self, handler: Handler, header: RequestHeader, answer: Any) -> list[Chunk]:
         chunks = encode_response(answer, header.api_version, header.correlation_id)
@@ -219,8 +262,16 @@ class Dispatcher:
         handler: Handler,
         header: RequestHeader,
         answer: Awaitable[Any],
+        charge: Charge | None,
     ) -> Slot:
-        awaited = asyncio.ensure_future(answer)
+        if charge is None:
+            awaited = asyncio.ensure_future(answer)
+        else:
+            if header.api_key == PRODUCE_KEY:
+                charge.settle_produce(is_answered=True)
+                self._mute(connection, charge)
+            charge.pause()
+            awaited = asyncio.ensure_future(charge.metered(answer))
         slot = connection.reply_later(awaited, overlaps=header.api_key == PRODUCE_KEY)
         if isinstance(answer, Staged):
             connection.hold_others(slot, answer.begun)
@@ -234,7 +285,12 @@ class Dispatcher:
                 return
             try:
                 response = future.result()
+                if charge is not None:
+                    charge.resume()
+                    self._settle(connection, header, charge, response)
                 chunks = None if response is None else self._encode(handler, header, response)
+                if charge is not None:
+                    charge.close()
             except CloseConnection as close:
                 connection.refuse(str(close))
                 return

@@ -9,7 +9,7 @@ of this log's history is told where the two part (KIP-595).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,8 @@ class Reading:
     tells_storage_errors: bool
     size_min: int
     size_max: int
+    # Topics that the client may not read, be they there or not.
+    denied: Container[str | None] = ()
 
 
 @dataclass(slots=True)
@@ -102,6 +104,10 @@ def plan_fetch(
         if one.topic is None or one.topic is not name:  # else it is that of the one before
             topic = _find(broker, one)
             name = one.topic
+        if reading.denied and name in reading.denied:
+            data = error_data(one.wanted.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            plan.unknown.append(Planned(one, data))
+            continue
         if topic is None or not 0 <= one.wanted.partition < len(topic.partitions):
             if is_again:
                 plan.read.append(refused(reading, one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc
 import logging
@@ -17,6 +18,7 @@ import uvloop
 from broker import logs
 from broker.addresses import AddressError
 from broker.clock import SystemClock
+from broker.code_memory import give_code_back
 from broker.composition import Broker
 from broker.metadata import MetadataError
 from broker.service import ServiceSocket
@@ -128,9 +130,11 @@ async def _serve(
     await _start(broker)
     broker.loading.add_done_callback(lambda _: _collect_garbage_from_now_on())
     told.ready(broker)
+    leaving = start_task("give code back", asyncio.to_thread(give_code_back))
     reloading = start_task("reload", _reload_when_asked(broker, read, signals, told.service))
     await signals.stop.wait()
     reloading.cancel()
+    leaving.cancel()
     logger.info("stopping")
     told.service.stopping()
     try:

@@ -70,6 +70,8 @@ class Periodic:
             )
         self._every(lambda: _SAMPLE_INTERVAL_MS, self._broker.samples.take)
         self._every(lambda: _MINUTE_MS, self._broker.metrics.turn_minute)
+        if self._broker.security.tls is not None:
+            self._every(lambda: _MINUTE_MS, self._look_at_certificates)
 
     def stop(self) -> None:
         """End all jobs."""
@@ -109,6 +111,10 @@ class Periodic:
         now_ms = self._broker.clock.now_ms()
         for log in self._broker.logs():
             log.producers.expire(now_ms, self._broker.config.producer_id_expiration_ms)
+
+    async def _look_at_certificates(self) -> None:
+        assert self._broker.security.tls is not None, "there is none to look at otherwise"
+        self._broker.security.tls.look_at_files()
 
     async def _close_idle(self) -> None:
         self._broker.server.close_idle()

@@ -9,6 +9,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from broker import addresses
 from broker.connection import Connection
@@ -17,11 +18,17 @@ from broker.tasks import start_task
 from config.broker import BrokerConfig
 from config.values import INT32_MAX
 
+if TYPE_CHECKING:
+    from broker.security.quotas.composition import QuotaTable
+    from broker.security.tls.listeners import Tls, TlsListener
+
 logger = logging.getLogger(__name__)
 
 # After accept() has failed, for want of descriptors most likely.
 _ACCEPT_RETRY_S = 0.2
 _SYSTEM_CHOOSES = -1
+# So many connections that came too fast are kept waiting, further ones are closed at once.
+_HELD_BACK_MAX = 1_000
 # Who waits for its turn looks at the setting so often.
 _TURN_CHECK_S = 1.0
 
@@ -53,10 +60,18 @@ class Server:
         self._counts: Counter[str] = Counter()
         self._limits_text = ""
         self._limits: Mapping[str, int] = {}
+        # Those that speak TLS, by name.
+        self._tls: Mapping[str, TlsListener] = {}
         # Set whenever a connection has gone.
         self._freed = asyncio.Event()
         # When max.connection.creation.rate lets the next one in.
         self._turn_s = 0.0
+        # Those of addresses count; set before connections are accepted.
+        self.quotas: QuotaTable | None = None
+        self._held_back: set[socket.socket] = set()
+        # By listener: connections that were accepted, and that came faster than an address may.
+        self.accepted: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
 
     @property
     def listeners(self) -> list[Listener]:
@@ -75,8 +90,9 @@ class Server:
         self._sockets += [(bound, one) for one in sockets]
         return bound
 
-    def accept(self, dispatcher: Dispatcher) -> None:
+    def accept(self, dispatcher: Dispatcher, tls: Tls | None = None) -> None:
         """Begin to accept connections. Raises AddressError when an address is in use by now."""
+        self._tls = {} if tls is None else tls.listeners
         config = self._config()
         for listener, bound in self._sockets:
             _set_size(bound, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
@@ -112,6 +128,8 @@ class Server:
         """Give the addresses back."""
         for _, bound in self._sockets:
             bound.close()
+        for client in self._held_back:
+            client.close()
 
     async def close(self, drain_s: float) -> None:
         """Let what was begun be answered, within a time, and close all connections."""
@@ -138,12 +156,35 @@ class Server:
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             address = addresses.plain_address(name[0]), name[1]
+            if self._holds_back(client, address[0]):
+                self.refused[listener.name] += 1
+                continue
             if not self._admits(address):
                 client.close()
                 continue
+            self.accepted[listener.name] += 1
             connection = Connection(dispatcher, listener, address, self._forget)
             dispatcher.guard(connection)
             await self._connect(connection, client)
+
+    def _holds_back(self, client: socket.socket, host: str) -> bool:
+        """Keep a client waiting whose address connects too often, then close (KIP-612)."""
+        rates = None if self.quotas is None else self.quotas.addresses
+        if rates is None:
+            return False
+        delay_ms = rates.delay_ms(host)
+        if not delay_ms:
+            return False
+        if len(self._held_back) >= _HELD_BACK_MAX:
+            client.close()
+            return True
+        self._held_back.add(client)
+        asyncio.get_running_loop().call_later(delay_ms / 1000, self._let_go, client)
+        return True
+
+    def _let_go(self, client: socket.socket) -> None:
+        self._held_back.discard(client)
+        client.close()
 
     def _admits(self, address: tuple[str, int]) -> bool:
         """Tell whether an address may have one more connection."""
@@ -180,7 +221,9 @@ class Server:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             loop = asyncio.get_running_loop()
-            await loop.connect_accepted_socket(lambda: connection, client)
+            tls = self._tls.get(connection.listener.name)
+            made = connection if tls is None else tls.wrap(connection)
+            await loop.connect_accepted_socket(lambda: made, client)
         except OSError as error:  # it has gone already
             logger.debug("lost a new connection peer=%s: %s", connection.peer, error)
             client.close()

@@ -49,15 +49,19 @@ class WantedPartition:
         assert topic is not None, "who names topics by name has a name"
         return topic, self.wanted.partition
 
-    def note(self, told: PartitionData, idle_log: Log | None) -> bool:
-        """Take note of an answer, and tell whether there is news in it."""
-        is_news = (
+    def is_news(self, told: PartitionData) -> bool:
+        """Tell whether there is news in an answer."""
+        return (
             bool(told.records)
             or told.high_watermark != self.high_watermark
             or told.log_start_offset != self.log_start_offset
             or told.error_code != 0
             or told.diverging_epoch.epoch >= 0
         )
+
+    def note(self, told: PartitionData, idle_log: Log | None) -> bool:
+        """Take note of an answer, and tell whether there is news in it."""
+        is_news = self.is_news(told)
         # So that the end of an error is news.
         self.high_watermark = -1 if told.error_code else told.high_watermark
         self.log_start_offset = told.log_start_offset

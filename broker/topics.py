@@ -50,6 +50,9 @@ from storage.log import Log
 
 logger = logging.getLogger(__name__)
 
+Spend = Callable[[int], None]
+"""Counts partitions that are made or deleted; raises Refusal when they are too many."""
+
 
 class Topics:
     """The registry of topics. The event loop owns it; changes wait for the store and the disk.
@@ -173,20 +176,30 @@ class Topics:
             self._publish(replace(topic, partitions=tuple(partitions)))
 
     async def create(
-        self, wanted: Sequence[NewTopic], *, validate_only: bool = False
+        self,
+        wanted: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        spend: Spend = lambda _: None,
     ) -> list[TopicPlan | Explained]:
         """Create topics, each with its settings or not at all; or only say what would happen."""
-        return await self._changes.run(lambda: self._create(wanted, validate_only))
+        return await self._changes.run(lambda: self._create(wanted, validate_only, spend))
 
-    async def delete(self, topic_ids: Sequence[bytes]) -> list[Explained | None]:
+    async def delete(
+        self, topic_ids: Sequence[bytes], *, spend: Spend = lambda _: None
+    ) -> list[Explained | None]:
         """Delete topics by their ids; None stands for a deletion that was done."""
-        return await self._changes.run(lambda: self._delete(topic_ids))
+        return await self._changes.run(lambda: self._delete(topic_ids, spend))
 
     async def enlarge(
-        self, wanted: Sequence[Enlargement], *, validate_only: bool = False
+        self,
+        wanted: Sequence[Enlargement],
+        *,
+        validate_only: bool = False,
+        spend: Spend = lambda _: None,
     ) -> list[Explained | None]:
         """Give topics more partitions; None stands for an enlargement that was done."""
-        return await self._changes.run(lambda: self._enlarge(wanted, validate_only))
+        return await self._changes.run(lambda: self._enlarge(wanted, validate_only, spend))
 
     async def alter_configs(
         self, wanted: Mapping[str, Alteration], *, validate_only: bool = False
@@ -212,9 +225,9 @@ class Topics:
     # --- changes, each in its turn ------------------------------------------------------------
 
     async def _create(
-        self, wanted: Sequence[NewTopic], validate_only: bool
+        self, wanted: Sequence[NewTopic], validate_only: bool, spend: Spend
     ) -> list[TopicPlan | Explained]:
-        outcomes = self._plan(wanted)
+        outcomes = self._plan(wanted, spend)
         plans = [outcome for outcome in outcomes if isinstance(outcome, TopicPlan)]
         if validate_only or not plans:
             return outcomes
@@ -239,7 +252,7 @@ class Topics:
             for outcome in outcomes
         ]
 
-    def _plan(self, wanted: Sequence[NewTopic]) -> list[TopicPlan | Explained]:
+    def _plan(self, wanted: Sequence[NewTopic], spend: Spend) -> list[TopicPlan | Explained]:
         """Plan topics one after the other, each as if those before it were there already."""
         outcomes: list[TopicPlan | Explained] = []
         names = dict.fromkeys(self._by_name)
@@ -252,6 +265,7 @@ class Topics:
                 plan = plan_topic(new, around, topic_id=self._new_id(), now_ms=self._now_ms())
                 check_total(total + plan.record.partition_count)
                 self._partitions.refuse_strays(plan.record)
+                spend(plan.record.partition_count)
             except EXPLAINED as error:
                 outcomes.append(error)
                 continue
@@ -271,11 +285,19 @@ class Topics:
         except (StorageError, MetadataError) as later:
             logger.error("left topic=%s half made until the next start: %s", name, later)
 
-    async def _delete(self, topic_ids: Sequence[bytes]) -> list[Explained | None]:
-        outcomes: dict[bytes, Explained | None] = {
-            topic_id: None if topic_id in self._by_id else Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
-            for topic_id in topic_ids
-        }
+    async def _delete(
+        self, topic_ids: Sequence[bytes], spend: Spend
+    ) -> list[Explained | None]:
+        outcomes: dict[bytes, Explained | None] = {}
+        for topic_id in topic_ids:
+            known = self._by_id.get(topic_id)
+            outcomes[topic_id] = None
+            try:
+                if known is None:
+                    raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+                spend(len(known.partitions))
+            except Refusal as error:
+                outcomes[topic_id] = error
         doomed = [topic_id for topic_id, refused in outcomes.items() if refused is None]
         try:
             await self._store.begin_deletion(doomed)
@@ -302,7 +324,7 @@ class Topics:
         return [outcomes[topic_id] for topic_id in topic_ids]
 
     async def _enlarge(
-        self, wanted: Sequence[Enlargement], validate_only: bool
+        self, wanted: Sequence[Enlargement], validate_only: bool, spend: Spend
     ) -> list[Explained | None]:
         outcomes: list[Explained | None] = []
         counts: dict[bytes, int] = {}
@@ -318,6 +340,7 @@ class Topics:
                 check_total(total, ErrorCode.UNKNOWN_SERVER_ERROR)
                 enlarged = replace(topic.record, partition_count=one.partition_count)
                 self._partitions.refuse_strays(enlarged)
+                spend(one.partition_count - len(topic.partitions))
             except Refusal as error:
                 outcomes.append(error)
                 continue

@@ -1,86 +1,75 @@
 """Loads the compiled kernels: `python -m broker.warm_up` compiles them once, into the cache.
 
-The broker does it in a thread once a client comes that has something to do; until then the plain
-twins serve, and the 130 MB that the compiler takes are not there. Half of those are given back
-when all is loaded: they are the compiler's own code, which nothing runs any more.
+The broker loads those of the log in a thread once a client comes that has something to do, and
+those of the cleaner when there is something to clean. Until then the plain twins serve, and the
+compiler that comes with the first of them is not there. Its code is given back while they load.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import logging
-import mmap
-import re
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable
+
+from broker.code_memory import compiler_given_back
 
 logger = logging.getLogger(__name__)
 
-_COMPILER = "libllvmlite"
-# 7f3c5e000000-7f3c60a1b000 r-xp 00e51000 fe:00 1234 /usr/lib/libllvmlite.so
-_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) .(.)..\s")
+# Importing it compiles or loads all kernels of the cleaner.
+_CLEANER = "cleaner.clean"
+_loading = threading.Lock()
+_loaded: set[str] = set()
 
 
 def warm_up() -> None:
-    """Load or compile every kernel, then have the log use them."""
-    started = time.monotonic()
-    # Each step touches other parts of the compiler.
-    for module in ("numba", "protocol.records"):
-        importlib.import_module(module)
-        leave_compiler()
-    from protocol import records
-    from storage import validation
+    """Load or compile every kernel, and have the log use them."""
+    load_log_kernels()
+    load_cleaner_kernels()
 
-    records.warm_up()
-    validation.use_kernels()
-    importlib.import_module("cleaner.clean")  # the cleaner's kernels come with it
-    leave_compiler()
-    logger.debug("loaded kernels seconds=%.2f", time.monotonic() - started)
+
+def load_log_kernels() -> None:
+    """Load what checks the records that are appended, and have the log use it."""
+    _load("log", _log_kernels)
+
+
+def load_cleaner_kernels() -> None:
+    """Load what the cleaner works with; returns at once when it is there."""
+    _load("cleaner", lambda: importlib.import_module(_CLEANER))
 
 
 def start_warm_up() -> None:
-    """Warm up in a thread that no stop waits for: to compile takes minutes on a slow machine."""
+    """Load the log's in a thread that no stop waits for: to compile can take minutes."""
     threading.Thread(target=_run, name="warm-up", daemon=True).start()
 
 
 def _run() -> None:
     try:
-        warm_up()
-        gc.freeze()  # as at the start: modules, and what Numba keeps
+        load_log_kernels()
     except Exception:  # The root of a thread.
         logger.exception("could not load the kernels, so that the slow twins go on serving")
 
 
-def leave_compiler() -> None:
-    """Give back the memory of the compiler's code; were it run again, it would be read again."""
-    smaps = Path("/proc/self/smaps")
-    if not smaps.exists():  # another system than Linux
-        return
-    madvise = ctypes.CDLL(None).madvise
-    for start, end in _unchanged(smaps.read_text().splitlines()):
-        madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED)
+def _load(what: str, load: Callable[[], object]) -> None:
+    with _loading:  # one after the other: together they would take more memory
+        if what in _loaded:
+            return
+        started = time.monotonic()
+        with compiler_given_back():
+            load()
+        gc.freeze()  # as at the start: modules, and what Numba keeps
+        _loaded.add(what)
+    logger.debug("loaded kernels of=%s seconds=%.2f", what, time.monotonic() - started)
 
 
-def _unchanged(lines: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield where the compiler's library is mapped and holds just what is in its file.
+def _log_kernels() -> None:
+    from protocol import records
+    from storage import validation
 
-    What was written to since would be lost: the tables that the loader has filled in.
-    """
-    place: tuple[int, int] | None = None
-    for line in lines:
-        head = _MAPPING.match(line)
-        if head is not None:
-            place = (int(head[1], 16), int(head[2], 16)) if _COMPILER in line else None
-            if head[3] == "w":
-                place = None
-        elif place is not None and line.startswith("Private_Dirty:"):
-            if line.split()[1] == "0":
-                yield place
-            place = None
+    records.warm_up()
+    validation.use_kernels()
 
 
 if __name__ == "__main__":

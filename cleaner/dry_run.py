@@ -57,11 +57,13 @@ class DryRuns:
         random_below: Callable[[int], int],
         charge: Callable[[int], float],
         stopping: threading.Event,
+        load_kernels: Callable[[], None],
     ) -> None:
         """`charge` takes the bytes of a read or write, and returns the seconds to wait."""
         self._logs, self._desk, self._config = logs, desk, config
         self._fs, self._clock_ms, self._random_below = fs, clock_ms, random_below
         self._charge, self._stopping = charge, stopping
+        self._load_kernels = load_kernels
         self._is_busy = False
         self._current: futures.Future[CleanResult | Missing] | None = None
         self._pool = futures.ThreadPoolExecutor(1, thread_name_prefix="cleaner-dry-run")
@@ -105,6 +107,7 @@ class DryRuns:
     def _try(self, running: Running, deadline_s: float) -> CleanResult | Missing:
         """Clean without an exchange; runs in the thread."""
         # Numba takes a while to load; it is not needed before there is something to clean.
+        self._load_kernels()
         from cleaner.clean import clean
 
         def must_stop() -> bool:

@@ -77,14 +77,16 @@ class CleanerPool:
         fs: FileSystem,
         random_below: Callable[[int], int] = secrets.randbelow,
         on_thread: Callable[[], None] = lambda: None,
+        load_kernels: Callable[[], None] = lambda: None,
     ) -> None:
         """`config` returns the settings in force; `random_below` must be hard to guess.
 
-        `on_thread` is called in each thread that starts.
+        `on_thread` is called in each thread that starts, `load_kernels` in one before it cleans.
         """
         self._logs = logs
         self._config, self._loop, self._clock, self._fs = config, loop, clock, fs
         self._random_below, self._on_thread = random_below, on_thread
+        self._load_kernels = load_kernels
         self._stopping = threading.Event()
         self._throttle = Throttle(time.monotonic)
         self.desk = Desk(logs, config, clock.now_ms)
@@ -99,6 +101,7 @@ class CleanerPool:
             random_below=random_below,
             charge=self.charge,
             stopping=self._stopping,
+            load_kernels=load_kernels,
         )
         # One thread, so that lines are written in the order in which runs end.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="cleaner-history")
@@ -261,6 +264,7 @@ class CleanerPool:
             random_below=self._random_below,
             charge=self.charge,
             stopping=self._stopping,
+            load_kernels=self._load_kernels,
         )
         thread = threading.Thread(
             target=self._run, args=(worker,), name=f"cleaner-{number}", daemon=True

@@ -95,6 +95,7 @@ class Worker:
         random_below: Callable[[int], int],
         charge: Callable[[int], float],
         stopping: threading.Event,
+        load_kernels: Callable[[], None],
     ) -> None:
         """`charge` takes the bytes of a read or write, and returns the seconds to wait."""
         self.number = number
@@ -104,6 +105,7 @@ class Worker:
         self._desk, self._loop, self._fs = desk, loop, fs
         self._clock_ms, self._random_below = clock_ms, random_below
         self._charge, self._stopping = charge, stopping
+        self._load_kernels = load_kernels
         self._awake = threading.Event()
 
     def wake(self) -> None:
@@ -130,6 +132,7 @@ class Worker:
 
     def _clean(self, running: Running) -> None:
         # Numba takes a while to load; it is not needed before there is something to clean.
+        self._load_kernels()
         from cleaner.clean import clean
 
         pace = Pace(

@@ -12,15 +12,19 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from config.acl import AclConfig, acl_problems
 from config.broker import BrokerConfig
 from config.consumer import ConsumerConfig, consumer_problems
 from config.errors import ConfigError, raise_any
 from config.inert import INERT, INERT_GROUPS, is_removed
 from config.option import Option, fallbacks_of, options_of
 from config.per_listener import base_name, layers_of, split_name
+from config.quota import QuotaConfig, quota_problems
 from config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
 from config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
 from config.share import ShareConfig, share_problems
+from config.tls import RECONFIGURABLE as OF_LISTENERS_ONLY
+from config.tls import TlsConfig, tls_problems
 from config.tokens import TokenConfig, token_problems
 from config.topic import TopicConfig, check_topic
 from config.values import Kind
@@ -32,12 +36,15 @@ _Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
 # The broker's options outside of BrokerConfig: resolved for who asks (Configs.of).
 _APART: Mapping[type, _Problems] = {
     ConsumerConfig: consumer_problems,
+    QuotaConfig: quota_problems,
     ShareConfig: share_problems,
+    AclConfig: acl_problems,
     SaslConfig: sasl_problems,
+    TlsConfig: tls_problems,
     TokenConfig: token_problems,
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
-_OF_LISTENERS: tuple[type, ...] = (SaslConfig,)
+_OF_LISTENERS: tuple[type, ...] = (SaslConfig, TlsConfig)
 _LISTENER_OPTION = {option.name: option for cls in _OF_LISTENERS for option in options_of(cls)}
 
 _WITHOUT_ATTRIBUTE = (
@@ -137,6 +144,12 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
     fixed = [name for name, option in known.items() if option.read_only]
     if fixed:
         raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    bare = [name for name in known if name in OF_LISTENERS_ONLY]
+    if bare:
+        raise ConfigError(
+            "These security configs can be dynamically updated only per-listener using the "
+            f"listener prefix: [{', '.join(bare)}]"
+        )
     single = [name for name, option in known.items() if option.dynamic == "per-broker"]
     if single and not per_broker:
         raise ConfigError(
@@ -249,12 +262,6 @@ def _conflicts(resolved: Resolved[BrokerConfig]) -> Iterator[tuple[str, Sequence
     codec = config.offsets_topic_compression_codec
     if not 0 <= codec <= _CODEC_MAX:
         yield f"Unknown compression type id: {codec}", ("offsets.topic.compression.codec",)
-    if resolved.entries["authorizer.class.name"].value:
-        yield (
-            "authorizer.class.name is set, but there is no authorization yet and every client "
-            "may do everything: remove it if that is what you want",
-            ("authorizer.class.name",),
-        )
     yield from _listener_problems(config)
 
 

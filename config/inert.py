@@ -221,15 +221,11 @@ INERT_GROUPS = (
         """,
     ),
     _group(
-        "Quotas",
-        "There are no quotas.",
+        "Quotas of replication",
+        "A partition has one replica, and moves between directories have no quota.",
         """
         alter.log.dirs.replication.quota.window.num INT 11
         alter.log.dirs.replication.quota.window.size.seconds INT 1
-        controller.quota.window.num INT 11
-        controller.quota.window.size.seconds INT 1
-        quota.window.num INT 11
-        quota.window.size.seconds INT 1
         replication.quota.window.num INT 11
         replication.quota.window.size.seconds INT 1
         """,
@@ -251,11 +247,11 @@ INERT_GROUPS = (
         "Java classes cannot be loaded.",
         """
         alter.config.policy.class.name CLASS -
-        authorizer.class.name STRING ""
         client.quota.callback.class CLASS -
         config.providers LIST "" cluster-wide
         create.topic.policy.class.name CLASS -
         principal.builder.class CLASS - per-broker
+        ssl.engine.factory.class CLASS - per-broker
         """,
         loud=True,
     ),
@@ -324,33 +320,15 @@ INERT_GROUPS = (
     ),
     _group(
         "TLS",
-        "There is no TLS yet.",
+        "OpenSSL stands behind TLS, and not Java; and a broker looks at no other's name.",
         """
-        ssl.allow.dn.changes BOOLEAN false
-        ssl.allow.san.changes BOOLEAN false
-        ssl.cipher.suites LIST "" per-broker
-        ssl.client.auth STRING none per-broker
-        ssl.enabled.protocols LIST TLSv1.2,TLSv1.3 per-broker
         ssl.endpoint.identification.algorithm STRING https per-broker
-        ssl.engine.factory.class CLASS - per-broker
-        ssl.key.password PASSWORD - per-broker
         ssl.keymanager.algorithm STRING SunX509 per-broker
-        ssl.keystore.certificate.chain PASSWORD - per-broker
-        ssl.keystore.key PASSWORD - per-broker
-        ssl.keystore.location STRING - per-broker
-        ssl.keystore.password PASSWORD - per-broker
-        ssl.keystore.type STRING JKS per-broker
-        ssl.principal.mapping.rules STRING DEFAULT
         ssl.protocol STRING TLSv1.3 per-broker
         ssl.provider STRING - per-broker
         ssl.secure.random.implementation STRING - per-broker
         ssl.trustmanager.algorithm STRING PKIX per-broker
-        ssl.truststore.certificates PASSWORD - per-broker
-        ssl.truststore.location STRING - per-broker
-        ssl.truststore.password PASSWORD - per-broker
-        ssl.truststore.type STRING JKS per-broker
         """,
-        loud=True,
     ),
 )
 

@@ -18,7 +18,6 @@ from config.errors import ConfigError, raise_any
 from config.values import INT32_MAX, Value, invalid
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SUPPORTED = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 _LISTENER = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]{1,9})", re.ASCII)
 _HOST = re.compile(r"[0-9a-zA-Z\-%._:]+", re.ASCII)
@@ -180,11 +179,6 @@ def _parse(
         raise ConfigError(
             f"No security protocol defined for listener {name}: add {name}:PLAINTEXT to "
             "listener.security.protocol.map"
-        )
-    if protocol not in SUPPORTED:
-        raise ConfigError(
-            f"{option}: {text} speaks {protocol}, and only {', '.join(SUPPORTED)} are supported: "
-            f"remove it, or map {name} to PLAINTEXT in listener.security.protocol.map"
         )
     return Listener(name, host, port, protocol)
 

@@ -96,7 +96,12 @@ def _fallback_table() -> Iterator[str]:
 
 
 def _shown(options: Iterable[Option]) -> list[Option]:
-    shown = (one for one in options if not one.internal and not one.inert)
+    # Ours are internal where Kafka's tools are to see what they see of Kafka.
+    shown = (
+        one
+        for one in options
+        if (not one.internal or one.name.startswith("odradek.")) and not one.inert
+    )
     return sorted(shown, key=lambda one: one.name)
 
 

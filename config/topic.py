@@ -191,6 +191,16 @@ class TopicConfig:
         broker="max.decompressed.message.bytes",
         doc="The largest size that a batch may unpack to; a larger one is refused.",
     )
+    odradek_append_decompressed_bytes_max: int32 = option(
+        "odradek.append.decompressed.bytes.max",
+        default=64 * 1024 * 1024,
+        valid=between(1, DECOMPRESSED_BYTES_MAX),
+        broker="odradek.append.decompressed.bytes.max",
+        internal=True,
+        doc="The largest size that a producer's batch may unpack to. A batch is unpacked in "
+        "memory to be checked: without a bound 1 MB that a producer sends could take 2 GB of "
+        "it. What is stored already is bound by max.decompressed.message.bytes alone.",
+    )
     max_message_bytes: int32 = option(
         "max.message.bytes",
         default=MESSAGE_BYTES,

@@ -33,6 +33,12 @@ API_VERSIONS_KEY = 18
 # A frame's buffer grows as its bytes come, so that a size alone makes nobody allocate it.
 _GROWTH_MIN_BYTES = 256 * 1024
 
+# What a TLS handshake begins with, where a frame has the high half of its size.
+_TLS_HELLO = 0x1603
+_TLS_SENT = (
+    ": TLS was sent to a listener without it (is the client's security.protocol SSL or SASL_SSL?)"
+)
+
 
 class FrameReader:
     """Cuts one connection's bytes into frames; does no I/O itself.
@@ -99,6 +105,7 @@ class FrameReader:
         if not 0 <= size <= self._size_max:
             raise ProtocolError(
                 f"a frame of {size} bytes, {self._size_option} is {self._size_max}"
+                f"{_TLS_SENT if size >> 16 == _TLS_HELLO else ''}"
             )
         end = start + size
         if end > len(data):
@@ -174,6 +181,13 @@ def encode_response(response: Any, version: int, correlation_id: int) -> list[Ch
         output.extend(_RESPONSE_HEAD.pack(0, correlation_id))
     encode_into(response, version, output)
     return _framed(output)
+
+
+def body_bytes(message: Any, version: int) -> int:
+    """Return the size of a message in a frame: with the frame's size, without its header."""
+    output = Output()
+    encode_into(message, version, output)
+    return SIZE.size + sum(map(len, output.chunks()))
 
 
 def encode_request(

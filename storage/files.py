@@ -15,6 +15,7 @@ import os
 import resource
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -125,7 +126,11 @@ class FileSystem(Protocol):
 
 
 class _Descriptor:
-    """An open file descriptor, closed with the last reference to it."""
+    """An open file descriptor, closed with the last reference to it.
+
+    Who uses the number keeps a reference until the system call has returned: the pool may take
+    its own away at any time, and the number may be another file's right then.
+    """
 
     __slots__ = ("fd",)
 
@@ -146,9 +151,12 @@ class _Pool:
 
     def __init__(self, files_max: int) -> None:
         self._files_max = files_max
+        # Changed only by who holds the lock.
         self._open: dict[weakref.ref[RealFile], None] = {}
+        # Who is no more, which any thread notes at any step: one operation that nothing divides.
+        self._forgotten: deque[weakref.ref[RealFile]] = deque()
         # Held while a file is opened or renamed, so that it is never opened by a name that it
-        # has no longer. Reentrant, for a file can be forgotten at any time.
+        # has no longer. Reentrant, so that no finalizer can lock its own thread out.
         self.lock = threading.RLock()
 
     def open(self, file: RealFile, flags: int) -> _Descriptor:
@@ -158,7 +166,7 @@ class _Pool:
             if descriptor is None:
                 descriptor = _Descriptor(os.open(file.path, flags | os.O_CLOEXEC, 0o644))
                 file.descriptor = descriptor
-                self._open[weakref.ref(file, self._forget)] = None
+                self._open[weakref.ref(file, self._forgotten.append)] = None
                 self._shrink()
             return descriptor
 
@@ -172,6 +180,8 @@ class _Pool:
             self._open.clear()
 
     def _shrink(self) -> None:
+        while self._forgotten:
+            self._open.pop(self._forgotten.popleft(), None)
         while len(self._open) > self._files_max:
             reference = next(iter(self._open))
             del self._open[reference]
@@ -183,9 +193,6 @@ class _Pool:
                 self._open[reference] = None
             else:
                 file.descriptor = None
-
-    def _forget(self, reference: weakref.ref[RealFile]) -> None:
-        self._open.pop(reference, None)
 
 
 class RealFile:
@@ -211,7 +218,11 @@ class RealFile:
         return opened
 
     def size(self) -> int:
-        return _call(self.path, lambda: os.fstat(self._opened().fd).st_size)
+        try:
+            opened = self._opened()
+            return os.fstat(opened.fd).st_size
+        except OSError as error:
+            raise DiskFailure(self.path, error) from error
 
     def append(self, position: int, buffers: Sequence[Buffer]) -> int:
         try:
@@ -227,25 +238,27 @@ class RealFile:
 
     def read(self, position: int, size: int) -> bytes:
         try:
-            return _read(self._opened().fd, position, size)
+            return _read(self._opened(), position, size)
         except OSError as error:
             raise DiskFailure(self.path, error) from error
 
     def read_cached(self, position: int, size: int) -> bytes | bytearray | None:
         try:
-            return _read_cached(self._opened().fd, position, size)
+            return _read_cached(self._opened(), position, size)
         except OSError as error:
             raise DiskFailure(self.path, error) from error
 
     def truncate(self, size: int) -> None:
         try:
-            os.ftruncate(self._opened().fd, size)
+            opened = self._opened()
+            os.ftruncate(opened.fd, size)
         except OSError as error:
             raise DiskFailure(self.path, error) from error
 
     def sync(self) -> None:
         try:
-            os.fdatasync(self._opened().fd)
+            opened = self._opened()
+            os.fdatasync(opened.fd)
         except OSError as error:
             raise DiskFailure(self.path, error) from error
 
@@ -394,31 +407,32 @@ def _write_rest(fd: int, position: int, rest: bytes) -> None:
         view = view[written:]
 
 
-def _read(fd: int, position: int, size: int) -> bytes:
-    data = os.pread(fd, size, position)
+def _read(opened: _Descriptor, position: int, size: int) -> bytes:
+    data = os.pread(opened.fd, size, position)
     # Linux reads at most 2 GiB - 4 KiB at once, and a signal may cut a read short.
     while len(data) < size:
-        more = os.pread(fd, size - len(data), position + len(data))
+        more = os.pread(opened.fd, size - len(data), position + len(data))
         if not more:
             break
         data += more
     return data
 
 
-def _read_cached(fd: int, position: int, size: int) -> bytes | bytearray | None:
+def _read_cached(opened: _Descriptor, position: int, size: int) -> bytes | bytearray | None:
     data = bytearray(size)
     try:
-        count = os.preadv(fd, [data], position, os.RWF_NOWAIT)
+        count = os.preadv(opened.fd, [data], position, os.RWF_NOWAIT)
     except BlockingIOError:
         return None
     except OSError as error:
         if error.errno == errno.EOPNOTSUPP:  # tmpfs and some others: always in memory
-            return _read(fd, position, size)
+            return _read(opened, position, size)
         raise
     if count == size:
         return data
     # Short: the rest is not in the page cache, or the file ends here.
-    return None if position + count < os.fstat(fd).st_size else bytes(memoryview(data)[:count])
+    is_short = position + count < os.fstat(opened.fd).st_size
+    return None if is_short else bytes(memoryview(data)[:count])
 
 
 def _call(path: Path, operation: Callable[[], T]) -> T:

@@ -195,11 +195,15 @@ def _section(data: memoryview, header: BatchHeader, config: TopicConfig, name: s
     """Return the records of a batch, decompressed."""
     if header.attributes & batches.CODEC_MASK == Codec.NONE:
         return data[HEADER_SIZE:]
+    bound, option = min(
+        (config.max_decompressed_message_bytes, "max.decompressed.message.bytes"),
+        (config.odradek_append_decompressed_bytes_max, "odradek.append.decompressed.bytes.max"),
+    )
     try:
-        return batches.record_section(data, 0, header, config.max_decompressed_message_bytes)
+        return batches.record_section(data, 0, header, bound)
     except DecompressedTooLarge as error:
         # A producer that hears of this splits the batch.
-        raise BatchTooLarge(f"{name}: {error} (max.decompressed.message.bytes)") from error
+        raise BatchTooLarge(f"{name}: {error} ({option})") from error
     except ProtocolError as error:
         raise InvalidRecord(f"{name}: the records do not decompress: {error}") from error
 

@@ -6,10 +6,13 @@ from collections.abc import Awaitable
 
 from broker import topic_names
 from broker.apis.end_txn import told
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.effects import Producer
 from broker.coordination.java import partition_for
+from broker.security.authorization import ResourceKind
 from broker.transactions.state import TopicPartition
+from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 # Clients of this version and later know PRODUCER_FENCED.
@@ -20,6 +23,15 @@ async def handle(
     context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
     """Add the group's partition."""
+    refused = None
+    if not context.may(
+        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
+    ):
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+        refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if refused is not None:
+        return AddOffsetsToTxnResponse(error_code=refused)
     broker = context.broker
     partition = partition_for(request.group_id, broker.offsets_log.partition_count)
     added = broker.transactions.add_partitions(

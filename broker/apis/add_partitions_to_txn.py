@@ -7,12 +7,14 @@ have not been attempted.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence, Set
 
 from broker import topic_names
 from broker.apis.end_txn import told
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.effects import Producer
+from broker.security.authorization import ResourceKind
 from broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
@@ -36,6 +38,10 @@ async def handle(
 ) -> AddPartitionsToTxnResponse:
     """Add partitions to each transaction."""
     if context.api_version >= _BROKERS_SINCE:
+        if not context.may_to_cluster(Operation.CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(
+                error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            )
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
@@ -62,10 +68,20 @@ async def _results(
         for topic in asked.topics
         for partition in topic.partitions
     ]
+    is_client = context.api_version < _BROKERS_SINCE
+    if is_client and not context.may(
+        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, asked.transactional_id
+    ):
+        return _alike(asked, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    names = {one.topic for one in partitions}
+    if is_client:
+        # Not even an administrator adds internal ones, as in Kafka.
+        clients = [one.topic for one in partitions if one.topic not in topic_names.INTERNAL]
+        names = set(context.permitted(Operation.WRITE, ResourceKind.TOPIC, clients))
     unknown = {
         one: error
         for one in partitions
-        if (error := _problem(context, one)) is not ErrorCode.NONE
+        if (error := _problem(context, one, names)) is not ErrorCode.NONE
     }
     if unknown:
         return _told_apart(
@@ -84,16 +100,21 @@ async def _results(
         version=EPOCH_RAISED_SINCE if context.api_version >= _BROKERS_SINCE else 0,
     )
     error = await added if isinstance(added, Awaitable) else added
-    error = told(error, context.api_version, _FENCED_SINCE)
+    return _alike(asked, told(error, context.api_version, _FENCED_SINCE))
+
+
+def _alike(
+    asked: AddPartitionsToTxnTransaction, error: ErrorCode
+) -> list[AddPartitionsToTxnTopicResult]:
     return [
         _result(topic.name, [(partition, error) for partition in topic.partitions])
         for topic in asked.topics
     ]
 
 
-def _problem(context: RequestContext, one: TopicPartition) -> ErrorCode:
-    if context.api_version < _BROKERS_SINCE and one.topic in topic_names.INTERNAL:
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # not even an administrator, as in Kafka
+def _problem(context: RequestContext, one: TopicPartition, permitted: Set[str]) -> ErrorCode:
+    if one.topic not in permitted:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = context.broker.topics.get(one.topic)
     if topic is None or not 0 <= one.partition < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

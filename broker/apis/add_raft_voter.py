@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.java import hash_order
 from broker.errors import Refusal
@@ -10,10 +11,13 @@ from protocol.errors import ErrorCode
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 
 _DEFAULT_LISTENER = "CONTROLLER"
+_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def handle(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     """Refuse, and say why."""
+    if not context.may_to_cluster(Operation.ALTER):
+        return AddRaftVoterResponse(error_code=_DENIED, error_message=_DENIED.sentence)
     try:
         check_cluster(request.cluster_id, context.broker.cluster_id)
         check_voter(request.voter_id, request.voter_directory_id, "Add")

@@ -6,9 +6,13 @@ IncrementalAlterConfigs.
 
 from __future__ import annotations
 
-from broker.config_operations import SET, Operation, Wish, carry_out
+from functools import partial
+
+from broker.authorized_operations import Operation
+from broker.config_operations import SET, Edit, Wish, carry_out
 from broker.context import RequestContext
 from broker.errors import code_of, message_of
+from broker.security.config_permissions import config_refusal
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -22,14 +26,18 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
         Wish(
             one.resource_type,
             one.resource_name,
-            [Operation(config.name, SET, config.value) for config in one.configs],
+            [Edit(config.name, SET, config.value) for config in one.configs],
             replaces_all=True,
         )
         for one in request.resources
     ]
     broker = context.broker
     outcomes = await carry_out(
-        wishes, broker.configs, broker.topics, validate_only=request.validate_only
+        wishes,
+        broker.configs,
+        broker.topics,
+        partial(config_refusal, context, Operation.ALTER_CONFIGS),
+        validate_only=request.validate_only,
     )
     return AlterConfigsResponse(
         throttle_time_ms=0,

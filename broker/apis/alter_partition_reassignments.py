@@ -5,6 +5,7 @@ There is one broker: a partition can be assigned to it, where it is already, and
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Refusal
 from broker.topic import Topic
@@ -19,11 +20,17 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 
+_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
 
 def handle(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Accept what is as it is, and refuse all else."""
+    if not context.may_to_cluster(Operation.ALTER):
+        return AlterPartitionReassignmentsResponse(
+            error_code=_DENIED, error_message=_DENIED.sentence, responses=[]
+        )
     response = AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         # Kafka says the default where nothing is asked.

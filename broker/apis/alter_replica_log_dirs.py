@@ -6,6 +6,7 @@ far it is. To ask for the directory that a log is in stops its move.
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, Refusal, code_of
 from protocol.errors import ErrorCode
@@ -29,11 +30,13 @@ async def handle(
         for topic in directory.topics
         for number in topic.partitions
     }
+    may = context.may_to_cluster(Operation.ALTER)
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for (topic, number), path in wanted.items():
-        code = 0
+        code = 0 if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         try:
-            await _move(context, topic, number, path)
+            if may:
+                await _move(context, topic, number, path)
         except EXPLAINED as error:
             code = code_of(error)
         results.setdefault(topic, []).append(

@@ -6,7 +6,11 @@ GroupCoordinatorService.alterShareGroupOffsets.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
 from protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -17,6 +21,7 @@ from protocol.messages.alter_share_group_offsets import (
 from protocol.wire import ZERO_UUID
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def handle(
@@ -27,11 +32,17 @@ async def handle(
     error = ErrorCode.NONE
     if not broker.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
+    elif not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif not request.group_id:
         error = ErrorCode.INVALID_GROUP_ID
     if error is not ErrorCode.NONE:
         return AlterShareGroupOffsetsResponse(error_code=error, error_message=error.sentence)
-    altered, failures = await broker.share_groups.alter_offsets(request)
+    permitted = context.permitted(
+        Operation.READ, ResourceKind.TOPIC, (topic.topic_name for topic in request.topics)
+    )
+    wanted = [topic for topic in request.topics if topic.topic_name in permitted]
+    altered, failures = await broker.share_groups.alter_offsets(replace(request, topics=wanted))
     if altered.error is not ErrorCode.NONE:
         return AlterShareGroupOffsetsResponse(
             error_code=altered.error, error_message=altered.message or altered.error.sentence
@@ -44,7 +55,9 @@ async def handle(
         for one in topic.partitions:
             answer = AlterShareGroupOffsetsResponsePartition(partition_index=one.partition_index)
             failure = failures.get((topic_id, one.partition_index))
-            if one.partition_index not in altered.starts.get(topic_id, ()):
+            if topic.topic_name not in permitted:
+                answer.error_code, answer.error_message = _DENIED, _DENIED.sentence
+            elif one.partition_index not in altered.starts.get(topic_id, ()):
                 answer.error_code, answer.error_message = _UNKNOWN, _UNKNOWN.sentence
             elif failure is not None:
                 answer.error_code = failure.error

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker.context import RequestContext
-from broker.described_groups import describe_each
+from broker.described_groups import Describing, describe_each
+from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
+    DescribedGroup,
 )
 
 
@@ -15,9 +19,31 @@ def handle(
 ) -> ConsumerGroupDescribeResponse:
     """Describe each group, with what a client may do to it where that is asked for."""
     return describe_each(
+        context,
         request.group_ids,
-        context.broker.groups.describe_consumers,
-        lambda groups: ConsumerGroupDescribeResponse(groups=groups),
+        Describing(
+            context.broker.groups.describe_consumers,
+            _refused,
+            lambda groups: ConsumerGroupDescribeResponse(groups=groups),
+            _topics,
+        ),
         tells_operations=request.include_authorized_operations,
-        api_version=context.api_version,
     )
+
+
+def _topics(group: DescribedGroup) -> Iterable[str]:
+    return (
+        one.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for one in assignment.topic_partitions
+    )
+
+
+def _refused(group_id: str, error: ErrorCode) -> DescribedGroup:
+    message = None
+    if error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        message = (
+            "The group has described topic(s) that the client is not authorized to describe."
+        )
+    return DescribedGroup(group_id=group_id, error_code=error, error_message=message, members=[])

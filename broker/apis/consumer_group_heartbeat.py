@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.security.authorization import ResourceKind
+from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -15,4 +18,16 @@ def handle(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
     """Answer when what follows from a heartbeat is stored."""
+    error = _problem(context, request)
+    if error is not ErrorCode.NONE:
+        return ConsumerGroupHeartbeatResponse(error_code=error)
     return context.broker.groups.consumer_heartbeat(request, context)
+
+
+def _problem(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ErrorCode:
+    if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    names = set(request.subscribed_topic_names or ())
+    if not names <= context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.NONE

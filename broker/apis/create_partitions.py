@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.java import hash_order
 from broker.errors import Explained, Refusal, code_of, message_of
+from broker.security.authorization import ResourceKind
+from broker.security.quotas.spending import spending
 from broker.topic_plans import Enlargement
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
@@ -16,6 +19,9 @@ from protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+# From which version on a client can be told to come back later (KIP-599).
+_STRICT_SINCE = 3
+
 
 async def handle(
     context: RequestContext, request: CreatePartitionsRequest
@@ -24,12 +30,22 @@ async def handle(
     times = Counter(one.name for one in request.topics)
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results = [_result(name, twice) for name, count in times.items() if count > 1]
+    once = [name for name, count in times.items() if count == 1]
+    permitted = context.permitted(Operation.ALTER, ResourceKind.TOPIC, once)
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    results += [
+        CreatePartitionsTopicResult(name=name, error_code=denied)
+        for name in once
+        if name not in permitted
+    ]
     by_name = {one.name: one for one in request.topics}
     present = [name for name in times if context.broker.topics.get(name) is not None]
     # In Kafka's order, which tells whose partitions are too many for one request.
     names = {**dict.fromkeys(hash_order(present, len(times))), **times}
-    wanted = [_enlargement(by_name[name]) for name in names if times[name] == 1]
-    outcomes = await context.broker.topics.enlarge(wanted, validate_only=request.validate_only)
+    wanted = [_enlargement(by_name[name]) for name in names if name in permitted]
+    outcomes = await context.broker.topics.enlarge(
+        wanted, validate_only=request.validate_only, spend=spending(context, _STRICT_SINCE)
+    )
     results += [_result(one.name, outcome) for one, outcome in zip(wanted, outcomes, strict=True)]
     return CreatePartitionsResponse(throttle_time_ms=0, results=results)
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Explained, Refusal, code_of, message_of
+from broker.security.authorization import ResourceKind
+from broker.security.quotas.spending import spending
 from broker.topic_plans import NewTopic, TopicPlan, check_request
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
@@ -16,19 +20,36 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+# From which version on a client can be told to come back later (KIP-599).
+_STRICT_SINCE = 6
+
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create what can be created; a name that comes twice is refused (ControllerApis)."""
     times = Counter(one.name for one in request.topics)
-    wanted = [_new_topic(one) for one in request.topics if times[one.name] == 1]
+    once = [name for name, count in times.items() if count == 1]
+    permitted: Set[str] = set(once)
+    if not context.may_to_cluster(Operation.CREATE, logs_denied=False):
+        permitted = context.permitted(Operation.CREATE, ResourceKind.TOPIC, once)
+    described = context.permitted(
+        Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, once, logs_denied=False
+    )
+    wanted = [_new_topic(one) for one in request.topics if one.name in permitted]
     try:
         check_request(wanted, context.broker.config.num_partitions)
     except Refusal as refusal:
         return CreateTopicsResponse(topics=[_result(one.name, refusal) for one in request.topics])
-    outcomes = await context.broker.topics.create(wanted, validate_only=request.validate_only)
-    results = [_result(new.name, outcome) for new, outcome in zip(wanted, outcomes, strict=True)]
+    outcomes = await context.broker.topics.create(
+        wanted, validate_only=request.validate_only, spend=spending(context, _STRICT_SINCE)
+    )
+    results = [
+        _result(new.name, outcome, tells_settings=new.name in described)
+        for new, outcome in zip(wanted, outcomes, strict=True)
+    ]
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results += [_result(name, twice) for name, count in times.items() if count > 1]
+    denied = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+    results += [_result(name, denied) for name in once if name not in permitted]
     return CreateTopicsResponse(topics=results)
 
 
@@ -43,10 +64,21 @@ def _new_topic(asked: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(name: str, outcome: TopicPlan | Explained) -> CreatableTopicResult:
+def _result(
+    name: str, outcome: TopicPlan | Explained, *, tells_settings: bool = True
+) -> CreatableTopicResult:
     if not isinstance(outcome, TopicPlan):
         return CreatableTopicResult(
             name=name, error_code=code_of(outcome), error_message=message_of(outcome), configs=[]
+        )
+    if not tells_settings:  # which include the number of partitions
+        return CreatableTopicResult(
+            name=name,
+            topic_id=outcome.record.topic_id,
+            error_code=0,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            configs=[],
         )
     entries = sorted(outcome.resolved.entries.values(), key=lambda entry: entry.name)
     return CreatableTopicResult(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, Refusal, code_of
+from broker.security.authorization import ResourceKind
 from broker.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
@@ -25,6 +27,9 @@ _NO_LOW_WATERMARK = -1
 def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Cut logs, partition by partition; of one that is named twice the last counts."""
     topics = context.broker.topics
+    permitted = context.permitted(
+        Operation.DELETE, ResourceKind.TOPIC, (one.name for one in request.topics)
+    )
     wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for one in request.topics:
         for asked in one.partitions:
@@ -34,7 +39,10 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
         topics=[
             DeleteRecordsTopicResult(
                 name=name,
-                partitions=[_cut(topics.get(name), asked) for asked in partitions.values()],
+                partitions=[
+                    _cut(topics.get(name), asked) if name in permitted else _denied(asked)
+                    for asked in partitions.values()
+                ],
             )
             for name, partitions in wanted.items()
         ],
@@ -45,13 +53,19 @@ def _cut(topic: Topic | None, asked: DeleteRecordsPartition) -> DeleteRecordsPar
     try:
         low_watermark = _delete_before(topic, asked)
     except EXPLAINED as error:
-        return DeleteRecordsPartitionResult(
-            partition_index=asked.partition_index,
-            low_watermark=_NO_LOW_WATERMARK,
-            error_code=code_of(error),
-        )
+        return _refused(asked, code_of(error))
     return DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=low_watermark, error_code=0
+    )
+
+
+def _denied(asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    return _refused(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _refused(asked: DeleteRecordsPartition, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=_NO_LOW_WATERMARK, error_code=code
     )
 
 

@@ -5,7 +5,9 @@ Kafka's source: GroupCoordinatorService.deleteShareGroupOffsets.
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
 from protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -22,17 +24,28 @@ async def handle(
     error = ErrorCode.NONE
     if not broker.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
+    elif not context.may(Operation.DELETE, ResourceKind.GROUP, request.group_id):
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif not request.group_id:
         error = ErrorCode.INVALID_GROUP_ID
     if error is not ErrorCode.NONE:
         return DeleteShareGroupOffsetsResponse(error_code=error, error_message=error.sentence)
-    names = [topic.topic_name for topic in request.topics]
+    asked = [topic.topic_name for topic in request.topics]
+    permitted = context.permitted(Operation.READ, ResourceKind.TOPIC, asked)
+    names = [name for name in asked if name in permitted]
     deleting, failures = await broker.share_groups.delete_offsets(request.group_id, names)
     if deleting.error is not ErrorCode.NONE:
         return DeleteShareGroupOffsetsResponse(
             error_code=deleting.error, error_message=deleting.message or deleting.error.sentence
         )
-    told = []
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    told = [
+        DeleteShareGroupOffsetsResponseTopic(
+            topic_name=name, error_code=denied, error_message=denied.sentence
+        )
+        for name in asked
+        if name not in permitted
+    ]
     for topic_id in deleting.topics:
         topic = broker.topics.by_id(topic_id)
         answer = DeleteShareGroupOffsetsResponseTopic(

@@ -23,6 +23,7 @@ async def handle(
         return DeleteShareGroupStateResponse()
     states = context.broker.shares.states
     results = await ask_each(
+        context,
         request,
         lambda key, _: states.delete(key),
         lambda partition, answer: PartitionResult(

@@ -6,10 +6,13 @@ The checks and their order are those of Kafka's ControllerApis.deleteTopics.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Explained, Refusal, code_of, message_of
+from broker.security.authorization import ResourceKind
+from broker.security.quotas.spending import spending
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -21,6 +24,9 @@ from protocol.wire import ZERO_UUID
 
 _TOPICS_SINCE = 6
 _DISABLED_SINCE = 3
+_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+# From which version on a client can be told to come back later (KIP-599).
+_STRICT_SINCE = 5
 
 
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -31,7 +37,9 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
     if not context.broker.config.delete_topic_enable:
         return DeleteTopicsResponse(responses=_disabled(asked, context.api_version))
     doomed, results = _sort_out(context, asked)
-    outcomes = await context.broker.topics.delete(list(doomed))
+    outcomes = await context.broker.topics.delete(
+        list(doomed), spend=spending(context, _STRICT_SINCE)
+    )
     results += [
         _result(doomed[topic_id], topic_id, outcome)
         for topic_id, outcome in zip(doomed, outcomes, strict=True)
@@ -57,6 +65,7 @@ def _sort_out(
         else:
             message = "Neither topic name nor id were specified."
             results.append(_refused(None, ZERO_UUID, message))
+    describable, deletable = _permitted(context, names, ids)
     doomed: dict[bytes, str] = {}
     for topic_id, count in ids.items():
         topic = context.broker.topics.by_id(topic_id)
@@ -65,15 +74,22 @@ def _sort_out(
         elif topic is None:
             unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
             results.append(_result(None, topic_id, unknown))
+        elif topic.name not in deletable:
+            told = topic.name if topic.name in describable else None
+            results.append(_result(told, topic_id, Refusal(_DENIED)))
         else:
             doomed[topic_id] = topic.name
     for name, count in names.items():
         topic = context.broker.topics.get(name)
         if count > 1:
             results.append(_refused(name, ZERO_UUID, "Duplicate topic name."))
+        elif name not in describable:
+            results.append(_result(name, ZERO_UUID, Refusal(_DENIED)))
         elif topic is None:
             unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             results.append(_result(name, ZERO_UUID, unknown))
+        elif name not in deletable:
+            results.append(_result(name, ZERO_UUID, Refusal(_DENIED)))
         elif topic.topic_id in ids:
             doomed.pop(topic.topic_id, None)
             message = "The provided topic name maps to an ID that was already supplied."
@@ -81,6 +97,21 @@ def _sort_out(
         else:
             doomed[topic.topic_id] = name
     return doomed, results
+
+
+def _permitted(
+    context: RequestContext, names: Counter[str], ids: Counter[bytes]
+) -> tuple[Set[str], Set[str]]:
+    """Return the topics named once that the client may describe, and those it may delete."""
+    found = (context.broker.topics.by_id(one) for one, count in ids.items() if count == 1)
+    asked = {topic.name for topic in found if topic is not None}
+    asked |= {name for name, count in names.items() if count == 1}
+    if context.may_to_cluster(Operation.DELETE, logs_denied=False):
+        return asked, asked
+    return (
+        context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, asked),
+        context.permitted(Operation.DELETE, ResourceKind.TOPIC, asked),
+    )
 
 
 def _disabled(asked: Sequence[DeleteTopicState], version: int) -> list[DeletableTopicResult]:

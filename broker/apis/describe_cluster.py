@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import ALL_OF_CLUSTER
 from broker.context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import (
@@ -41,7 +40,7 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_OF_CLUSTER
+        response.cluster_authorized_operations = context.cluster_operations()
     return response
 
 

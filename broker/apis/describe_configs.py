@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import dropwhile
 
 from broker import topic_names
+from broker.authorized_operations import Operation
 from broker.configs import ALL_BROKERS
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, Refusal, code_of, message_of
@@ -20,6 +21,7 @@ from broker.loggers import logger_levels
 from broker.metadata import Resource, ResourceType
 from broker.repeats import answer_each
 from broker.resource_configs import KINDS
+from broker.security.config_permissions import config_refusal
 from config.effective import TOPIC_OPTION
 from config.resolution import Entry, Source
 from config.values import Kind
@@ -66,6 +68,7 @@ def _describe(
         configs=[],
     )
     try:
+        _check_permission(context, asked)
         entries = _entries(context, asked)
     except EXPLAINED as error:
         result.error_code, result.error_message = code_of(error), message_of(error)
@@ -75,6 +78,15 @@ def _describe(
         _config(entry, request) for entry in entries if not keys or entry.name in keys
     ]
     return result
+
+
+def _check_permission(context: RequestContext, asked: DescribeConfigsResource) -> None:
+    if asked.resource_type in set(ResourceType):
+        code = config_refusal(
+            context, Operation.DESCRIBE_CONFIGS, asked.resource_type, asked.resource_name
+        )
+        if code is not None:
+            raise Refusal(code)
 
 
 def _entries(context: RequestContext, asked: DescribeConfigsResource) -> Iterable[Entry]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from broker.context import RequestContext
-from broker.described_groups import describe_each
+from broker.described_groups import Describing, describe_each
+from broker.groups.responses import described_error
 from protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -14,9 +15,12 @@ def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeG
     """Describe each group, with what a client may do to it where that is asked for."""
     version = context.api_version
     return describe_each(
+        context,
         request.groups,
-        lambda group_id: context.broker.groups.describe(group_id, api_version=version),
-        lambda groups: DescribeGroupsResponse(groups=groups),
+        Describing(
+            lambda group_id: context.broker.groups.describe(group_id, api_version=version),
+            described_error,
+            lambda groups: DescribeGroupsResponse(groups=groups),
+        ),
         tells_operations=request.include_authorized_operations,
-        api_version=version,
     )

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
@@ -23,11 +24,15 @@ from storage.moving import Copy
 
 _Wanted = Callable[[TopicPartition], bool]
 
+_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
 
 async def handle(
     context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """Describe every log directory, with those of its logs that were asked for."""
+    if not context.may_to_cluster(Operation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=_DENIED, results=[])
     is_wanted = _filter(request.topics)
     partitions = context.broker.partitions
     copies = list(context.broker.moves.copies())

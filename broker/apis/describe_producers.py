@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from broker import topic_names
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import code_of
+from broker.security.authorization import ResourceKind
 from broker.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import (
@@ -36,6 +38,9 @@ def _partitions(context: RequestContext, asked: TopicRequest) -> list[PartitionR
     topic = context.broker.topics.get(asked.name)
     if problem is not None:
         error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, problem
+    elif not context.may(Operation.READ, ResourceKind.TOPIC, asked.name):
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        message = error.sentence
     elif topic is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         message = error.sentence

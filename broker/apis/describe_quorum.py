@@ -9,6 +9,7 @@ nobody to wait for.
 from __future__ import annotations
 
 from broker import topic_names
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.describe_quorum import (
@@ -24,10 +25,13 @@ from protocol.messages.describe_quorum import (
 
 # Kafka's epoch counts elections, and there was one.
 _LEADER_EPOCH = 1
+_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describe the quorum, or say that other partitions have none."""
+    if not context.may_to_cluster(Operation.DESCRIBE):
+        return DescribeQuorumResponse(error_code=_DENIED, topics=[])
     if not _asks_for_metadata(request.topics):
         return DescribeQuorumResponse(topics=[_unknown(topic) for topic in request.topics])
     broker = context.broker

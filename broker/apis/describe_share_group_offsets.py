@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import code_of
+from broker.security.authorization import ResourceKind
 from broker.shares.batches import UNCHANGED_OFFSET
 from broker.shares.state_shard import StateAnswer
 from protocol.errors import ErrorCode
@@ -42,17 +44,26 @@ async def _describe(
     if not broker.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
         return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=error)
+    if not context.may(Operation.DESCRIBE, ResourceKind.GROUP, group_id):
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=error)
     unknown: list[DescribeShareGroupOffsetsResponseTopic] = []
+    denied: list[DescribeShareGroupOffsetsResponseTopic] = []
     wanted: Mapping[bytes, Sequence[int]] | ErrorCode
     if group.topics is None:
         wanted = broker.share_groups.partitions_of(group_id)
         if isinstance(wanted, ErrorCode):
             return _refused(group_id, wanted)
     else:
+        permitted = context.permitted(
+            Operation.DESCRIBE, ResourceKind.TOPIC, (one.topic_name for one in group.topics)
+        )
         named: dict[bytes, Sequence[int]] = {}
         for topic in group.topics:
             known = broker.topics.get(topic.topic_name)
-            if known is None:
+            if topic.topic_name not in permitted:
+                denied.append(_denied(topic.topic_name, topic.partitions))
+            elif known is None:
                 unknown.append(_unknown(topic.topic_name, topic.partitions))
             else:
                 named[known.topic_id] = topic.partitions
@@ -72,8 +83,11 @@ async def _describe(
             DescribeShareGroupOffsetsResponseTopic(topic_name=found.name, topic_id=key.topic_id),
         )
         told.partitions.append(_told(context, key.topic_id, key.partition, answer))
+    names = (topic.topic_name for topic in topics.values())
+    described = context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names)
+    known_topics = [topic for topic in topics.values() if topic.topic_name in described]
     return DescribeShareGroupOffsetsResponseGroup(
-        group_id=group_id, topics=[*topics.values(), *unknown]
+        group_id=group_id, topics=[*known_topics, *unknown, *denied]
     )
 
 
@@ -90,6 +104,24 @@ def _unknown(name: str, partitions: Sequence[int]) -> DescribeShareGroupOffsetsR
         partitions=[
             DescribeShareGroupOffsetsResponsePartition(
                 partition_index=number, start_offset=UNCHANGED_OFFSET
+            )
+            for number in partitions
+        ],
+    )
+
+
+def _denied(name: str, partitions: Sequence[int]) -> DescribeShareGroupOffsetsResponseTopic:
+    error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic_name=name,
+        topic_id=ZERO_UUID,
+        partitions=[
+            DescribeShareGroupOffsetsResponsePartition(
+                partition_index=number,
+                start_offset=UNCHANGED_OFFSET,
+                lag=_UNKNOWN_LAG,
+                error_code=error,
+                error_message=error.sentence,
             )
             for number in partitions
         ],

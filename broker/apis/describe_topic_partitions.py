@@ -7,9 +7,10 @@ points to a topic or partition that need not be there: then what follows it come
 from __future__ import annotations
 
 from broker import topic_names
-from broker.authorized_operations import ALL_OF_TOPIC
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.partitions import OfflinePartition, Partition
+from broker.security.authorization import ResourceKind
 from broker.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.describe_topic_partitions import (
@@ -35,6 +36,9 @@ def handle(
         return _refuse(request, ErrorCode.INVALID_REQUEST)
     if "" in wanted:  # no name that anybody could be allowed to see
         return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+    permitted = context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, wanted)
+    hidden = [_hidden(name) for name in wanted if asked and name not in permitted]
+    wanted = [name for name in wanted if name in permitted]
     limit = context.broker.config.max_request_partition_size_limit
     room = max(min(request.response_partition_limit, limit), 1)
     response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
@@ -54,6 +58,11 @@ def handle(
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
         room -= len(partitions)
+    for told in response.topics:
+        told.topic_authorized_operations = context.authorized_operations(
+            ResourceKind.TOPIC, told.name or ""
+        )
+    response.topics += hidden
     return response
 
 
@@ -86,7 +95,16 @@ def _describe(
             )
             for one in partitions
         ],
-        topic_authorized_operations=ALL_OF_TOPIC,
+    )
+
+
+def _hidden(name: str) -> DescribeTopicPartitionsResponseTopic:
+    """Tell nothing of a topic that the client may not describe, be it there or not."""
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=name,
+        topic_id=ZERO_UUID,
+        partitions=[],
     )
 
 
@@ -100,7 +118,6 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
         topic_id=ZERO_UUID,
         is_internal=name in topic_names.INTERNAL,
         partitions=[],
-        topic_authorized_operations=ALL_OF_TOPIC,
     )
 
 

@@ -5,6 +5,7 @@ Each partition has one replica, which leads it: there is never an election to ho
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Refusal
 from broker.topic import Topic
@@ -17,10 +18,13 @@ from protocol.messages.elect_leaders import (
 )
 
 _PREFERRED, _UNCLEAN = 0, 1
+_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Say of each partition that it needs no election, or that it is not there."""
+    if not context.may_to_cluster(Operation.ALTER):
+        return ElectLeadersResponse(error_code=_DENIED, replica_election_results=[])
     topics = context.broker.topics
     wanted = request.topic_partitions
     refused = _refusal(request)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from broker.context import Patient, RequestContext
 from broker.errors import code_of
+from broker.fetch_permissions import denied_topics
 from broker.fetch_plans import (
     NO_LEADER,
     Plan,
@@ -36,6 +37,7 @@ from broker.sessions import (
 )
 from broker.topic_counts import count_fetch
 from protocol.errors import ErrorCode
+from protocol.frames import body_bytes
 from protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -106,6 +108,11 @@ def handle(
             return FetchResponse(error_code=found, responses=[])
         session = found
     fetch = _Fetch(context, request, _reading(context, request), wanted, session)
+    if broker.security.authorizer is not None:
+        partitions = wanted if session is None else session.partitions
+        fetch.reading.denied = denied_topics(
+            context, partitions.values(), is_follower=fetch.reading.is_follower
+        )
     fresh, idle = _look(fetch)
     plan = plan_fetch(broker, fetch.reading, fresh)
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED) and (
@@ -146,6 +153,8 @@ def _reading(context: RequestContext, request: FetchRequest) -> Reading:
     # What clients have not read yet is bounded: then a fetch is answered with one batch.
     room = config.odradek_unsent_bytes_max - context.broker.backpressure.unsent_bytes
     size_max = min(request.max_bytes, config.fetch_max_bytes, max(room, 0))
+    if context.charge is not None:
+        size_max = min(size_max, context.charge.fetch_bytes_max())
     return Reading(
         is_committed=is_consumer and request.isolation_level == _READ_COMMITTED,
         is_follower=replica_id >= 0,
@@ -164,7 +173,8 @@ def _look(fetch: _Fetch) -> tuple[Collection[WantedPartition], list[Log]]:
     if reading.size_max < 0:  # an error for the first partition, be there news of it or not
         return fetch.session.look(object())
     generation = fetch.context.broker.topics.generation
-    return fetch.session.look((generation, reading.is_committed, reading.is_follower))
+    basis = (generation, reading.is_committed, reading.is_follower, reading.denied)
+    return fetch.session.look(basis)
 
 
 def _refuse_all(context: RequestContext, request: FetchRequest) -> FetchResponse:
@@ -351,6 +361,9 @@ def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
         if _is_overtaken(fetch):
             code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return FetchResponse(error_code=code, session_id=session_id, responses=[])
+    if fetch.context.charge is not None and (throttled := _throttled(fetch, plan, told)):
+        return throttled
+    if session is not None:
         told = [one for one in told if session.tell(one.wanted, one.data, one.idle_log)]
     elif fetch.request.session_epoch == FIRST_EPOCH:
         session_id = _begin_session(fetch, told)
@@ -360,6 +373,20 @@ def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
         responses=_by_topic(told),
         node_endpoints=_leaders(fetch, told) if plan.is_due else [],
     )
+
+
+def _throttled(fetch: _Fetch, plan: Plan, told: list[Planned]) -> FetchResponse | None:
+    """Return an empty answer for a client that has had too much; the session stays as it is."""
+    charge, session = fetch.context.charge, fetch.session
+    assert charge is not None
+    if session is not None:
+        told = [one for one in told if one.wanted.is_news(one.data)]
+    whole = FetchResponse(
+        responses=_by_topic(told), node_endpoints=_leaders(fetch, told) if plan.is_due else []
+    )
+    if not charge.settle_fetch(body_bytes(whole, fetch.context.api_version)):
+        return None
+    return FetchResponse(session_id=NO_SESSION if session is None else session.id, responses=[])
 
 
 def _is_overtaken(fetch: _Fetch) -> bool:

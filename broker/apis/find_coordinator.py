@@ -4,7 +4,9 @@ share-partition. There is one broker, so: this one.
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.security.authorization import ResourceKind
 from broker.shares.key import SharePartitionKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import (
@@ -27,13 +29,13 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
     version = context.api_version
     if version >= _BATCH_VERSION:
         found = [
-            _coordinator(context, key, _problem(request.key_type, key, version))
+            _coordinator(context, key, _problem(context, request.key_type, key))
             for key in request.coordinator_keys
         ]
         return FindCoordinatorResponse(
             error_message=None, node_id=0, host="", port=0, error_code=0, coordinators=found
         )
-    error = _problem(request.key_type, request.key, version)
+    error = _problem(context, request.key_type, request.key)
     found_one = _coordinator(context, request.key, error)
     return FindCoordinatorResponse(
         error_code=error,
@@ -45,10 +47,16 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
     )
 
 
-def _problem(key_type: int, key: str, api_version: int) -> ErrorCode:
-    if key_type in (_GROUP, _TRANSACTION):
-        return ErrorCode.NONE
-    if key_type == _SHARE and api_version >= _SHARE_VERSION:
+def _problem(context: RequestContext, key_type: int, key: str) -> ErrorCode:
+    if key_type == _GROUP:
+        may = context.may(Operation.DESCRIBE, ResourceKind.GROUP, key)
+        return ErrorCode.NONE if may else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if key_type == _TRANSACTION:
+        may = context.may(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key)
+        return ErrorCode.NONE if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if key_type == _SHARE and context.api_version >= _SHARE_VERSION:
+        if not context.may_to_cluster(Operation.CLUSTER_ACTION):
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         try:
             SharePartitionKey.parse(key)
         except ValueError:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.security.authorization import ResourceKind
+from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
@@ -12,4 +15,6 @@ def handle(
     context: RequestContext, request: HeartbeatRequest
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
     """Answer at once."""
+    if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return context.broker.groups.heartbeat(request, context)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from broker.config_operations import Operation, Wish, carry_out
+from functools import partial
+
+from broker.authorized_operations import Operation
+from broker.config_operations import Edit, Wish, carry_out
 from broker.context import RequestContext
 from broker.errors import code_of, message_of
+from broker.security.config_permissions import config_refusal
 from protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -15,13 +19,13 @@ from protocol.messages.incremental_alter_configs import (
 async def handle(
     context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Change settings, resource by resource; each changes wholly or not at all."""
+    """Edit settings, resource by resource; each changes wholly or not at all."""
     wishes = [
         Wish(
             one.resource_type,
             one.resource_name,
             [
-                Operation(config.name, config.config_operation, config.value)
+                Edit(config.name, config.config_operation, config.value)
                 for config in one.configs
             ],
         )
@@ -29,7 +33,11 @@ async def handle(
     ]
     broker = context.broker
     outcomes = await carry_out(
-        wishes, broker.configs, broker.topics, validate_only=request.validate_only
+        wishes,
+        broker.configs,
+        broker.topics,
+        partial(config_refusal, context, Operation.ALTER_CONFIGS),
+        validate_only=request.validate_only,
     )
     return IncrementalAlterConfigsResponse(
         throttle_time_ms=0,

@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 
 from broker.apis.end_txn import told
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.effects import Producer
 from broker.errors import code_of
 from broker.metadata import MetadataError
+from broker.security.authorization import ResourceKind
 from broker.transactions.effects import Granted
 from broker.transactions.state import NO_EPOCH, NO_PRODUCER
 from protocol.errors import ErrorCode
@@ -39,6 +41,9 @@ async def handle(
 
 
 async def _grant(context: RequestContext, request: InitProducerIdRequest) -> Granted:
+    refused = _refusal(context, request.transactional_id)
+    if refused is not ErrorCode.NONE:
+        return Granted(refused)
     broker = context.broker
     expected = Producer(request.producer_id, request.producer_epoch)
     if (expected.producer_id == NO_PRODUCER) != (expected.epoch == NO_EPOCH):
@@ -54,3 +59,16 @@ async def _grant(context: RequestContext, request: InitProducerIdRequest) -> Gra
     except MetadataError as error:
         logger.error("could not allocate producer ids: %s", error)
         return Granted(code_of(error))
+
+
+def _refusal(context: RequestContext, transactional_id: str | None) -> ErrorCode:
+    """Say why the client gets none. Who may write to a topic may do so idempotently (KIP-679)."""
+    if transactional_id is not None:
+        if context.may(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id):
+            return ErrorCode.NONE
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if context.may_to_cluster(
+        Operation.IDEMPOTENT_WRITE, logs_denied=False
+    ) or context.may_any(Operation.WRITE, ResourceKind.TOPIC):
+        return ErrorCode.NONE
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -23,6 +23,7 @@ async def handle(
         return InitializeShareGroupStateResponse()
     states = context.broker.shares.states
     results = await ask_each(
+        context,
         request,
         lambda key, one: states.initialize(key, one.state_epoch, one.start_offset),
         lambda partition, answer: PartitionResult(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.security.authorization import ResourceKind
+from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
@@ -12,4 +15,6 @@ def handle(
     context: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
     """Answer at once."""
+    if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+        return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, members=[])
     return context.broker.groups.leave(request, context)

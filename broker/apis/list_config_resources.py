@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.metadata import ResourceType
 from protocol.errors import ErrorCode
@@ -17,11 +18,15 @@ from protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
+_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
 
 def handle(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """List the resources of the types asked for, or of all types."""
+    if not context.may_to_cluster(Operation.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=_DENIED)
     kinds = set(request.resource_types or ResourceType)
     if context.api_version == 0:
         kinds = {ResourceType.CLIENT_METRICS}

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.security.authorization import ResourceKind
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    """List the groups that pass the request's filters."""
+    """List the groups that pass the request's filters and that the client may describe.
+
+    Who may describe the cluster may describe all of them.
+    """
     error, groups = context.broker.groups.list_groups(request.states_filter, request.types_filter)
+    if not context.may_to_cluster(Operation.DESCRIBE, logs_denied=False):
+        groups = [
+            one
+            for one in groups
+            if context.may(
+                Operation.DESCRIBE, ResourceKind.GROUP, one.group_id, logs_denied=False
+            )
+        ]
     return ListGroupsResponse(error_code=error, groups=groups)

@@ -18,8 +18,10 @@ from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import code_of
+from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -69,12 +71,18 @@ def handle(
     counts = Counter(
         (topic.name, one.partition_index) for topic in request.topics for one in topic.partitions
     )
+    permitted = context.permitted(
+        Operation.DESCRIBE, ResourceKind.TOPIC, (topic.name for topic in request.topics)
+    )
+    is_refused = is_refused and bool(permitted)
     found: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
         for one in topic.partitions:
             index = one.partition_index
             if is_refused:
                 told = _refused(index, ErrorCode.UNKNOWN_SERVER_ERROR)
+            elif topic.name not in permitted:
+                told = _refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif counts[topic.name, index] > 1:
                 told = _refused(index, ErrorCode.INVALID_REQUEST)
             else:

@@ -5,17 +5,25 @@ There is one broker, so none ever is.
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from protocol.errors import ErrorCode
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+
+_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def handle(
     context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Answer that there are none."""
+    if not context.may_to_cluster(Operation.DESCRIBE):
+        return ListPartitionReassignmentsResponse(
+            error_code=_DENIED, error_message=_DENIED.sentence, topics=[]
+        )
     return ListPartitionReassignmentsResponse(
         throttle_time_ms=0, error_code=0, error_message=None, topics=[]
     )

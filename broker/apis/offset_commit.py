@@ -6,12 +6,14 @@ names it by, so that those of a deleted topic are not taken for its successor's.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Set
 from dataclasses import replace
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.seams import Topics
-from broker.groups.commits import refused_topic
+from broker.groups.commits import commit_error, refused_topic
+from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -27,12 +29,18 @@ def handle(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Answer when the offsets of existing partitions are stored; refuse the others."""
+    if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+        return commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     topics = context.broker.groups.topics
     by_id = context.api_version >= _TOPIC_ID_VERSION
+    names = (topics.name_of(one.topic_id) if by_id else one.name for one in request.topics)
+    permitted = context.permitted(
+        Operation.READ, ResourceKind.TOPIC, (name for name in names if name is not None)
+    )
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
-        _sort(topics, topic, known, refused, by_id=by_id)
+        _sort(topics, topic, known, refused, permitted, by_id=by_id)
     if not known:
         return OffsetCommitResponse(topics=refused)
     answer = context.broker.groups.commit(replace(request, topics=known), context)
@@ -48,6 +56,7 @@ def _sort(
     topic: OffsetCommitRequestTopic,
     known: list[OffsetCommitRequestTopic],
     refused: list[OffsetCommitResponseTopic],
+    permitted: Set[str],
     *,
     by_id: bool,
 ) -> None:
@@ -56,6 +65,10 @@ def _sort(
     topic_id = topic.topic_id if by_id else topics.id_of(topic.name)
     if name is None:
         refused.append(refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+        return
+    if name not in permitted:
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        refused.append(refused_topic(replace(topic, name=name), error))
         return
     count = topics.partition_count(name) if topic_id is not None else 0
     there = [p for p in topic.partitions if 0 <= p.partition_index < count]

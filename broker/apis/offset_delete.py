@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.groups.deletion import answered
+from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -20,10 +22,20 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
 
     What is wrong with the group is told even when none of the partitions exists.
     """
+    if not context.may(Operation.DELETE, ResourceKind.GROUP, request.group_id):
+        return OffsetDeleteResponse(
+            error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, topics=[]
+        )
+    permitted = context.permitted(
+        Operation.READ, ResourceKind.TOPIC, (topic.name for topic in request.topics)
+    )
     groups = context.broker.groups
     known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     for topic in request.topics:
+        if topic.name not in permitted:
+            _add(refused, answered(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         count = groups.topics.partition_count(topic.name)
         there = [p for p in topic.partitions if 0 <= p.partition_index < count]
         absent = [p for p in topic.partitions if not 0 <= p.partition_index < count]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable, Set
 from dataclasses import replace
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.seams import Topics
 from broker.repeats import Repeats, answer_each
+from broker.security.authorization import ResourceKind
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (
@@ -74,15 +76,39 @@ def _fetch(
     context: RequestContext, group: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     coordinator = context.broker.groups
-    if context.api_version < _TOPIC_ID_VERSION:
-        return coordinator.fetch(group, require_stable=require_stable)
-    asked = group
+    if not context.may(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id):
+        return OffsetFetchResponseGroup(
+            group_id=group.group_id,
+            topics=[],
+            error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        )
+    by_id = context.api_version >= _TOPIC_ID_VERSION
+    asked, hidden = group, []
     if group.topics is not None:
-        asked = replace(group, topics=_named(coordinator.topics, group.topics))
+        named = _named(coordinator.topics, group.topics) if by_id else group.topics
+        permitted = _describable(context, named)
+        hidden = [topic for topic in named if topic.name not in permitted]
+        if by_id or hidden:
+            asked = replace(group, topics=[one for one in named if one.name in permitted])
     answer = coordinator.fetch(asked, require_stable=require_stable)
-    if answer.error_code == ErrorCode.NONE:
+    if answer.error_code != ErrorCode.NONE:
+        return answer
+    if group.topics is None:
+        permitted = _describable(context, answer.topics)
+        answer.topics = [topic for topic in answer.topics if topic.name in permitted]
+    if by_id:
         _identify(coordinator.topics, group, answer)
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    answer.topics += [_failed_topic(topic, denied) for topic in hidden]
     return answer
+
+
+def _describable(
+    context: RequestContext,
+    topics: Iterable[OffsetFetchRequestTopics] | Iterable[OffsetFetchResponseTopics],
+) -> Set[str]:
+    names = (topic.name for topic in topics)
+    return context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names)
 
 
 def _count_notes(

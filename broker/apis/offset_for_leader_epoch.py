@@ -6,8 +6,10 @@ consumer that asks where its own epoch ended learns what of its reading is gone 
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import code_of
+from broker.security.authorization import ResourceKind
 from broker.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_for_leader_epoch import (
@@ -28,11 +30,22 @@ def handle(
 ) -> OffsetForLeaderEpochResponse:
     """Look epochs up, partition by partition."""
     topics = context.broker.topics
+    names = {one.topic for one in request.topics}
+    if not context.may_to_cluster(Operation.CLUSTER_ACTION, logs_denied=False):
+        names = set(context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names))
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=one.topic,
-                partitions=[_look_up(topics.get(one.topic), asked) for asked in one.partitions],
+                partitions=[
+                    _look_up(topics.get(one.topic), asked)
+                    if one.topic in names
+                    else EpochEndOffset(
+                        partition=asked.partition,
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    )
+                    for asked in one.partitions
+                ],
             )
             for one in request.topics
         ]

@@ -10,11 +10,13 @@ goes through transactions/admission.py first.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Sequence, Set
 
+from broker.authorized_operations import Operation
 from broker.context import CloseConnection, RequestContext, Staged
 from broker.errors import code_of, message_of
 from broker.partitions import OfflinePartition
+from broker.security.authorization import ResourceKind
 from broker.topic import Topic
 from broker.topic_counts import count_refusal
 from broker.transactions.admission import (
@@ -57,6 +59,7 @@ Appended = tuple[Log, PartitionProduceResponse]
 
 # The one client that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID).
 _ADMIN_CLIENT_ID = "__admin_client"
+_NONE_DENIED: Set[str] = frozenset()
 
 
 Answer = ProduceResponse | Awaitable[ProduceResponse | None] | None
@@ -68,19 +71,24 @@ def handle(context: RequestContext, request: ProduceRequest) -> Answer:
         for partition in data.partition_data:
             if is_transactional(partition.records):
                 return _handle_transactional(context, request)
-    return _append_all(context, request, {})
+    return _append_all(context, request, {}, _denied(context, request))
 
 
 def _handle_transactional(context: RequestContext, request: ProduceRequest) -> Answer:
     """Append once it is known which batches are of a transaction of their producer."""
-    admitted = admit(context, request)
+    if request.transactional_id is None or not context.may(
+        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
+    ):
+        return _refuse_all(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    denied = _denied(context, request)
+    admitted = admit(context, request, request.transactional_id, denied)
     if isinstance(admitted, dict):
-        return _append_all(context, request, admitted)
+        return _append_all(context, request, admitted, denied)
     begun: Future[None] = context.broker.loop.create_future()
 
     async def go_on() -> ProduceResponse | None:
         try:
-            answer = _append_all(context, request, await admitted)
+            answer = _append_all(context, request, await admitted, denied)
         finally:
             begun.set_result(None)  # requests after it find what this one has appended
         return await answer if isinstance(answer, Awaitable) else answer
@@ -88,7 +96,38 @@ def _handle_transactional(context: RequestContext, request: ProduceRequest) -> A
     return Staged(go_on(), begun)
 
 
-def _append_all(context: RequestContext, request: ProduceRequest, refused: Refused) -> Answer:
+def _denied(context: RequestContext, request: ProduceRequest) -> Set[str]:
+    """Return the names of the topics that the client may not write to, be they there or not."""
+    if context.broker.security.authorizer is None:
+        return _NONE_DENIED
+    topics = ((data, find_topic(context, data)) for data in request.topic_data)
+    names = {data.name if topic is None else topic.name for data, topic in topics}
+    names.discard("")  # of ids that are not known
+    return names - context.permitted(Operation.WRITE, ResourceKind.TOPIC, names)
+
+
+def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=data.name,
+                topic_id=data.topic_id,
+                partition_responses=[
+                    _refused(one.index, code, None) for one in data.partition_data
+                ],
+            )
+            for data in request.topic_data
+        ]
+    )
+    if request.acks == 0:
+        _close_if_refused(response)
+        return None
+    return response
+
+
+def _append_all(
+    context: RequestContext, request: ProduceRequest, refused: Refused, denied: Set[str]
+) -> Answer:
     """Append all but what is refused."""
     broker = context.broker
     now_ms = broker.clock.now_ms()
@@ -96,10 +135,16 @@ def _append_all(context: RequestContext, request: ProduceRequest, refused: Refus
     responses = []
     for data in request.topic_data:
         topic = find_topic(context, data)
-        partitions = [
-            _append(context, request, topic, partition, now_ms, touched, refused)
-            for partition in data.partition_data
-        ]
+        if denied and (data.name if topic is None else topic.name) in denied:
+            partitions = [
+                _refused(one.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+                for one in data.partition_data
+            ]
+        else:
+            partitions = [
+                _append(context, request, topic, partition, now_ms, touched, refused)
+                for partition in data.partition_data
+            ]
         for one in partitions:
             if one.error_code:
                 name = topic.name if topic is not None else None

@@ -26,6 +26,7 @@ async def handle(
         return ReadShareGroupStateResponse()
     states = context.broker.shares.states
     results = await ask_each(
+        context,
         request,
         lambda key, one: states.read(key, one.leader_epoch),
         _told,

@@ -25,6 +25,7 @@ async def handle(
         return ReadShareGroupStateSummaryResponse()
     states = context.broker.shares.states
     results = await ask_each(
+        context,
         request,
         lambda key, _: states.summarize(key),
         _told,

@@ -9,14 +9,21 @@ renews locks fetches nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Set
 
 from broker.context import RequestContext
 from broker.errors import code_of
 from broker.shares.fetching import Fetched, ShareFetch, Wanted
 from broker.shares.key import SharePartitionKey
 from broker.shares.partition import Failure
-from broker.shares.replies import Results, acknowledge_all, leader_of, problem, told
+from broker.shares.replies import (
+    Results,
+    acknowledge_all,
+    leader_of,
+    problem,
+    readable,
+    told,
+)
 from broker.shares.serving import Served
 from broker.shares.sessions import (
     FINAL_EPOCH,
@@ -132,8 +139,9 @@ async def _fetch(
     partitions = list(session.partitions)
     answers = Answers()
     found: list[tuple[TopicPartition, Served | Awaitable[Served | Failure]]] = []
+    permitted = readable(context, partitions)
     for partition in partitions:
-        served = _find(context, member, session, partition)
+        served = _find(context, member, session, partition, permitted)
         if isinstance(served, Failure):
             answers[partition] = _refused(context, partition, served)
         else:
@@ -164,12 +172,18 @@ async def _fetch(
 
 
 def _find(
-    context: RequestContext, member: MemberKey, session: ShareSession, partition: TopicPartition
+    context: RequestContext,
+    member: MemberKey,
+    session: ShareSession,
+    partition: TopicPartition,
+    permitted: Set[str],
 ) -> Served | Awaitable[Served | Failure] | Failure:
     broker = context.broker
     topic = broker.topics.by_id(partition.topic_id)
     if topic is None and partition.topic_id in session.unknown:
         return Failure(ErrorCode.UNKNOWN_TOPIC_ID, "")
+    if topic is not None and topic.name not in permitted:
+        return Failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
     try:
         log = topic.log(partition.partition) if topic is not None else None
     except StorageError as error:

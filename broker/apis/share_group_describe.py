@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker.context import RequestContext
-from broker.described_groups import describe_each
+from broker.described_groups import Describing, describe_each
+from protocol.errors import ErrorCode
 from protocol.messages.share_group_describe import (
+    DescribedGroup,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 )
@@ -15,9 +19,30 @@ def handle(
 ) -> ShareGroupDescribeResponse:
     """Describe each group, with what a client may do to it where that is asked for."""
     return describe_each(
+        context,
         request.group_ids,
-        context.broker.share_groups.describe,
-        lambda groups: ShareGroupDescribeResponse(groups=groups),
+        Describing(
+            context.broker.share_groups.describe,
+            _refused,
+            lambda groups: ShareGroupDescribeResponse(groups=groups),
+            _topics,
+        ),
         tells_operations=request.include_authorized_operations,
-        api_version=context.api_version,
     )
+
+
+def _topics(group: DescribedGroup) -> Iterable[str]:
+    return (
+        one.topic_name
+        for member in group.members
+        for one in member.assignment.topic_partitions
+    )
+
+
+def _refused(group_id: str, error: ErrorCode) -> DescribedGroup:
+    message = None
+    if error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        message = (
+            "The group has described topic(s) that the client is not authorized to describe."
+        )
+    return DescribedGroup(group_id=group_id, error_code=error, error_message=message, members=[])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.groups.share import heartbeats
+from broker.security.authorization import ResourceKind
 from broker.shares.replies import problem
 from protocol.errors import ErrorCode
 from protocol.messages.share_group_heartbeat import (
@@ -19,6 +21,9 @@ async def handle(
     error = problem(context, request.group_id, request.member_id)
     if error is not ErrorCode.NONE:
         return ShareGroupHeartbeatResponse(error_code=error)
+    names = set(request.subscribed_topic_names or ())
+    if not names <= context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names):
+        return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     message = heartbeats.problem(request)
     if message is not None:
         return heartbeats.refuse(ErrorCode.INVALID_REQUEST, message).response

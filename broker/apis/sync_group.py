@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.groups import responses
+from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -19,4 +21,6 @@ def handle(
     names_both = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= _PROTOCOL_VERSION and not names_both:
         return responses.sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+        return responses.sync_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return context.broker.groups.sync(request, context)

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.groups.transactional import refused_topic
+from broker.groups.transactional import refusal, refused_topic
+from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
 from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -24,10 +26,19 @@ async def handle(
     context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     """Answer when the offsets of existing partitions are stored; refuse the others."""
+    problem = _problem(context, request)
+    if problem is not ErrorCode.NONE:
+        return refusal(request, problem)
+    permitted = context.permitted(
+        Operation.READ, ResourceKind.TOPIC, (topic.name for topic in request.topics)
+    )
     groups = context.broker.groups
     known: list[TxnOffsetCommitRequestTopic] = []
     refused: dict[str, TxnOffsetCommitResponseTopic] = {}
     for topic in request.topics:
+        if topic.name not in permitted:
+            _add(refused, refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         count = groups.topics.partition_count(topic.name)
         there = [p for p in topic.partitions if 0 <= p.partition_index < count]
         absent = [p for p in topic.partitions if not 0 <= p.partition_index < count]
@@ -43,6 +54,16 @@ async def handle(
     for topic_answer in response.topics:
         _add(refused, topic_answer)
     return _told(TxnOffsetCommitResponse(topics=list(refused.values())), context.api_version)
+
+
+def _problem(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
+    if not context.may(
+        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
+    ):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
 
 
 def _add(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Refusal
 from protocol.errors import ErrorCode
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
+_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
 
 def handle(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """Refuse: there is one broker, and it is here."""
+    if not context.may_to_cluster(Operation.ALTER):
+        return UnregisterBrokerResponse(error_code=_DENIED, error_message=_DENIED.sentence)
     refused = _refusal(request.broker_id, context.broker.config.node_id)
     return UnregisterBrokerResponse(
         throttle_time_ms=0, error_code=refused.code, error_message=str(refused)

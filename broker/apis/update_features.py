@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, code_of, message_of
 from broker.features import FeatureUpdate
@@ -12,11 +13,15 @@ from protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
+_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
 
 async def handle(
     context: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
     """Finalize the levels, all of them or none."""
+    if not context.may_to_cluster(Operation.ALTER):
+        return UpdateFeaturesResponse(error_code=_DENIED, error_message=_DENIED.sentence)
     # What version 0 says of a downgrade counts for nothing, as in Kafka.
     updates = [
         FeatureUpdate(one.feature, one.max_version_level, one.upgrade_type)

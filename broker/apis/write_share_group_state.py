@@ -26,6 +26,7 @@ async def handle(
         return WriteShareGroupStateResponse()
     states = context.broker.shares.states
     results = await ask_each(
+        context,
         request,
         lambda key, one: states.write(key, _change(one)),
         lambda partition, answer: PartitionResult(

@@ -5,6 +5,7 @@ An administrator does so with a transaction that hangs: one that no coordinator 
 
 from __future__ import annotations
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Explained, code_of
 from broker.transactions.state import TopicPartition
@@ -29,21 +30,25 @@ async def handle(
 
     As in Kafka a marker of no producer ends all: those before it are written, and told as failed.
     """
+    if not (
+        context.may_to_cluster(Operation.ALTER, logs_denied=False)
+        or context.may_to_cluster(Operation.CLUSTER_ACTION)
+    ):
+        return _alike(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     told: dict[int, Codes] = {}
     for asked in request.markers:
         codes = await _write(context, asked)
         if codes is None:
-            return _answer(
-                {
-                    one.producer_id: dict.fromkeys(
-                        _partitions(one), ErrorCode.UNKNOWN_SERVER_ERROR
-                    )
-                    for one in request.markers
-                }
-            )
+            return _alike(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if codes:
             told.setdefault(asked.producer_id, {}).update(codes)
     return _answer(told)
+
+
+def _alike(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
+    return _answer(
+        {one.producer_id: dict.fromkeys(_partitions(one), error) for one in request.markers}
+    )
 
 
 async def _write(context: RequestContext, asked: WritableTxnMarker) -> Codes | None:

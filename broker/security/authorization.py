@@ -44,6 +44,10 @@ class Requester:
 class Authorizer(Protocol):
     """Decides who may do what. None of its methods waits."""
 
+    @property
+    def generation(self) -> int:
+        """A number that grows when decisions may have changed: remember none beyond that."""
+
     def may(
         self,
         requester: Requester,
@@ -53,11 +57,13 @@ class Authorizer(Protocol):
         *,
         logs_allowed: bool = True,
         logs_denied: bool = True,
+        references: int = 1,
     ) -> bool:
         """Tell whether an operation on a resource is allowed, and note it in the audit log.
 
         `logs_allowed` and `logs_denied` are Kafka's logIfAllowed and logIfDenied: false where
-        the answer filters a list, or where another question decides.
+        the answer filters a list, or where another question decides. `references` is how often
+        the request names the resource.
         """
 
     def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:

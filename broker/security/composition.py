@@ -6,7 +6,7 @@ A broker without such settings imports and holds nothing but this.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,16 @@ from broker.metadata import Metadata, MetadataStore, SecurityKind
 from broker.metrics import Metrics
 from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
+from broker.security.quotas.composition import QuotaTable
+from config.acl import AclConfig
+from config.tls import PROTOCOLS as TLS
 from config.tokens import TokenConfig
 
 if TYPE_CHECKING:
+    from broker.security.acl_changes import AclChanges
     from broker.security.sasl.listener import SaslListener
     from broker.security.scram_users import ScramUsers
+    from broker.security.tls.listeners import Tls
     from broker.security.tokens import DelegationTokens
 
 
@@ -37,17 +42,24 @@ class Security:
         metrics: Metrics,
         now_ms: Callable[[], int],
     ) -> None:
-        """Take over what the store remembers. Raises ConfigError."""
+        """Take over what the store remembers. Raises ConfigError or MetadataError."""
         self.configs, self.store, self.changes = configs, store, changes
         self.metrics, self.now_ms = metrics, now_ms
-        # None: everybody may do everything.
+        # None: everybody may do everything, and there are no ACLs to change.
         self.authorizer: Authorizer | None = None
+        self.acls = self._load_acls(metadata)
+        if self.acls is not None:
+            self.authorizer = self.acls.authorizer
         self.token_credentials: TokenCredentials = NoTokens()
         self.tokens = self._load_tokens(metadata)
         if self.tokens is not None:
             self.token_credentials = self.tokens
         self._scram_rows = metadata.security.get(SecurityKind.SCRAM_CREDENTIAL, {})
         self._sasl: dict[str, SaslListener] = {}
+        quotas = metadata.security.get(SecurityKind.QUOTA, {})
+        self.quotas = QuotaTable(configs, quotas, store, changes)
+        # None: no listener speaks TLS.
+        self.tls: Tls | None = self._make_tls()
 
     @cached_property
     def scram_users(self) -> ScramUsers:
@@ -64,6 +76,32 @@ class Security:
 
             found = self._sasl[name] = SaslListener(self, name)
         return found
+
+    def problems(self) -> Iterator[str]:
+        """Yield what an operator has to look at."""
+        if self.tls is not None:
+            yield from self.tls.problems()
+
+    def _make_tls(self) -> Tls | None:
+        endpoints = self.configs.broker.bound_endpoints
+        speakers = [(one.name, one.protocol) for one in endpoints if one.protocol in TLS]
+        if not speakers:
+            return None
+        from broker.security.tls.listeners import Tls
+
+        tls = Tls(speakers, self.configs.layers, self.metrics)
+        self.configs.checks.append(tls.check)
+        self.configs.on_changed.append(lambda _: tls.take_up())
+        return tls
+
+    def _load_acls(self, metadata: Metadata) -> AclChanges | None:
+        config = self.configs.of(AclConfig)
+        if not config.has_authorizer:
+            return None
+        from broker.security.acl_changes import AclChanges
+
+        stored = metadata.security.get(SecurityKind.ACL, {})
+        return AclChanges(stored, config, self.store, self.changes)
 
     def _load_tokens(self, metadata: Metadata) -> DelegationTokens | None:
         config = self.configs.of(TokenConfig)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Protocol
 
+from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.java import string_length
+from broker.security.authorization import ResourceKind
 from broker.shares.acknowledging import Acknowledgement, AcknowledgeType
 from broker.shares.key import SharePartitionKey
 from broker.shares.partition import Failure
@@ -44,7 +46,11 @@ def problem(context: RequestContext, group_id: str | None, member_id: str | None
     """Say why a member may not ask; NONE when it may."""
     if not context.broker.shares.are_enabled:
         return ErrorCode.UNSUPPORTED_VERSION
-    if group_id is None or not member_id:
+    if group_id is None:
+        return ErrorCode.INVALID_REQUEST
+    if not context.may(Operation.READ, ResourceKind.GROUP, group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if not member_id:
         return ErrorCode.INVALID_REQUEST
     if string_length(member_id) > _MEMBER_ID_LENGTH_MAX:
         return ErrorCode.INVALID_REQUEST
@@ -106,8 +112,9 @@ def acknowledge_all(
     `is_renewal` tells whether the request says that it may renew locks.
     """
     acknowledging = Acknowledging()
+    permitted = readable(context, given)
     for partition, batches in given.items():
-        error = _given_problem(context, partition, batches, is_renewal)
+        error = _given_problem(context, partition, batches, permitted, is_renewal)
         if error is not ErrorCode.NONE:
             acknowledging.refuse(partition, Failure(error, ""))
         elif not batches:
@@ -122,6 +129,14 @@ def acknowledge_all(
                 partition, context.broker.shares.partitions.acknowledge(key, member_id, taken)
             )
     return acknowledging
+
+
+def readable(context: RequestContext, partitions: Iterable[TopicPartition]) -> Set[str]:
+    """Return the names of the topics of partitions that the client may read."""
+    ids = {partition.topic_id for partition in partitions}
+    topics = (context.broker.topics.by_id(topic_id) for topic_id in ids)
+    names = [topic.name for topic in topics if topic is not None]
+    return context.permitted(Operation.READ, ResourceKind.TOPIC, names)
 
 
 def told(failure: Failure | None) -> tuple[ErrorCode, str | None]:
@@ -143,9 +158,14 @@ def leader_of(
 
 
 def _given_problem(
-    context: RequestContext, partition: TopicPartition, batches: Iterable[Batch], is_renewal: bool
+    context: RequestContext,
+    partition: TopicPartition,
+    batches: Iterable[Batch],
+    permitted: Set[str],
+    is_renewal: bool,
 ) -> ErrorCode:
-    if context.broker.topics.by_id(partition.topic_id) is None:
+    topic = context.broker.topics.by_id(partition.topic_id)
+    if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     type_max = AcknowledgeType.REJECT
     if context.api_version >= RENEW_SINCE:
@@ -162,4 +182,6 @@ def _given_problem(
         if AcknowledgeType.RENEW in types and not is_renewal:
             return ErrorCode.INVALID_REQUEST
         former_last = one.last_offset
+    if topic.name not in permitted:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return partition_problem(context, partition)

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from broker.authorized_operations import Operation
+from broker.context import RequestContext
 from broker.coordination.runtime import Answer
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_coordinator import all_of
 from broker.shares.state_shard import StateAnswer
+from protocol.errors import ErrorCode
 
 P = TypeVar("P", bound="_Partition", contravariant=True)
 R = TypeVar("R")
@@ -43,6 +46,7 @@ def is_empty(request: _Request) -> bool:
 
 
 async def ask_each(
+    context: RequestContext,
     request: _Request,
     ask: Callable[[SharePartitionKey, Any], Answer[StateAnswer]],
     told: Callable[[int, StateAnswer], R],
@@ -53,8 +57,20 @@ async def ask_each(
         for topic in request.topics
         for one in topic.partitions
     }
+    if not context.may_to_cluster(Operation.CLUSTER_ACTION):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        answers: Sequence[StateAnswer] = [StateAnswer(denied, denied.sentence)] * len(named)
+        return _by_topic(named, answers, told)
     # All are begun before the first is waited for: one flush serves them all.
     answers = await all_of([ask(key, one) for key, one in named.items()])
+    return _by_topic(named, answers, told)
+
+
+def _by_topic(
+    named: Iterable[SharePartitionKey],
+    answers: Iterable[StateAnswer],
+    told: Callable[[int, StateAnswer], R],
+) -> dict[bytes, list[R]]:
     results: dict[bytes, list[R]] = {}
     for key, answer in zip(named, answers, strict=True):
         results.setdefault(key.topic_id, []).append(told(key.partition, answer))

@@ -10,7 +10,7 @@ AddPartitionsToTxnManager.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Set
 from typing import TYPE_CHECKING
 
 from broker import topic_names
@@ -85,11 +85,13 @@ def find_topic(context: RequestContext, data: TopicProduceData) -> Topic | None:
     return context.broker.topics.get(data.name)
 
 
-def admit(context: RequestContext, request: ProduceRequest) -> Refused | Awaitable[Refused]:
-    """Say which partitions of a request with batches of a transaction must not be appended to."""
-    transactional_id = request.transactional_id
-    if transactional_id is None:
-        return _all(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+def admit(
+    context: RequestContext, request: ProduceRequest, transactional_id: str, denied: Set[str]
+) -> Refused | Awaitable[Refused]:
+    """Say which partitions of a request with batches of a transaction must not be appended to.
+
+    Those of the topics that are denied to the client do not become part of the transaction.
+    """
     producers: set[Producer] = set()
     refused: Refused = {}
     first: First = {}
@@ -98,6 +100,8 @@ def admit(context: RequestContext, request: ProduceRequest) -> Refused | Awaitab
         topic = find_topic(context, data)
         for partition in data.partition_data:
             if topic is None or not 0 <= partition.index < len(topic.partitions):
+                continue
+            if topic.name in denied:
                 continue
             records = partition.records
             if records is None or not is_transactional(records):

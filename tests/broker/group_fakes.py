@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from broker.context import RequestContext
 from broker.coordination.effects import Producer
 from broker.coordination.seams import StoredBatch
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.records import KeyValue
+from broker.server import Listener
 from protocol.batches import NO_PRODUCER_ID
 from storage.transactions import Marker
 
@@ -149,6 +151,12 @@ class NoShareGroups:
         return False
 
 
+class OpenToAll:
+    """The security of a broker without an authorizer."""
+
+    authorizer = None
+
+
 @dataclass(slots=True)
 class ToldBroker:
     """Of a broker, what the handlers of groups use."""
@@ -156,19 +164,7 @@ class ToldBroker:
     groups: GroupCoordinator
     node_id: int = 5
     share_groups: NoShareGroups = field(default_factory=NoShareGroups)
-
-
-@dataclass(slots=True)
-class ToldContext:
-    """Of a request's context, what the handlers of groups use."""
-
-    broker: ToldBroker
-    api_version: int = 9
-    client_id: str = "client"
-    client_host: str = "/127.0.0.1"
-
-    def advertised(self) -> tuple[str, int]:
-        return "broker.example", 9092
+    security: type[OpenToAll] = OpenToAll
 
 
 class Bench:
@@ -196,7 +192,9 @@ class Bench:
 
     def context(self, version: int = 9) -> Any:
         """Make a context for a request of a version."""
-        return ToldContext(ToldBroker(self.groups), version)
+        broker: Any = ToldBroker(self.groups)
+        listener = Listener("PLAINTEXT", "127.0.0.1", 9092, "broker.example", 9092)
+        return RequestContext(broker, listener, "/127.0.0.1", version, 1, "client")
 
 
 async def settle() -> None:

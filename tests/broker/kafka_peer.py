@@ -1,4 +1,4 @@
-"""One connection to a running Kafka, for requests whose answers are compared with ours."""
+"""One connection to a running broker, Kafka's or ours, one request at a time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Peer:
     """Asks one request after the other on a connection of its own."""
 
     def __init__(self, port: int, client_id: str = "a-client") -> None:
-        self._connection = socket.create_connection(("127.0.0.1", port), 10)
-        self._connection.settimeout(20)
+        self.socket = socket.create_connection(("127.0.0.1", port), 10)
+        self.socket.settimeout(20)
         self._client_id = client_id
 
     def __enter__(self) -> Peer:
@@ -28,12 +28,12 @@ class Peer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._connection.close()
+        self.socket.close()
 
     def ask(self, request: Any, version: int) -> Any:
-        """Send a request at a version, and return the response."""
+        """Send a request at a version, and return the response; or raise ConnectionError."""
         response = message_classes(type(request).__name__.removesuffix("Request"))[1]
-        self._connection.sendall(encode_request(request, version, 1, self._client_id))
+        self.socket.sendall(encode_request(request, version, 1, self._client_id))
         frame = memoryview(self._read(int.from_bytes(self._read(4), "big")))
         _, position = read_response_header(frame, response, version)
         return decode(response, version, frame, position)
@@ -41,7 +41,8 @@ class Peer:
     def _read(self, size: int) -> bytes:
         data = b""
         while len(data) < size:
-            more = self._connection.recv(size - len(data))
-            assert more, "Kafka closed the connection"
+            more = self.socket.recv(size - len(data))
+            if not more:
+                raise ConnectionError("the broker closed the connection")
             data += more
         return data

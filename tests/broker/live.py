@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -177,11 +178,15 @@ class Client:
 
 @asynccontextmanager
 async def client(
-    broker: Broker, *, host: str = "127.0.0.1", listener: int = 0
+    broker: Broker,
+    *,
+    host: str = "127.0.0.1",
+    listener: int = 0,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Client]:
-    """Connect to one of a broker's listeners."""
+    """Connect to one of a broker's listeners, by TLS where a context is given."""
     port = broker.server.listeners[listener].port
-    reader, writer = await asyncio.open_connection(host, port)
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     one = Client(reader, writer)
     try:
         yield one

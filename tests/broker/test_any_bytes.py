@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +21,7 @@ from protocol.messages import message_classes
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.schema import info_of
+from tests.broker.memory import peak_bytes, reset_peak, wait_for_kernels
 from tests.protocol.dense import arrays, large, tiny, with_items
 from tests.protocol.strategies import Strategy, examples, messages
 
@@ -56,10 +55,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]
     )
     running.start()
     AdminClient({"bootstrap.servers": running.bootstrap}).list_topics(timeout=TIMEOUT_S)
-    deadline = time.monotonic() + TIMEOUT_S
-    while "loaded kernels" not in running.log_text():
-        assert time.monotonic() < deadline, "the kernels are not loaded"
-        time.sleep(0.1)
+    wait_for_kernels(running)
     yield running
     running.stop()
     assert "Traceback" not in running.log_text()
@@ -154,10 +150,10 @@ def test_bytes_without_meaning_are_closed_on(
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_memory_is_bounded_by_the_frame(broker: OdradekProcess, api: Api) -> None:
     for frame in (*_dense_frames(api, api.last), *_absent_partitions(api)):
-        before = _reset_peak(broker)
+        before = reset_peak(broker)
         _exchange(broker, frame, waits=api.name not in PARKED)
         _check_serves(broker)
-        grown = _peak(broker) - before
+        grown = peak_bytes(broker) - before
         assert grown < MEMORY_RATIO_MAX * len(frame) + 16 * ALLOWANCE_BYTES
 
 
@@ -211,16 +207,3 @@ def _check_serves(broker: OdradekProcess) -> None:
         client.shutdown(socket.SHUT_WR)
         answer = _rest(client)
     assert struct.unpack_from(">ii", answer) == (len(answer) - 4, 9)
-
-
-def _reset_peak(broker: OdradekProcess) -> int:
-    assert broker.process is not None
-    Path(f"/proc/{broker.process.pid}/clear_refs").write_text("5")
-    return _peak(broker)
-
-
-def _peak(broker: OdradekProcess) -> int:
-    assert broker.process is not None
-    status = Path(f"/proc/{broker.process.pid}/status").read_text()
-    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) * 1024

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.apis import alter_configs, describe_configs, incremental_alter_configs
-from broker.config_operations import APPEND, DELETE, SET, SUBTRACT, Operation, Wish, alteration
+from broker.config_operations import APPEND, DELETE, SET, SUBTRACT, Edit, Wish, alteration
 from broker.context import CloseConnection
 from broker.metadata import ResourceType
 from config.resolution import Source
@@ -399,7 +399,7 @@ REFUSED: list[tuple[int, str, list[Change], ErrorCode, str]] = [
     (
         BROKER,
         "",
-        [("ssl.keystore.type", SET, "PEM")],
+        [("listener.name.a.ssl.keystore.type", SET, "PEM")],
         ErrorCode.INVALID_REQUEST,
         "Cannot update these configs at default cluster level, broker id must be specified",
     ),
@@ -512,7 +512,7 @@ lists = st.lists(words, max_size=4).map(",".join)
 
 
 def operate(kind: int, value: str | None, present: Mapping[str, str]) -> dict[str, str]:
-    operation = Operation("cleanup.policy", kind, value)
+    operation = Edit("cleanup.policy", kind, value)
     return dict(alteration(Wish(TOPIC, "orders", [operation]))(present))
 
 
@@ -544,7 +544,7 @@ def test_long_lists_are_changed_in_time_that_grows_with_their_length() -> None:
     names = [f"item-{number}" for number in range(100_000)]
     present = {"cleanup.policy": ",".join(names)}
     for kind, value in ((APPEND, [f"{name}-more" for name in names]), (SUBTRACT, names[::-1])):
-        operation = Operation("cleanup.policy", kind, ",".join(value))
+        operation = Edit("cleanup.policy", kind, ",".join(value))
         altered = alteration(Wish(ResourceType.TOPIC, "t", [operation]))(present)
         left = altered["cleanup.policy"].split(",")
         assert len(left) == (2 * len(names) if kind == APPEND else 1)

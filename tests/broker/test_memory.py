@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.processes import START_TIMEOUT_S, OdradekProcess
-from tests.conftest import StartBroker
+from bench.processes import ROOT, START_TIMEOUT_S, OdradekProcess
 
 pytestmark = pytest.mark.slow
 
@@ -27,16 +30,90 @@ def compiler_bytes(broker: OdradekProcess) -> int | None:
     return sum(map(int, found)) * 1024 if found else None
 
 
-def test_an_idle_broker_has_no_compiler_and_a_busy_one_not_its_code(
-    start_broker: StartBroker,
-) -> None:
-    broker = start_broker()
-    assert compiler_bytes(broker) is None
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    producer.produce("prices", b"11", b"p3")
-    assert producer.flush(20) == 0
+def code_bytes(broker: OdradekProcess) -> int:
+    """Return the resident bytes of what is in files."""
+    assert broker.process is not None
+    status = Path(f"/proc/{broker.process.pid}/status").read_text()
+    return int(re.findall(r"RssFile:\s+(\d+) kB", status)[0]) * 1024
+
+
+def most_bytes(broker: OdradekProcess) -> int:
+    """Return the most resident memory that there was since the start."""
+    assert broker.process is not None
+    status = Path(f"/proc/{broker.process.pid}/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
+
+
+def wait_until_loaded(broker: OdradekProcess, kernels: str) -> None:
+    """Wait until the broker tells that kernels are loaded, and the compiler's code is gone."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    # It is there whole while kernels are loaded, and then all but what happens to run again.
-    while (left := compiler_bytes(broker)) is None or left > 10_000_000:
-        assert time.monotonic() < deadline, left
+    while f"loaded kernels of={kernels}" not in broker.log_text():
+        assert time.monotonic() < deadline, broker.log_text()
+        time.sleep(0.05)
+    assert (compiler_bytes(broker) or 0) < 10_000_000
+
+
+def produce(broker: OdradekProcess, count: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for at in range(count):
+        producer.produce("prices", b"%d" % at, str(at % 3))
+        assert producer.flush(20) == 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """Have all kernels in the cache, as after a first start: to compile takes more memory."""
+    subprocess.run([sys.executable, "-m", "broker.warm_up"], cwd=ROOT, check=True)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[OdradekProcess]:
+    """A broker that tells what it loads, and cleans soon."""
+    running = OdradekProcess(
+        tmp_path / "broker", {"log.cleaner.backoff.ms": "50"}, log_level="DEBUG"
+    )
+    running.start()
+    yield running
+    running.stop()
+
+
+def test_an_idle_broker_has_no_compiler_and_a_busy_one_not_its_code(
+    broker: OdradekProcess,
+) -> None:
+    assert compiler_bytes(broker) is None
+    produce(broker, 1)
+    wait_until_loaded(broker, "log")
+
+
+def test_the_compilers_code_goes_while_kernels_load_so_that_it_is_never_there_whole(
+    broker: OdradekProcess,
+) -> None:
+    before = most_bytes(broker)
+    produce(broker, 1)
+    wait_until_loaded(broker, "log")
+    # Numba's modules are 50 MB; the compiler's whole code would be 70 MB more.
+    assert most_bytes(broker) - before < 75_000_000
+
+
+def test_code_that_ran_at_the_start_is_given_back(broker: OdradekProcess) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while code_bytes(broker) > 10_000_000:  # 20 MB were touched
+        assert time.monotonic() < deadline, code_bytes(broker)
+        time.sleep(0.05)
+
+
+def test_the_cleaners_kernels_are_loaded_when_there_is_something_to_clean(
+    broker: OdradekProcess,
+) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.ms": "1"}
+    (made,) = admin.create_topics([NewTopic("prices", 1, 1, config=config)]).values()
+    made.result(20)
+    wait_until_loaded(broker, "log")
+    assert "of=cleaner" not in broker.log_text()
+    produce(broker, 9)  # each a segment of its own
+    wait_until_loaded(broker, "cleaner")
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while "cleaned log prices-0" not in broker.log_text():
+        assert time.monotonic() < deadline, broker.log_text()
         time.sleep(0.05)

@@ -99,7 +99,8 @@ def test_node_id_and_broker_id_stand_for_each_other() -> None:
         ({"queued.max.request.bytes": "5"}, "larger or equal to socket.request.max.bytes"),
         ({"max.connections.per.ip": "0"}, "max.connections.per.ip can be set to zero only if"),
         ({"offsets.topic.compression.codec": "9"}, "Unknown compression type id: 9"),
-        ({"authorizer.class.name": "org.x.Y"}, "there is no authorization yet"),
+        ({"authorizer.class.name": "org.x.Y"}, "Java classes cannot be loaded: set it to org."),
+        ({"super.users": "User:a;bob"}, "but got bob. Write User:bob"),
         ({"metrics.listener": "localhost"}, "Write it as host:port"),
         ({"max.connections.per.ip.overrides": "a"}, "write host:count"),
         ({"max.connections.per.ip.overrides": "a:b"}, "b is not a count of connections"),
@@ -139,10 +140,10 @@ def test_names_that_nobody_declared_are_warned_of_and_kept_hidden() -> None:
 
 def test_security_settings_without_effect_are_warned_of() -> None:
     resolved = resolve_broker(
-        [static({"ssl.keystore.location": "/k", "num.network.threads": "3"})]
+        [static({"ssl.engine.factory.class": "a.B", "num.network.threads": "3"})]
     )
     assert resolved.warnings == (
-        "ssl.keystore.location (--set) has no effect: There is no TLS yet.",
+        "ssl.engine.factory.class (--set) has no effect: Java classes cannot be loaded.",
     )
 
 
@@ -182,8 +183,13 @@ def test_a_dynamic_setting_wins_over_a_static_one() -> None:
         ),
         (
             {"ssl.keystore.location": "x"},
+            "These security configs can be dynamically updated only per-listener using the "
+            "listener prefix: [ssl.keystore.location]",
+        ),
+        (
+            {"listener.name.a.ssl.keystore.location": "x"},
             "Cannot update these configs at default cluster level, broker id must be specified: "
-            "[ssl.keystore.location]",
+            "[listener.name.a.ssl.keystore.location]",
         ),
         (
             {"log.retention.ms": "x"},
@@ -205,7 +211,7 @@ def test_a_running_broker_refuses_what_it_cannot_take_up(
 
 def test_a_running_broker_takes_up_what_is_dynamic() -> None:
     check_dynamic({"log.cleaner.threads": "2", "my.own": "x"}, per_broker=False)
-    check_dynamic({"ssl.keystore.location": "x"}, per_broker=True)
+    check_dynamic({"listener.name.a.ssl.keystore.location": "x"}, per_broker=True)
 
 
 def test_every_option_says_what_it_does() -> None:

@@ -20,11 +20,11 @@ def test_the_list_of_options_without_effect_is_fresh() -> None:
     assert page == replaced(page), "run: make docs"
 
 
-def test_every_option_but_internal_ones_is_on_one_of_the_pages() -> None:
+def test_every_option_but_kafkas_internal_ones_is_on_one_of_the_pages() -> None:
     page, inert = reference(), without_effect()
     for option in (*declared_options(), *BROKER_OPTIONS):
         is_named = f"`{option.name}`" in page, f"`{option.name}`" in inert
-        if option.internal:
+        if option.internal and not option.name.startswith("odradek."):
             assert is_named == (False, False), option.name
         else:
             assert sum(is_named) == 1, option.name

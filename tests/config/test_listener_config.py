@@ -91,7 +91,6 @@ def test_a_controllers_listeners_are_passed_over() -> None:
         ("PLAINTEXT://h:65536", "the port of PLAINTEXT://h:65536 must be from 0 to 65535"),
         ("PLAINTEXT://h:-1", "must be from 0 to 65535"),
         ("NEW://h:1", "add NEW:PLAINTEXT to listener.security.protocol.map"),
-        ("SSL://h:1", "only PLAINTEXT, SASL_PLAINTEXT are supported"),
         ("PLAINTEXT://h:1,PLAINTEXT://h:2", "Each listener must have a different name"),
         ("PLAINTEXT://h:1,OTHER://i:1", "Each listener must have a different port"),
         ("PLAINTEXT://127.0.0.1:1,OTHER://127.0.0.2:1", "must have a different port"),

@@ -34,7 +34,11 @@ _ZEROS: dict[str, object] = {
 }  # fmt: skip
 
 # Where Kafka calls a struct of a request as another of the response, ours have names of their own.
-_NAMED_APART = {"RequestedPartitionData": "PartitionData", "RequestedTopicData": "TopicData"}
+_NAMED_APART = {
+    "RequestedPartitionData": "PartitionData",
+    "RequestedTopicData": "TopicData",
+    "AlteredEntryData": "EntryData",
+}
 
 
 @dataclass(frozen=True)

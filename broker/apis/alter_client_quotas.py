@@ -1,0 +1,53 @@
+"""AlterClientQuotas (49): set and remove quotas of users, client ids and addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.authorized_operations import Operation
+from broker.context import RequestContext
+from broker.errors import Explained, Refusal, code_of, message_of
+from broker.security.quotas.entities import Entity, entity_of
+from protocol.errors import ErrorCode
+from protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlteredEntryData,
+    EntityData,
+)
+
+
+async def handle(
+    context: RequestContext, request: AlterClientQuotasRequest
+) -> AlterClientQuotasResponse:
+    """Make the changes, each entity's by themselves; answered when they are durable."""
+    if not context.may_to_cluster(Operation.ALTER_CONFIGS):
+        refusal = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return AlterClientQuotasResponse(
+            entries=[_outcome(_parts(one.entity), refusal) for one in request.entries]
+        )
+    outcomes = await context.broker.security.quotas.alter(
+        [
+            (
+                entity_of(_parts(entry.entity)),
+                [(one.key, None if one.remove else one.value) for one in entry.ops],
+            )
+            for entry in request.entries
+        ],
+        validate_only=request.validate_only,
+    )
+    return AlterClientQuotasResponse(
+        entries=[_outcome(entity, outcome) for entity, outcome in outcomes.items()]
+    )
+
+
+def _parts(entity: Iterable[EntityData]) -> Entity:
+    return tuple((one.entity_type, one.entity_name) for one in entity)
+
+
+def _outcome(entity: Entity, outcome: Explained | None) -> AlteredEntryData:
+    return AlteredEntryData(
+        error_code=0 if outcome is None else code_of(outcome),
+        error_message=None if outcome is None else message_of(outcome),
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+    )

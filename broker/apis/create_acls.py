@@ -1,0 +1,41 @@
+"""CreateAcls (30): add access control entries."""
+
+from __future__ import annotations
+
+from broker.authorized_operations import Operation
+from broker.context import RequestContext
+from broker.errors import EXPLAINED, Explained, Refusal, code_of, message_of
+from broker.security.acl_requests import read_acl
+from broker.security.acls import Acl
+from protocol.errors import ErrorCode
+from protocol.messages.create_acls import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+
+
+async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+    """Add the entries that can be; they are durable when this is answered."""
+    wanted = [read_acl(one) for one in request.creations]
+    acls = context.broker.security.acls
+    if not context.may_to_cluster(Operation.ALTER):
+        return _alike(wanted, Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    if acls is None:
+        message = "No Authorizer is configured."
+        return _alike(wanted, Refusal(ErrorCode.SECURITY_DISABLED, message))
+    try:
+        outcomes = await acls.create(wanted)
+    except EXPLAINED as error:
+        return _alike(wanted, error)
+    return CreateAclsResponse(results=[_result(outcome) for outcome in outcomes])
+
+
+def _alike(wanted: list[Acl], error: Explained) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[_result(error) for _ in wanted])
+
+
+def _result(error: Explained | None) -> AclCreationResult:
+    if error is None:
+        return AclCreationResult(error_code=0, error_message=None)
+    return AclCreationResult(error_code=code_of(error), error_message=message_of(error))

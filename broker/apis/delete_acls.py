@@ -1,0 +1,63 @@
+"""DeleteAcls (31): remove access control entries."""
+
+from __future__ import annotations
+
+from broker.authorized_operations import Operation
+from broker.context import RequestContext
+from broker.errors import EXPLAINED, Explained, Refusal, code_of, message_of
+from broker.security.acl_changes import Deleted
+from broker.security.acl_requests import read_filter
+from broker.security.acls import AclFilter
+from protocol.errors import ErrorCode
+from protocol.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+
+
+async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    """Remove what each filter means; it is gone for good when this is answered."""
+    filters = [read_filter(one) for one in request.filters]
+    acls = context.broker.security.acls
+    if not context.may_to_cluster(Operation.ALTER):
+        return _alike(filters, Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    if acls is None:
+        message = "No Authorizer is configured."
+        return _alike(filters, Refusal(ErrorCode.SECURITY_DISABLED, message))
+    try:
+        outcomes = await acls.delete(filters)
+    except EXPLAINED as error:
+        return _alike(filters, error)
+    return DeleteAclsResponse(filter_results=[_result(outcome) for outcome in outcomes])
+
+
+def _alike(filters: list[AclFilter], error: Explained) -> DeleteAclsResponse:
+    return DeleteAclsResponse(filter_results=[_refused(error) for _ in filters])
+
+
+def _refused(error: Explained) -> DeleteAclsFilterResult:
+    return DeleteAclsFilterResult(
+        error_code=code_of(error), error_message=message_of(error), matching_acls=[]
+    )
+
+
+def _result(outcome: Deleted) -> DeleteAclsFilterResult:
+    if isinstance(outcome, Refusal):
+        return _refused(outcome)
+    gone = [
+        DeleteAclsMatchingAcl(
+            error_code=0,
+            error_message=None,
+            resource_type=one.kind,
+            resource_name=one.name,
+            pattern_type=one.pattern,
+            principal=one.principal,
+            host=one.host,
+            operation=one.operation,
+            permission_type=one.permission,
+        )
+        for one in outcome
+    ]
+    return DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=gone)

@@ -1,0 +1,53 @@
+"""DescribeAcls (29): list access control entries."""
+
+from __future__ import annotations
+
+from broker.authorized_operations import Operation
+from broker.context import RequestContext
+from broker.security.acl_requests import read_filter
+from broker.security.acls import Acl, AclKind, PatternType
+from protocol.errors import ErrorCode
+from protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+
+
+def handle(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    """Return the entries that the filter means, by the resources that they are about."""
+    which = read_filter(request)
+    if not context.may_to_cluster(Operation.DESCRIBE):
+        refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeAclsResponse(
+            error_code=refused, error_message=refused.sentence, resources=[]
+        )
+    acls = context.broker.security.acls
+    if acls is None:
+        return DescribeAclsResponse(
+            error_code=ErrorCode.SECURITY_DISABLED,
+            error_message="No Authorizer is configured on the broker",
+            resources=[],
+        )
+    about: dict[tuple[AclKind, str, PatternType], list[Acl]] = {}
+    for acl in acls.describe(which):
+        about.setdefault((acl.kind, acl.name, acl.pattern), []).append(acl)
+    resources = [
+        DescribeAclsResource(
+            resource_type=kind,
+            resource_name=name,
+            pattern_type=pattern,
+            acls=[
+                AclDescription(
+                    principal=one.principal,
+                    host=one.host,
+                    operation=one.operation,
+                    permission_type=one.permission,
+                )
+                for one in found
+            ],
+        )
+        for (kind, name, pattern), found in about.items()
+    ]
+    return DescribeAclsResponse(error_code=0, error_message=None, resources=resources)

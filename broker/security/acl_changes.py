@@ -1,0 +1,148 @@
+"""Creates and deletes access control entries, durable before they are answered.
+
+What is checked, in which order and with which words is Kafka's (AclApis, AclControlManager).
+An entry that is there already is created again without a word.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+
+from broker.changes import Changes
+from broker.errors import Refusal
+from broker.metadata import MetadataError, MetadataStore, SecurityKind
+from broker.security.acls import (
+    Acl,
+    AclFilter,
+    AclKind,
+    AclOperation,
+    PatternType,
+    Permission,
+    from_row,
+    to_row,
+)
+from broker.security.authorization import CLUSTER_NAME
+from broker.security.authorizer import AclAuthorizer
+from config.acl import AclConfig
+from protocol.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+# Kafka's MAX_RECORDS_PER_USER_OP: what one request may change.
+_CHANGED_MAX = 10_000
+
+_IN_LISTS = attrgetter(
+    "kind", "name", "pattern", "principal", "permission", "operation", "host"
+)
+
+Created = Refusal | None
+"""What became of an entry that was to be created: None when it is there."""
+Deleted = Refusal | Sequence[Acl]
+"""What became of a filter: the entries that it deleted."""
+
+
+class AclChanges:
+    """The entries in the store and those in force; the event loop owns it."""
+
+    def __init__(
+        self,
+        stored: Mapping[str, str],
+        config: AclConfig,
+        store: MetadataStore,
+        changes: Changes,
+    ) -> None:
+        """Put what is stored in force. Raises MetadataError for what cannot be read."""
+        try:
+            acls = [from_row(row) for row in stored]
+        except ValueError as error:
+            raise MetadataError(
+                f"{error}. It may be of a later release; without it rights would be other ones"
+            ) from error
+        self._store, self._changes = store, changes
+        self.authorizer = AclAuthorizer(
+            acls, config.super_user_names, allows_by_default=config.allow_everyone_if_no_acl_found
+        )
+
+    def describe(self, which: AclFilter) -> list[Acl]:
+        """Return the entries that a filter means, in an order that is always the same."""
+        return sorted(filter(which.matches, self.authorizer.acls), key=_IN_LISTS)
+
+    async def create(self, acls: Sequence[Acl]) -> list[Created]:
+        """Create entries, each for itself; raises MetadataError."""
+        return await self._changes.run(lambda: self._create(acls))
+
+    async def delete(self, filters: Sequence[AclFilter]) -> list[Deleted]:
+        """Delete what each filter means, all of it at once; raises MetadataError."""
+        return await self._changes.run(lambda: self._delete(filters))
+
+    async def _create(self, acls: Sequence[Acl]) -> list[Created]:
+        outcomes = [_problem(acl) for acl in acls]
+        valid = [acl for acl, problem in zip(acls, outcomes, strict=True) if problem is None]
+        new = dict.fromkeys(acl for acl in valid if acl not in self.authorizer.acls)
+        if len(new) > _CHANGED_MAX:
+            message = "Unable to perform excessively large batch operation."
+            too_many = Refusal(ErrorCode.POLICY_VIOLATION, message)
+            return [problem or too_many for problem in outcomes]
+        if new:
+            await self._store.change_security(SecurityKind.ACL, {to_row(acl): "" for acl in new})
+            self.authorizer.replace(self.authorizer.acls | new.keys())
+        for acl in new:
+            logger.info("created %s", acl)
+        return outcomes
+
+    async def _delete(self, filters: Sequence[AclFilter]) -> list[Deleted]:
+        gone: dict[Acl, None] = {}
+        outcomes: list[Deleted] = []
+        for which in filters:
+            problem = _filter_problem(which)
+            found = [] if problem is not None else self.describe(which)
+            if len(gone.keys() | found) > _CHANGED_MAX:
+                problem = _invalid(
+                    f"Cannot remove more than {_CHANGED_MAX} acls in a single delete operation."
+                )
+            if problem is None:
+                gone.update(dict.fromkeys(found))
+            outcomes.append(found if problem is None else problem)
+        if gone:
+            rows = dict.fromkeys(map(to_row, gone))
+            await self._store.change_security(SecurityKind.ACL, rows)
+            self.authorizer.replace(self.authorizer.acls - gone.keys())
+        for acl in gone:
+            logger.info("deleted %s", acl)
+        return outcomes
+
+
+def _problem(acl: Acl) -> Created:
+    """Return why an entry cannot be."""
+    if acl.kind is AclKind.CLUSTER and acl.name != CLUSTER_NAME:
+        return _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not acl.name:
+        return _invalid("Invalid empty resource name")
+    if acl.kind in (AclKind.UNKNOWN, AclKind.ANY):
+        return _invalid(f"Invalid resourceType {acl.kind.name}")
+    if acl.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
+        return _invalid(f"Invalid patternType {acl.pattern.name}")
+    if acl.operation in (AclOperation.UNKNOWN, AclOperation.ANY):
+        return _invalid(f"Invalid operation {acl.operation.name}")
+    if acl.permission not in (Permission.DENY, Permission.ALLOW):
+        return _invalid(f"Invalid permissionType {acl.permission.name}")
+    if ":" not in acl.principal:
+        return _invalid(
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating "
+            "the principal type from the principal name)"
+        )
+    return None
+
+
+def _filter_problem(which: AclFilter) -> Refusal | None:
+    if which.kind is AclKind.UNKNOWN or which.pattern is PatternType.UNKNOWN:
+        return _invalid("Unknown patternFilter.")
+    if which.operation is AclOperation.UNKNOWN or which.permission is Permission.UNKNOWN:
+        return _invalid("Unknown entryFilter.")
+    return None
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,163 @@
+"""Access control entries: who may or may not do what to which resources, from where.
+
+The codes are those of the protocol, as in Kafka's AclOperation, PatternType and
+AclPermissionType; numbers that nobody knows are UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple, dataclass
+from enum import IntEnum
+
+from broker.security.authorization import ResourceKind
+
+# Stands in an ACL for any host, and as a literal name for any resource of its kind.
+WILDCARD = "*"
+# The principal of ACLs for everybody; "*" of another type is a name like any other.
+EVERYBODY = "User:*"
+
+
+class AclOperation(IntEnum):
+    """What an ACL may be about: the operations, and all of them."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+    @classmethod
+    def _missing_(cls, value: object) -> AclOperation:
+        return cls.UNKNOWN
+
+
+class PatternType(IntEnum):
+    """How the name of a resource is meant; ANY and MATCH stand in filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+    @classmethod
+    def _missing_(cls, value: object) -> PatternType:
+        return cls.UNKNOWN
+
+
+class Permission(IntEnum):
+    """What an ACL says to it; ANY stands in filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+    @classmethod
+    def _missing_(cls, value: object) -> Permission:
+        return cls.UNKNOWN
+
+
+class AclKind(IntEnum):
+    """The kind of resources that a request about ACLs names; ANY stands in filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = ResourceKind.TOPIC
+    GROUP = ResourceKind.GROUP
+    CLUSTER = ResourceKind.CLUSTER
+    TRANSACTIONAL_ID = ResourceKind.TRANSACTIONAL_ID
+    DELEGATION_TOKEN = ResourceKind.DELEGATION_TOKEN
+    USER = ResourceKind.USER
+
+    @classmethod
+    def _missing_(cls, value: object) -> AclKind:
+        return cls.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """An entry (StandardAcl). Two that are equal are the same one."""
+
+    kind: AclKind
+    name: str
+    pattern: PatternType
+    principal: str  # "User:ann"
+    host: str
+    operation: AclOperation
+    permission: Permission
+
+    def __str__(self) -> str:
+        # As Kafka's audit log has it.
+        return (
+            f"StandardAcl[resourceType={self.kind.name}, resourceName={self.name}, "
+            f"patternType={self.pattern.name}, principal={self.principal}, host={self.host}, "
+            f"operation={self.operation.name}, permissionType={self.permission.name}]"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AclFilter:
+    """Which entries are meant; None, and ANY, are whatever there is (AclBindingFilter)."""
+
+    kind: AclKind
+    name: str | None
+    pattern: PatternType
+    principal: str | None
+    host: str | None
+    operation: AclOperation
+    permission: Permission
+
+    def matches(self, acl: Acl) -> bool:
+        """Tell whether an entry is meant."""
+        return (
+            (self.kind is AclKind.ANY or self.kind is acl.kind)
+            and self._matches_name(acl)
+            and (self.principal is None or self.principal == acl.principal)
+            and (self.host is None or self.host == acl.host)
+            and (self.operation is AclOperation.ANY or self.operation is acl.operation)
+            and (self.permission is Permission.ANY or self.permission is acl.permission)
+        )
+
+    def _matches_name(self, acl: Acl) -> bool:
+        any_pattern = self.pattern in (PatternType.ANY, PatternType.MATCH)
+        if not any_pattern and self.pattern is not acl.pattern:
+            return False
+        if self.name is None:
+            return True
+        if self.pattern is not PatternType.MATCH:
+            return self.name == acl.name
+        # What applies to a resource of this name.
+        if acl.pattern is PatternType.PREFIXED:
+            return self.name.startswith(acl.name)
+        return acl.name in (self.name, WILDCARD)
+
+
+def to_row(acl: Acl) -> str:
+    """Return the name of the row that keeps an entry: all of it, and so only once."""
+    return json.dumps([one.name if isinstance(one, IntEnum) else one for one in astuple(acl)])
+
+
+def from_row(text: str) -> Acl:
+    """Read what `to_row` wrote. Raises ValueError, also for what a later release wrote."""
+    told = json.loads(text)
+    try:
+        kind, name, pattern, principal, host, operation, permission = told
+        return Acl(
+            AclKind[kind], name, PatternType[pattern], principal, host,
+            AclOperation[operation], Permission[permission],
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"no access control entry: {text}") from error

@@ -1,0 +1,104 @@
+"""Decides by ACLs who may do what, as Kafka's StandardAuthorizer does.
+
+Super users may do everything. What was decided is remembered until the ACLs change: a client
+that produces asks the same question with each request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from broker.authorized_operations import Operation
+from broker.security.acl_index import DEFAULT_ALLOW, DEFAULT_DENY, SUPER_USER, AclIndex, Rule
+from broker.security.acls import Acl
+from broker.security.audit import note
+from broker.security.authorization import Requester, ResourceKind
+from broker.security.principals import Principal
+
+# So many decisions are remembered, each some hundred bytes.
+_REMEMBERED_MAX = 20_000
+# Stands for a resource that no entry names, so that a super user is known (Authorizer).
+_ANY_NAME = "hardcode"
+
+
+class AclAuthorizer:
+    """The ACLs in force; the event loop owns it."""
+
+    def __init__(
+        self, acls: Iterable[Acl], super_users: Set[str], *, allows_by_default: bool
+    ) -> None:
+        """Take the entries; super users are each type:name."""
+        self._super_users = super_users
+        self._default = DEFAULT_ALLOW if allows_by_default else DEFAULT_DENY
+        self.allowed_count = self.denied_count = 0
+        # Grows with each change: who remembers a decision looks whether it still stands.
+        self.generation = 0
+        self._put_in_force(frozenset(acls))
+
+    @property
+    def acls(self) -> frozenset[Acl]:
+        """All entries."""
+        return self._acls
+
+    def replace(self, acls: Iterable[Acl]) -> None:
+        """Put other entries in force; all of them count from the next question on."""
+        self._put_in_force(frozenset(acls))
+        self.generation += 1
+
+    def may(
+        self,
+        requester: Requester,
+        operation: Operation,
+        kind: ResourceKind,
+        name: str,
+        *,
+        logs_allowed: bool = True,
+        logs_denied: bool = True,
+        references: int = 1,
+    ) -> bool:
+        """Tell whether an operation on a resource is allowed, and note it in the audit log.
+
+        `references` is how often the request names the resource.
+        """
+        key = requester.principal, requester.host, operation, kind, name
+        rule = self._rules.get(key)
+        if rule is None:
+            rule = self._rule(*key)
+            if len(self._rules) >= _REMEMBERED_MAX:
+                self._rules.clear()
+            self._rules[key] = rule
+        if rule.allowed:
+            self.allowed_count += 1
+        else:
+            self.denied_count += 1
+        is_told = logs_allowed if rule.allowed else logs_denied
+        note(requester, operation, kind, name, rule, is_told=is_told, references=references)
+        return rule.allowed
+
+    def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:
+        """Tell whether an operation is allowed on at least one resource of a kind."""
+        if self.may(requester, operation, kind, _ANY_NAME, logs_denied=False, references=0):
+            return True
+        principal, host = requester.principal, requester.host
+        key = principal, host, operation, kind
+        allowed = self._any.get(key)
+        if allowed is None:
+            allowed = self._index.allows_any(str(principal), host, operation, kind)
+            if len(self._any) >= _REMEMBERED_MAX:
+                self._any.clear()
+            self._any[key] = allowed
+        return allowed
+
+    def _rule(
+        self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str
+    ) -> Rule:
+        told = str(principal)
+        if told in self._super_users:
+            return SUPER_USER
+        return self._index.rule(told, host, operation, kind, name, self._default)
+
+    def _put_in_force(self, acls: frozenset[Acl]) -> None:
+        self._acls = acls
+        self._index = AclIndex(acls)
+        self._rules: dict[tuple[Principal, str, Operation, ResourceKind, str], Rule] = {}
+        self._any: dict[tuple[Principal, str, Operation, ResourceKind], bool] = {}

@@ -1,0 +1,82 @@
+"""How often an address may connect (KIP-612, ConnectionQuotas)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from broker.addresses import resolve
+from broker.security.quotas.arithmetic import Window
+from broker.security.quotas.entities import CONNECTION, IP, Entity, Quotas
+from broker.security.quotas.sensors import Sensor, Sensors
+from config.quota import QuotaConfig
+
+logger = logging.getLogger(__name__)
+
+# Of one address there is a line in the log so often.
+_TOLD_INTERVAL_MS = 60_000
+
+Rates = Mapping[str | None, float]
+"""Connections a second by address; None is any other address."""
+
+
+def rates_of(entries: Mapping[Entity, Quotas]) -> Rates:
+    """Return the rates that quotas set; names are resolved, which may wait for the network."""
+    rates: dict[str | None, float] = {}
+    for entity, quotas in entries.items():
+        parts = dict(entity)
+        if IP in parts and CONNECTION in quotas:
+            name = parts[IP]
+            for address in (None,) if name is None else resolve(name):
+                rates[address] = quotas[CONNECTION]
+    return rates
+
+
+class AddressRates:
+    """The rates of addresses; the event loop owns it."""
+
+    def __init__(
+        self, config: QuotaConfig, most: Callable[[], int], now_ms: Callable[[], int]
+    ) -> None:
+        self._now_ms = now_ms
+        window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        self._throttle_max_ms = window.sample_ms
+        self.sensors: Sensors[str] = Sensors(lambda: Sensor(window), most)
+        self.rates: Rates = {}
+        self._told_ms: dict[str, int] = {}
+
+    def delay_ms(self, address: str) -> int:
+        """Count a connection; return for how long it is kept waiting, then not counted."""
+        limit = self.rates.get(address)
+        if limit is None:
+            limit = self.rates.get(None)
+            if limit is None:
+                return 0
+        now_ms = self._now_ms()
+        sensor = self.sensors.use(address, limit, now_ms)
+        sensor.rate.record(1, now_ms)
+        delay_ms = min(sensor.rate.throttle_ms(limit, now_ms), self._throttle_max_ms)
+        if delay_ms:
+            sensor.rate.record(-1, now_ms)
+            sensor.throttled.record(delay_ms, now_ms)
+            self._tell(address, limit, now_ms)
+        return delay_ms
+
+    def _tell(self, address: str, limit: float, now_ms: int) -> None:
+        """Log it, for each address once a minute: who floods the broker shall not fill a disk."""
+        for known in [
+            one for one, at in self._told_ms.items() if now_ms - at >= _TOLD_INTERVAL_MS
+        ]:
+            del self._told_ms[known]
+        if address not in self._told_ms and len(self._told_ms) < _TOLD_MAX:
+            self._told_ms[address] = now_ms
+            logger.warning(
+                "refused connections address=%s reason=more than %s=%g a second",
+                address,
+                CONNECTION,
+                limit,
+            )
+
+
+# So many addresses are told of in a minute.
+_TOLD_MAX = 100

@@ -1,0 +1,150 @@
+"""The quotas that are set, and who goes by them.
+
+While there is none, `clients` and `addresses` are None, and nothing is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from broker.addresses import resolve
+from broker.changes import Changes
+from broker.configs import Configs
+from broker.errors import EXPLAINED, Explained, Refusal
+from broker.metadata import MetadataStore, Rows, SecurityKind
+from broker.security.quotas.entities import (
+    IP,
+    Entity,
+    Quotas,
+    check_entity,
+    check_quota,
+    invalid_address,
+    read_entity,
+    read_quotas,
+    tell,
+    write_entity,
+    write_quotas,
+)
+from config.quota import QuotaConfig
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.security.quotas.addresses import AddressRates
+    from broker.security.quotas.clients import ClientQuotas
+
+logger = logging.getLogger(__name__)
+
+Alteration = tuple[Entity, Sequence[tuple[str, float | None]]]
+"""An entity, and quotas to set; None removes one."""
+
+
+class QuotaTable:
+    """All quotas; the event loop owns it."""
+
+    def __init__(
+        self, configs: Configs, stored: Rows, store: MetadataStore, changes: Changes
+    ) -> None:
+        """Go by what the store remembers."""
+        self._configs, self._store, self._changes = configs, store, changes
+        self.entries: Mapping[Entity, Quotas] = {
+            read_entity(name): read_quotas(value) for name, value in stored.items()
+        }
+        self.clients: ClientQuotas | None = None
+        self.addresses: AddressRates | None = None
+        if self.entries:
+            from broker.security.quotas.addresses import rates_of
+
+            self._put_in_force(rates_of(self.entries))
+
+    async def alter(
+        self, alterations: Sequence[Alteration], *, validate_only: bool
+    ) -> dict[Entity, Explained | None]:
+        """Change quotas, each entity by itself; None stands for a change that is durable."""
+        return await self._changes.run(lambda: self._alter(alterations, validate_only))
+
+    async def _alter(
+        self, alterations: Sequence[Alteration], validate_only: bool
+    ) -> dict[Entity, Explained | None]:
+        outcomes: dict[Entity, Explained | None] = {}
+        changed: dict[Entity, Quotas] = {}
+        for entity, operations in alterations:
+            keys = [key for key, _ in operations]
+            if entity in outcomes or len(set(keys)) < len(keys):
+                # What came first is done all the same, as by ClientQuotaControlManager.
+                message = f"Ignoring duplicate entity {tell(entity)}"
+                outcomes[entity] = Refusal(ErrorCode.INVALID_REQUEST, message)
+                continue
+            try:
+                quotas = await self._changed(entity, dict(operations))
+            except EXPLAINED as error:
+                outcomes[entity] = error
+                continue
+            outcomes[entity] = None
+            if quotas != self.entries.get(entity, {}):
+                changed[entity] = quotas
+        if validate_only or not changed:
+            return outcomes
+        rows = {write_entity(entity): write_quotas(quotas) for entity, quotas in changed.items()}
+        try:
+            await self._store.change_security(SecurityKind.QUOTA, rows)
+        except EXPLAINED as error:
+            failed = dict.fromkeys(changed, error)
+            return {entity: failed.get(entity, outcome) for entity, outcome in outcomes.items()}
+        entries = {**self.entries, **changed}
+        self.entries = {entity: quotas for entity, quotas in entries.items() if quotas}
+        for entity, quotas in changed.items():
+            logger.info("changed quotas entity=%s quotas=%s", tell(entity), dict(quotas))
+        from broker.security.quotas.addresses import rates_of
+
+        loop = asyncio.get_running_loop()
+        self._put_in_force(await loop.run_in_executor(None, rates_of, self.entries))
+        return outcomes
+
+    async def _changed(self, entity: Entity, operations: Mapping[str, float | None]) -> Quotas:
+        """Return an entity's quotas after a change. Raises Refusal."""
+        check_entity(entity)
+        host = dict(entity).get(IP)
+        if host is not None:
+            loop = asyncio.get_running_loop()
+            if not await loop.run_in_executor(None, resolve, host):
+                raise invalid_address(host)
+        quotas = dict(self.entries.get(entity, {}))
+        for key, value in operations.items():
+            if value is None:
+                quotas.pop(key, None)
+            else:
+                check_quota(entity, key, value)
+                quotas[key] = value
+        return quotas
+
+    def _put_in_force(self, rates: Mapping[str | None, float]) -> None:
+        config = self._configs.of(QuotaConfig)
+        of_clients = {
+            entity: quotas for entity, quotas in self.entries.items() if IP not in dict(entity)
+        }
+        if not of_clients:
+            self.clients = None
+        else:
+            from broker.security.quotas.clients import ClientQuotas
+
+            self.clients = self.clients or ClientQuotas(config, self._sensors_max, _now_ms)
+            self.clients.put_in_force(of_clients)
+        if not rates:
+            self.addresses = None
+        else:
+            from broker.security.quotas.addresses import AddressRates
+
+            self.addresses = self.addresses or AddressRates(config, self._sensors_max, _now_ms)
+            self.addresses.rates = rates
+
+    def _sensors_max(self) -> int:
+        return self._configs.of(QuotaConfig).odradek_quota_sensors_max
+
+
+def _now_ms() -> int:
+    """Return a time that grows whatever the machine's clock is set to."""
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,115 @@
+"""Whom a quota is for, which quotas there are, and which of them make no sense.
+
+An entity is a user, a client id, both, or an address; without a name each stands for all those
+that have no quota of their own. The checks and their words are those of Kafka's
+ClientQuotaControlManager.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from broker.coordination.java import hash_order
+from broker.errors import Refusal
+from config.values import INT32_MAX, INT64_MAX
+from protocol.errors import ErrorCode
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+TYPES = (USER, CLIENT_ID, IP)
+
+PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
+REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
+CONNECTION = "connection_creation_rate"
+
+# What a quota's number may be at most, where it has to be a whole one (QuotaConfig).
+_WHOLE: Mapping[str, tuple[int, str]] = {
+    PRODUCE: (INT64_MAX, "a LONG"),
+    FETCH: (INT64_MAX, "a LONG"),
+    CONNECTION: (INT32_MAX, "an INT"),
+}
+_OF_CLIENTS = frozenset((PRODUCE, FETCH, REQUEST, MUTATION))
+_OF_ADDRESSES = frozenset((CONNECTION,))
+_FRACTION_MAX = 1e-6
+
+Entity = tuple[tuple[str, str | None], ...]
+"""The parts of an entity, type and name, in the order in which Kafka tells them."""
+Quotas = Mapping[str, float]
+
+
+def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
+    """Make an entity of what a request names; the last word counts for a type."""
+    by_type = dict(parts)
+    return tuple((kind, by_type[kind]) for kind in hash_order(by_type))
+
+
+def tell(entity: Entity) -> str:
+    """Return an entity as Kafka prints it (ClientQuotaEntity.toString)."""
+    parts = (f"{kind}={'null' if name is None else name}" for kind, name in entity)
+    return f"ClientQuotaEntity(entries={{{', '.join(parts)}}})"
+
+
+def check_entity(entity: Entity) -> None:
+    """Raise Refusal for parts that do not exist or do not go together."""
+    if not entity:
+        raise _invalid("Invalid empty client quota entity")
+    for kind, name in entity:
+        if kind not in TYPES:
+            raise _invalid(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise _invalid(f"Empty {kind} not supported")
+    if len(entity) > 1 and IP in dict(entity):
+        raise _invalid(
+            "Invalid quota entity combination, IP entity should"
+            "not be combined with User or ClientId"
+        )
+
+
+def check_quota(entity: Entity, key: str, value: float) -> None:
+    """Raise Refusal for a quota that an entity cannot have, or not with that number."""
+    known = _OF_ADDRESSES if IP in dict(entity) else _OF_CLIENTS
+    if key not in known:
+        raise _invalid(f"Invalid configuration key {key}")
+    # Kafka lets what is no number pass, and holds back for good whom that is set for.
+    if not value > 0:
+        raise _invalid(f"Quota {key} must be greater than 0")
+    if key in _WHOLE:
+        most, what = _WHOLE[key]
+        if value > most:
+            raise _invalid(f"Proposed value for {key} is too large for {what}.")
+        if value % 1.0 > _FRACTION_MAX:
+            raise _invalid(f"{key} cannot be a fractional value.")
+
+
+def invalid_address(host: str | None) -> Refusal:
+    """Return the refusal of an address that is none."""
+    return _invalid(f"{host} is not a valid IP or resolvable host.")
+
+
+def write_entity(entity: Entity) -> str:
+    """Return an entity as the metadata has it."""
+    return json.dumps(dict(entity), sort_keys=True)
+
+
+def read_entity(text: str) -> Entity:
+    """Return the entity that write_entity wrote."""
+    return entity_of(json.loads(text).items())
+
+
+def write_quotas(quotas: Quotas) -> str | None:
+    """Return quotas as the metadata has them; None for none."""
+    return json.dumps(dict(quotas), sort_keys=True) if quotas else None
+
+
+def read_quotas(text: str) -> Quotas:
+    """Return the quotas that write_quotas wrote."""
+    return {key: float(value) for key, value in json.loads(text).items()}
+
+
+def ordered(quotas: Quotas) -> Sequence[tuple[str, float]]:
+    """Return quotas in the order in which Kafka tells them."""
+    return [(key, quotas[key]) for key in hash_order(quotas)]
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,75 @@
+"""Reads certificates as far as the broker has to know them: whose they are, and for which names.
+
+    Certificate ::= SEQUENCE { tbsCertificate SEQUENCE {
+        [0] version, serial number, algorithm, issuer, validity, subject, public key,
+        [1] [2] ids, [3] extensions }, algorithm, signature }                      (RFC 5280)
+
+What is read has been checked by OpenSSL, or comes from the broker's own files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_LONG_LENGTH = 0x80
+_VERSION, _EXTENSIONS = 0xA0, 0xA3
+_ALTERNATIVE_NAMES = bytes((0x55, 0x1D, 0x11))  # 2.5.29.17
+# What of tbsCertificate comes before the subject, when the version is left out.
+_BEFORE_SUBJECT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One value: its tag, its content, and both together as they were encoded."""
+
+    tag: int
+    content: bytes
+    whole: bytes
+
+    def parts(self) -> list[Element]:
+        """Return the elements that the content consists of. Raises ValueError."""
+        return list(elements(self.content))
+
+
+def elements(data: bytes) -> Iterator[Element]:
+    """Yield the elements that follow each other. Raises ValueError for what is no DER."""
+    position = 0
+    while position < len(data):
+        if position + 2 > len(data):
+            raise ValueError("an element without a length")
+        start, tag, size = position, data[position], data[position + 1]
+        position += 2
+        if size & _LONG_LENGTH:
+            count = size & ~_LONG_LENGTH
+            size = int.from_bytes(data[position : position + count], "big")
+            position += count
+        end = position + size
+        if end > len(data):
+            raise ValueError("an element that runs past its end")
+        yield Element(tag, data[position:end], data[start:end])
+        position = end
+
+
+def subject_of(certificate: bytes) -> bytes:
+    """Return the content of a certificate's subject, a sequence of RDNs. Raises ValueError."""
+    parts = [one for one in _to_be_signed(certificate) if one.tag != _VERSION]
+    return parts[_BEFORE_SUBJECT].content
+
+
+def alternative_names_of(certificate: bytes) -> frozenset[bytes]:
+    """Return a certificate's subject alternative names, as encoded. Raises ValueError."""
+    for part in _to_be_signed(certificate):
+        if part.tag != _EXTENSIONS:
+            continue
+        for extension in part.parts()[0].parts():
+            oid, *_, value = extension.parts()
+            if oid.content == _ALTERNATIVE_NAMES:
+                (names,) = elements(value.content)
+                return frozenset(one.whole for one in names.parts())
+    return frozenset()
+
+
+def _to_be_signed(certificate: bytes) -> list[Element]:
+    (whole,) = elements(certificate)
+    return whole.parts()[0].parts()

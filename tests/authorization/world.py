@@ -1,0 +1,270 @@
+"""What the matrix is played on: resources that principals may have rights to, and their ACLs.
+
+Names that begin with "may-" are those that rights are given to, by one prefixed ACL a right; what
+begins with "not-" is there as well, and nobody but the administrator may do anything to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from broker.authorized_operations import Operation
+from broker.security.authorization import CLUSTER_NAME, ResourceKind
+from protocol.errors import ErrorCode
+from protocol.messages import message_classes
+from protocol.wire import encode_uuid
+from tests.authorization.cases import Names, made
+from tests.authorization.clients import ADMINISTRATOR, Client
+from tests.authorization.rules import RULES, Right, Rights
+
+MAY, NOT = "may-", "not-"
+NEW = "made-while-asking"
+PARTITIONS = 2
+_ANONYMOUS = "User:ANONYMOUS"
+_ALL, _LITERAL, _PREFIXED, _ALLOW = 2, 3, 4, 3
+_DEADLINE_S = 60.0
+_PRODUCER_VERSION, _TXN_TIMEOUT_MS = 4, 900_000
+
+# What rights there are to give, one by one. DELETE of the cluster is none of Kafka's
+# AclEntry.supportedOperations, and yet DeleteTopics asks for it.
+SINGLE: Mapping[ResourceKind, Sequence[str]] = {
+    ResourceKind.TOPIC: (
+        "READ",
+        "WRITE",
+        "CREATE",
+        "DELETE",
+        "ALTER",
+        "DESCRIBE",
+        "DESCRIBE_CONFIGS",
+        "ALTER_CONFIGS",
+    ),
+    ResourceKind.GROUP: ("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
+    ResourceKind.CLUSTER: (
+        "CREATE",
+        "DELETE",
+        "ALTER",
+        "DESCRIBE",
+        "CLUSTER_ACTION",
+        "DESCRIBE_CONFIGS",
+        "ALTER_CONFIGS",
+        "IDEMPOTENT_WRITE",
+    ),
+    ResourceKind.TRANSACTIONAL_ID: ("DESCRIBE", "WRITE"),
+}
+
+
+def principals() -> list[Rights]:
+    """Return the sets of rights to try: none, each alone, what some rule takes, and all."""
+    singles: list[Right] = [
+        (Operation[name], kind) for kind, names in SINGLE.items() for name in names
+    ]
+    together = [way for rule in RULES for way in rule.ways if len(way) > 1]
+    return list(
+        dict.fromkeys(
+            [frozenset(), *(frozenset((one,)) for one in singles), *together, frozenset(singles)]
+        )
+    )
+
+
+def message(api: str, version: int, **values: Any) -> Any:
+    """Make a request of the values that matter."""
+    return made(message_classes(api)[0], version, values)
+
+
+def creation(host: str, operation: int, kind: int, name: str, pattern: int) -> dict[str, Any]:
+    """Make an ACL of a host."""
+    return {
+        "resource_type": int(kind),
+        "resource_name": name,
+        "resource_pattern_type": pattern,
+        "principal": _ANONYMOUS,
+        "host": host,
+        "operation": int(operation),
+        "permission_type": _ALLOW,
+    }
+
+
+class World:
+    """One broker, and the same names on it as on the other."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.administrator = Client(port)
+        self.topic_ids: dict[str, bytes] = {}
+
+    def close(self) -> None:
+        """Close the administrator's connection."""
+        self.administrator.close()
+
+    def names(self, prefix: str, number: int = 0) -> Names:
+        """Return what a principal's requests speak of."""
+        fresh = f"{prefix}fresh-{number}"
+        return Names(
+            f"{prefix}topic",
+            self.topic_ids[f"{prefix}topic"],
+            f"{prefix}group",
+            f"{prefix}share",
+            f"{prefix}transaction",
+            fresh,
+            self.topic_ids.get(fresh, bytes(16)),
+            f"{prefix}{NEW}-{number}",
+            f"member-{number}",
+        )
+
+    def set_up(self, rights: Mapping[str, Rights]) -> None:
+        """Create the ACLs and all that requests speak of."""
+        self._allow_administrator()
+        acls = [
+            creation(
+                host,
+                operation,
+                kind,
+                CLUSTER_NAME if kind is ResourceKind.CLUSTER else MAY,
+                _LITERAL if kind is ResourceKind.CLUSTER else _PREFIXED,
+            )
+            for host, one in rights.items()
+            for operation, kind in sorted(one)
+        ]
+        self.create_acls(acls)
+        self.create_topics([f"{prefix}topic" for prefix in (MAY, NOT)], PARTITIONS)
+        for prefix in (MAY, NOT):
+            self._populate(prefix)
+
+    def create_acls(self, acls: Sequence[dict[str, Any]]) -> None:
+        """Create ACLs, and wait until broker and controller know the last one."""
+        answer = self.administrator.ask(message("CreateAcls", 3, creations=acls), 3)
+        assert not [one for one in answer.results if one.error_code], answer
+        wanted = len(acls)
+        asking = message(
+            "DescribeAcls",
+            3,
+            resource_type_filter=1,
+            pattern_type_filter=1,
+            operation=1,
+            permission_type=1,
+            resource_name_filter=None,
+            principal_filter=None,
+            host_filter=None,
+        )
+
+        def count() -> bool:
+            told = self.administrator.ask(asking, 3)
+            return sum(len(one.acls) for one in told.resources) >= wanted
+
+        until(count)
+
+    def create_topics(self, names: Iterable[str], partitions: int = 1) -> None:
+        """Create topics, and wait until they can be used."""
+        topics = [
+            {"name": name, "num_partitions": partitions, "replication_factor": 1}
+            for name in names
+        ]
+        asking = message("CreateTopics", 7, topics=topics, timeout_ms=20_000)
+        answer = self.administrator.ask(asking, 7)
+        assert not [one for one in answer.topics if one.error_code], answer
+        self.topic_ids |= {one.name: one.topic_id for one in answer.topics}
+        named = [{"name": one["name"]} for one in topics]
+        describing = message("Metadata", 12, topics=named, allow_auto_topic_creation=False)
+
+        def is_there() -> bool:
+            told = self.administrator.ask(describing, 12)
+            partitions = [one for topic in told.topics for one in topic.partitions]
+            return all(not one.error_code and one.partitions for one in told.topics) and all(
+                one.leader_id >= 0 and not one.error_code for one in partitions
+            )
+
+        until(is_there)
+
+    def _allow_administrator(self) -> None:
+        # The cluster last: from then on only who is allowed to may create ACLs.
+        kinds = [ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.TRANSACTIONAL_ID]
+        acls = [creation(ADMINISTRATOR, _ALL, kind, "*", _LITERAL) for kind in kinds]
+        cluster = ResourceKind.CLUSTER
+        acls.append(creation(ADMINISTRATOR, _ALL, cluster, CLUSTER_NAME, _LITERAL))
+        self.create_acls(acls)
+
+    def _populate(self, prefix: str) -> None:
+        """Have a group with offsets, groups with members, and an open transaction."""
+        names = self.names(prefix)
+        share_partition = f"{names.share_group}:{encode_uuid(names.topic_id)}:0"
+        for kind, key in enumerate((names.group, names.transactional_id, share_partition)):
+            finding = message("FindCoordinator", 6, key_type=kind, coordinator_keys=[key])
+            self._ask_until_done(finding, 6, lambda told: told.coordinators[0].error_code)
+        committing = message(
+            "OffsetCommit",
+            9,
+            group_id=names.group + "-simple",
+            topics=[
+                {"name": names.topic, "partitions": [{"partition_index": 0, "committed_offset": 1}]}
+            ],
+        )
+        self._ask_until_done(committing, 9, lambda told: told.topics[0].partitions[0].error_code)
+        self._join("ConsumerGroupHeartbeat", names.group, names.topic, rebalance_timeout_ms=900_000)
+        self._join("ShareGroupHeartbeat", names.share_group, names.topic)
+        beginning = message(
+            "InitProducerId",
+            _PRODUCER_VERSION,
+            transactional_id=names.transactional_id,
+            transaction_timeout_ms=_TXN_TIMEOUT_MS,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        begun = self._ask_until_done(beginning, _PRODUCER_VERSION, lambda told: told.error_code)
+        adding = message(
+            "AddPartitionsToTxn",
+            3,
+            v3_and_below_transactional_id=names.transactional_id,
+            v3_and_below_producer_id=begun.producer_id,
+            v3_and_below_producer_epoch=begun.producer_epoch,
+            v3_and_below_topics=[{"name": names.topic, "partitions": [0]}],
+        )
+        self._ask_until_done(
+            adding,
+            3,
+            lambda told: told.results_by_topic_v3_and_below[0]
+            .results_by_partition[0]
+            .partition_error_code,
+        )
+
+    def _join(self, api: str, group: str, topic: str, **more: Any) -> None:
+        """Have a member in a group, and wait until it is assigned the topic."""
+        joining: dict[str, Any] = {
+            "group_id": group,
+            "member_id": f"{group}-member",
+            "subscribed_topic_names": [topic],
+            **more,
+        }
+        if api == "ConsumerGroupHeartbeat":
+            joining["topic_partitions"] = []
+        epoch = 0
+
+        def is_assigned() -> bool:
+            nonlocal epoch
+            told = self.administrator.ask(message(api, 1, **joining, member_epoch=epoch), 1)
+            if told.error_code:
+                return False
+            epoch = told.member_epoch
+            return bool(told.assignment and told.assignment.topic_partitions)
+
+        until(is_assigned)
+
+    def _ask_until_done(self, request: Any, version: int, code: Callable[[Any], int]) -> Any:
+        """Ask until the coordinator is there and has done it."""
+        found: list[Any] = []
+
+        def is_done() -> bool:
+            found[:] = [self.administrator.ask(request, version)]
+            return code(found[0]) == ErrorCode.NONE
+
+        until(is_done)
+        return found[0]
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Ask again and again until something is so."""
+    deadline = time.monotonic() + _DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline, "it does not come to be so"
+        time.sleep(0.02)

@@ -1,0 +1,75 @@
+"""What may be given back of a process' memory: what is in a file just so, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.processes import ROOT
+from broker.code_memory import unchanged
+
+COMPILER = "/usr/lib/python3/llvmlite/binding/libllvmlite.so"
+TAIL = ("VmFlags: rd mr mw me",)
+
+
+def mapping(
+    start: int, rights: str, path: str, *, dirty: int = 0, anonymous: int = 0, swap: int = 0
+) -> list[str]:
+    """Return the lines of a mapping of 4 KiB."""
+    head = f"{start:x}-{start + 4096:x} {rights} 00e51000 fe:00 1234".ljust(73) + path
+    sizes = {"Rss": 4, "Private_Dirty": dirty, "Anonymous": anonymous, "Swap": swap, "SwapPss": 0}
+    return [head.rstrip(), *(f"{name}: {size:>10} kB" for name, size in sizes.items()), *TAIL]
+
+
+@given(
+    mappings=st.lists(
+        st.tuples(
+            st.sampled_from(["r-xp", "r--p", "rw-p", "r--s", "---p", "rwxp"]),
+            st.sampled_from([COMPILER, "/usr/lib/libc.so.6", "", "[heap]", "[vdso]"]),
+            st.sampled_from([0, 0, 0, 8]),
+            st.sampled_from([0, 0, 0, 8]),
+            st.sampled_from([0, 0, 0, 8]),
+        ),
+        max_size=8,
+    ),
+    name=st.sampled_from(["", "libllvmlite"]),
+)
+def test_what_was_written_to_is_kept_wherever_it_is_now(
+    mappings: list[tuple[str, str, int, int, int]], name: str
+) -> None:
+    lines, expected = [], []
+    for at, (rights, path, dirty, anonymous, swap) in enumerate(mappings):
+        start = 0x7F0000000000 + at * 4096
+        lines += mapping(start, rights, path, dirty=dirty, anonymous=anonymous, swap=swap)
+        is_files = path.startswith("/") and name in path
+        if is_files and rights in ("r-xp", "r--p", "---p") and dirty + anonymous + swap == 0:
+            expected.append((start, start + 4096))
+    assert list(unchanged(lines, name)) == expected
+
+
+@pytest.mark.slow
+def test_code_that_was_given_back_runs_again() -> None:
+    program = """
+import hashlib, json, sqlite3, ssl, zlib
+from broker.code_memory import compiler_given_back, give_code_back
+
+def work():
+    with sqlite3.connect(":memory:") as database:
+        (found,) = database.execute("SELECT 6 * 7").fetchone()
+    return found, hashlib.sha256(b"x").hexdigest(), json.dumps({"a": 1}), zlib.crc32(b"x")
+
+before = work()
+for _ in range(20):
+    give_code_back()
+    assert work() == before
+with compiler_given_back():
+    from numba import njit
+    assert njit(lambda one: one + 1)(2) == 3
+assert njit(lambda one: one + 2)(2) == 4
+assert work() == before
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

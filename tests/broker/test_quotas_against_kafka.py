@@ -1,0 +1,413 @@
+"""Quotas beside Apache Kafka: what the APIs and Kafka's own command say, and who is held back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from bench.processes import KafkaProcess, OdradekProcess, kafka_tool
+from protocol.batches import Record, encode_batch
+from protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_topics import CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.admin import creatable
+from tests.broker.kafka_peer import Peer
+from tests.protocol.kafka_jars import require_jars
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+
+# A burst is what two seconds bring.
+SETTINGS = {
+    "quota.window.num": "3",
+    "quota.window.size.seconds": "1",
+    "controller.quota.window.num": "4",
+    "auto.create.topics.enable": "false",
+}
+# Of the first throttle time, which the time between two steps takes part in.
+SLACK_MS = 400
+# Kafka's broker hears of what its controller has done a little later.
+SETTLE_S = 20.0
+EXACT, DEFAULT, ANY = 0, 1, 2
+
+
+@dataclass
+class Both:
+    """The two brokers."""
+
+    ours: OdradekProcess
+    kafka: KafkaProcess
+
+    def __iter__(self) -> Iterator[OdradekProcess | KafkaProcess]:
+        yield from (self.ours, self.kafka)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    require_jars()
+    path = tmp_path_factory.mktemp("quotas")
+    made = Both(OdradekProcess(path / "ours", SETTINGS), KafkaProcess(path / "kafka", SETTINGS))
+    try:
+        for one in made:
+            one.start()
+        yield made
+    finally:
+        for one in made:
+            one.stop()
+
+
+def entry(entity: Mapping[str, str | None], *operations: tuple[str, float | None]) -> EntryData:
+    return EntryData(
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+        ops=[
+            OpData(key=key, value=0.0 if value is None else value, remove=value is None)
+            for key, value in operations
+        ],
+    )
+
+
+def alter(*entries: EntryData, validate_only: bool = False) -> AlterClientQuotasRequest:
+    return AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
+
+
+def describe(
+    *components: tuple[str, int, str | None], strict: bool = False
+) -> DescribeClientQuotasRequest:
+    return DescribeClientQuotasRequest(
+        components=[
+            ComponentData(entity_type=kind, match_type=how, match=match)
+            for kind, how, match in components
+        ],
+        strict=strict,
+    )
+
+
+A, B = {"client-id": "a"}, {"user": "b"}
+RATE, FETCH, TIME, CHANGES, CONNECTIONS = (
+    "producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate",
+    "connection_creation_rate",
+)  # fmt: skip
+
+SCRIPT: Sequence[Any] = [
+    describe(),
+    alter(),
+    alter(entry(A, (RATE, 1000.0), (FETCH, 2000.0), (TIME, 12.5), (CHANGES, 0.5))),
+    alter(entry(B, (RATE, 1000.0)), entry({"user": None}, (RATE, 500.0))),
+    alter(entry({"user": "b", "client-id": "a"}, (TIME, 1.0)), validate_only=True),
+    alter(entry({"user": "b", "client-id": "a"}, (TIME, 1.0))),
+    alter(entry({"client-id": None, "user": "b"}, (TIME, 2.0))),
+    alter(entry({"client-id": None, "user": None}, (TIME, 3.0))),
+    alter(entry({"ip": "127.0.0.9"}, (CONNECTIONS, 10.0))),
+    alter(entry({"ip": None}, (CONNECTIONS, 5e6))),
+    describe(),
+    *(
+        describe((kind, how, match), strict=strict)
+        for kind, name in (("user", "b"), ("client-id", "a"), ("ip", "127.0.0.9"))
+        for how, match in ((EXACT, name), (EXACT, "other"), (DEFAULT, None), (ANY, None))
+        for strict in (False, True)
+    ),
+    describe(("user", ANY, None), ("client-id", ANY, None), strict=True),
+    describe(("user", EXACT, "b"), ("client-id", DEFAULT, None)),
+    # What makes no sense.
+    *(describe((kind, EXACT, "x")) for kind in ("", "group", "User")),
+    describe(("user", EXACT, None)),
+    describe(("user", DEFAULT, "x")),
+    describe(("user", ANY, "x")),
+    describe(("user", 3, "x")),
+    describe(("user", 3, None)),
+    describe(("user", EXACT, "x"), ("user", ANY, None)),
+    describe(("ip", ANY, None), ("user", ANY, None)),
+    describe(("client-id", DEFAULT, None), ("ip", ANY, None)),
+    alter(entry({}, (RATE, 1.0))),
+    alter(entry({"group": "x"}, (RATE, 1.0))),
+    alter(entry({"user": ""}, (RATE, 1.0)), entry({"client-id": ""}), entry({"ip": ""})),
+    alter(entry({"ip": "127.0.0.9", "user": "x"}, (CONNECTIONS, 1.0))),
+    alter(entry({"ip": "no such host"}, (CONNECTIONS, 1.0))),
+    alter(entry({"ip": "127.0.0.9"}, (RATE, 1.0)), entry(A, (CONNECTIONS, 1.0))),
+    alter(entry({"user": "x"}, ("nosuch", 1.0)), entry({"user": "y"}, ("nosuch", None))),
+    *(
+        alter(entry({"user": "x"}, (key, value)))
+        for key in (RATE, FETCH, TIME, CHANGES)
+        for value in (0.0, -1.0, 0.25, 1e-7, 1.0000001, 1e19, float("inf"))
+    ),
+    *(
+        alter(entry({"ip": "127.0.0.8"}, (CONNECTIONS, value)))
+        for value in (0.0, 0.5, 1.0, 2147483647.0, 2147483648.0)
+    ),
+    alter(entry({"user": "x"}, (RATE, 5.0), (RATE, 6.0))),
+    alter(entry({"user": "z"}, (RATE, 7.0)), entry({"user": "z"}, (RATE, 8.0)), entry(A)),
+    alter(entry({"user": "w"}, (FETCH, 5.0), (RATE, 0.0))),
+    describe(),
+    alter(*(entry({"user": one}, *((key, None) for key in (RATE, FETCH, TIME, CHANGES)))
+            for one in "bxz")),
+    alter(entry(A, (RATE, None), (FETCH, None), (TIME, None), (CHANGES, None), ("nosuch", None))),
+    alter(entry({"user": None}, (RATE, None))),
+    alter(entry({"ip": "127.0.0.9"}, (CONNECTIONS, None))),
+    alter(entry({"ip": "127.0.0.8"}, (CONNECTIONS, None))),
+    alter(entry({"ip": None}, (CONNECTIONS, None))),
+    alter(entry({"user": "b", "client-id": "a"}, (TIME, None))),
+    alter(entry({"client-id": None, "user": "b"}, (TIME, None))),
+    alter(entry({"client-id": None, "user": None}, (TIME, None))),
+    describe(),
+]  # fmt: skip
+
+
+def test_the_same_requests_get_the_same_answers(both: Both) -> None:
+    differences = []
+    with Peer(both.ours.port) as ours, Peer(both.kafka.port) as kafka:
+        for request in SCRIPT:
+            for version in (0, 1):
+                mine = plain(ours.ask(request, version))
+                deadline = time.monotonic() + SETTLE_S
+                while (theirs := plain(kafka.ask(request, version))) != mine:
+                    if isinstance(request, AlterClientQuotasRequest) or (
+                        time.monotonic() > deadline
+                    ):
+                        differences.append(f"{request} v{version}: {mine} != {theirs}")
+                        break
+                    time.sleep(0.1)
+    assert not differences, "\n".join(differences)
+
+
+def named(entity: Sequence[Any]) -> frozenset[tuple[str, str | None]]:
+    return frozenset((part.entity_type, part.entity_name) for part in entity)
+
+
+def in_force(one: OdradekProcess | KafkaProcess, *entries: EntryData) -> None:
+    """Set quotas, and wait until the broker has heard of them."""
+    with Peer(one.port, "an-admin") as peer:
+        answer = peer.ask(alter(*entries), 1)
+        assert not any(entry.error_code for entry in answer.entries), answer
+        wanted = {
+            (named(entry.entity), op.key, op.value)
+            for entry in entries
+            for op in entry.ops
+            if not op.remove
+        }
+        deadline = time.monotonic() + SETTLE_S
+        while not wanted <= {
+            (named(found.entity), one.key, one.value)
+            for found in peer.ask(describe(), 1).entries
+            for one in found.values
+        }:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def make_topic(one: OdradekProcess | KafkaProcess, name: str) -> None:
+    with Peer(one.port) as peer:
+        answer = peer.ask(creation(name, 1), 7)
+        assert answer.topics[0].error_code == 0, answer
+        wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+        deadline = time.monotonic() + SETTLE_S
+        while peer.ask(wanted, 9).topics[0].error_code:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def creation(name: str, partitions: int) -> CreateTopicsRequest:
+    return CreateTopicsRequest(topics=[creatable(name, partitions)], timeout_ms=10_000)
+
+
+def production(topic: str, size: int) -> ProduceRequest:
+    batch = encode_batch([Record(0, int(time.time() * 1000), b"k", b"v" * size)])
+    data = PartitionProduceData(index=0, records=memoryview(batch))
+    return ProduceRequest(
+        acks=1,
+        timeout_ms=10_000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+    )
+
+
+def fetching(
+    topic: str, session_id: int = 0, epoch: int = 0, *, size_max: int = 32_000
+) -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=size_max,
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[FetchTopic(topic=topic, partitions=[wanted])] if not epoch else [],
+        forgotten_topics_data=[],
+    )
+
+
+def held_s(peer: Peer) -> float:
+    """Return how long the next request's answer takes."""
+    begun = time.monotonic()
+    peer.ask(MetadataRequest(topics=[]), 9)
+    return time.monotonic() - begun
+
+
+def test_who_produces_too_much_is_told_and_then_not_read(both: Both) -> None:
+    throttles = []
+    for one in both:
+        make_topic(one, "produced")
+        in_force(one, entry({"client-id": "p"}, (RATE, 20_000.0)))
+        with Peer(one.port, "p") as peer, Peer(one.port, "other") as other:
+            assert peer.ask(production("produced", 39_000), 9).throttle_time_ms == 0
+            begun = time.monotonic()
+            throttle_ms = peer.ask(production("produced", 39_000), 9).throttle_time_ms
+            # The answer comes at once; what is asked after it waits.
+            assert time.monotonic() - begun < throttle_ms / 1000
+            assert other.ask(production("produced", 39_000), 9).throttle_time_ms == 0
+            assert held_s(other) < throttle_ms / 1000
+            held_s(peer)
+            assert time.monotonic() - begun >= throttle_ms / 1000
+            throttles.append(throttle_ms)
+    assert throttles[0] == pytest.approx(throttles[1], abs=SLACK_MS)
+    # 78 kB where two seconds have 40.
+    assert throttles[0] == pytest.approx(1950, abs=SLACK_MS)
+
+
+def test_a_fetch_of_too_much_is_emptied_and_its_session_stays_as_it_is(both: Both) -> None:
+    throttles = []
+    for one in both:
+        make_topic(one, "fetched")
+        with Peer(one.port, "writer") as writer:
+            for _ in range(4):
+                writer.ask(production("fetched", 15_000), 9)
+        in_force(one, entry({"client-id": "f"}, (FETCH, 20_000.0)))
+        with Peer(one.port, "f") as peer:
+            first = peer.ask(fetching("fetched"), 12)
+            records = first.responses[0].partitions[0].records
+            assert first.throttle_time_ms == 0
+            assert first.session_id
+            again = peer.ask(fetching("fetched", first.session_id, 1), 12)
+            assert again.throttle_time_ms > 0
+            assert again.responses == []
+            assert again.session_id == first.session_id
+            assert again.error_code == 0
+            throttles.append(again.throttle_time_ms)
+            # What was not sent was not counted: after the wait it is there.
+            later = peer.ask(fetching("fetched", first.session_id, 2), 12)
+            tries = 3
+            while later.throttle_time_ms and tries < 12:
+                later = peer.ask(fetching("fetched", first.session_id, tries), 12)
+                tries += 1
+            assert len(later.responses[0].partitions[0].records) == len(records)
+            # A session does not begin by an answer that is emptied.
+            refused = peer.ask(fetching("fetched"), 12)
+            assert refused.throttle_time_ms > 0
+            assert (refused.session_id, refused.responses) == (0, [])
+            # Who asks for more than two seconds bring gets as much, or it would wait for ever.
+            much = fetching("fetched", size_max=1_000_000)
+            while (answer := peer.ask(much, 12)).throttle_time_ms:
+                pass
+            assert 30_000 < len(answer.responses[0].partitions[0].records) <= 40_000
+    assert throttles[0] == pytest.approx(throttles[1], abs=SLACK_MS)
+
+
+def test_changes_of_topics_come_out_of_a_bucket(both: Both) -> None:
+    told: list[tuple[list[Any], list[int]]] = []
+    for one in both:
+        in_force(one, entry({"client-id": "c"}, (CHANGES, 1.0)))
+        in_force(one, entry({"client-id": "old"}, (CHANGES, 1.0)))
+        said: list[Any] = []
+        with Peer(one.port, "c") as peer:
+            # All that is there, and more, is given at once; then nothing until it is paid.
+            made = peer.ask(creation("many", 6), 7)
+            said.append(made.topics[0].error_code)
+            refused = peer.ask(creation("few", 1), 7)
+            said.append(refused.topics[0].error_code)
+            throttles = [made.throttle_time_ms, refused.throttle_time_ms]
+            many = [DeleteTopicState(name="many")]
+            gone = peer.ask(DeleteTopicsRequest(topics=many, timeout_ms=9_000), 6)
+            said.append(gone.responses[0].error_code)
+            wanted = CreatePartitionsTopic(name="many", count=16, assignments=None)
+            for _ in range(2):
+                enlarge = CreatePartitionsRequest(
+                    topics=[wanted], timeout_ms=9_000, validate_only=False
+                )
+                more = peer.ask(enlarge, 3)
+                said.append(more.results[0].error_code)
+        with Peer(one.port, "old") as peer:
+            # Older clients cannot be told to come back: theirs is done, and they wait.
+            made = peer.ask(creation("older", 6), 5)
+            said.append((made.topics[0].error_code, made.throttle_time_ms // 500))
+            assert held_s(peer) > 1
+        told.append((said, throttles))
+    assert told[0][0] == told[1][0]
+    assert told[0][1] == pytest.approx(told[1][1], abs=SLACK_MS)
+    assert told[0][1] == pytest.approx([0, 2000], abs=SLACK_MS)
+
+
+def test_an_address_connects_as_often_as_it_may(both: Both) -> None:
+    for one in both:
+        in_force(one, entry({"ip": "127.0.0.1"}, (CONNECTIONS, 2.0)))
+        answered = closed_s = 0.0
+        for _ in range(7):
+            begun = time.monotonic()
+            try:
+                with Peer(one.port) as peer:
+                    peer.ask(MetadataRequest(topics=[]), 9)
+                    answered += 1
+            except (AssertionError, ConnectionError):
+                closed_s += time.monotonic() - begun
+        # Two a second, two seconds' worth at once; the others are let wait before the end.
+        assert 3 <= answered <= 6, (one, answered)
+        assert closed_s > 0.5, (one, closed_s)
+        time.sleep(3)
+        in_force(one, entry({"ip": "127.0.0.1"}, (CONNECTIONS, None)))
+
+
+COMMANDS: Sequence[Sequence[str]] = [
+    ["--alter", "--add-config", "producer_byte_rate=1024,request_percentage=12.5",
+     "--entity-type", "users", "--entity-name", "u 1", "--entity-type", "clients",
+     "--entity-name", "c"],
+    ["--alter", "--add-config", "consumer_byte_rate=2048", "--entity-type", "clients",
+     "--entity-default"],
+    ["--alter", "--add-config", "connection_creation_rate=2000", "--ip", "127.0.0.7"],
+    ["--alter", "--add-config", "nosuch=1", "--entity-type", "clients", "--entity-name", "c"],
+    ["--describe", "--entity-type", "users", "--entity-type", "clients"],
+    ["--describe", "--client-defaults"],
+    ["--describe", "--ip", "127.0.0.7"],
+    ["--alter", "--delete-config", "consumer_byte_rate", "--client-defaults"],
+    ["--describe", "--client-defaults"],
+]  # fmt: skip
+
+
+def test_kafkas_command_prints_the_same(both: Both) -> None:
+    printed = [
+        [
+            kafka_tool(
+                ["kafka.admin.ConfigCommand", "--bootstrap-server", one.bootstrap, *command],
+                check=False,
+            )
+            for command in COMMANDS
+        ]
+        for one in both
+    ]
+    for command, mine, theirs in zip(COMMANDS, *printed, strict=True):
+        assert sorted(mine.stdout.splitlines()) == sorted(theirs.stdout.splitlines()), command
+        assert mine.returncode == theirs.returncode, command
+        assert mine.stderr.splitlines()[:1] == theirs.stderr.splitlines()[:1], command
+    assert "producer_byte_rate=1024.0" in printed[0][4].stdout
+
+
+def plain(response: Any) -> Any:
+    """Return an answer without the order of what has none, and without what took its time."""
+    if isinstance(response, list):
+        return sorted(map(plain, response), key=repr)
+    if hasattr(response, "__dataclass_fields__"):
+        return {
+            name: plain(getattr(response, name))
+            for name in response.__dataclass_fields__
+            if name != "throttle_time_ms"
+        }
+    return response

@@ -1,0 +1,267 @@
+"""Certificates of a running broker: taken up by AlterConfigs, by SIGHUP, or from changed files."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from broker.composition import Broker
+from config.errors import ConfigError
+from config.resolution import Layer, Source
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.broker.certificates import LOOPBACK, Authority, Identity
+from tests.broker.live import client, live, on_uvloop
+from tests.broker.test_tls import AUTHORITY, SERVER, settings, trusting
+
+BROKER_RESOURCE, SET = 4, 0
+LOCATION = "listener.name.ssl.ssl.keystore.location"
+INVALID_REQUEST = 42
+
+
+async def alter(broker: Broker, values: Mapping[str, str], *, checks: bool = False) -> str:
+    """Set settings of the broker; return what was wrong, "" when nothing was."""
+    resource = AlterConfigsResource(
+        resource_type=BROKER_RESOURCE,
+        resource_name=str(broker.node_id),
+        configs=[
+            AlterableConfig(name=name, config_operation=SET, value=value)
+            for name, value in values.items()
+        ],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=checks)
+    async with client(broker, listener=1) as one:
+        (answer,) = (await one.ask(request, version=1)).responses
+    assert answer.error_code in (0, INVALID_REQUEST)
+    return answer.error_message or ""
+
+
+def shown_by(broker: Broker) -> bytes:
+    """Connect in a thread's way, and return the certificate that the broker shows."""
+    port = broker.server.listeners[0].port
+    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port), timeout=10))
+
+
+async def shows(broker: Broker) -> x509.Certificate:
+    """Return the certificate that the broker shows to a new connection."""
+    return x509.load_der_x509_certificate(await asyncio.to_thread(shown_by, broker))
+
+
+@on_uvloop
+async def test_new_connections_see_the_new_certificate_and_old_ones_go_on(
+    tmp_path: Path,
+) -> None:
+    renewed = AUTHORITY.issue()
+    async with (
+        live(tmp_path, settings(tmp_path)) as broker,
+        client(broker, tls=trusting(tmp_path)) as old,
+    ):
+        await old.ask(ApiVersionsRequest(), version=0)
+        path = renewed.pem_file(tmp_path / "renewed.pem")
+        assert await alter(broker, {LOCATION: str(path)}) == ""
+        assert await shows(broker) == renewed.certificate
+        await old.ask(ApiVersionsRequest(), version=0)
+    async with live(tmp_path, settings(tmp_path)) as broker:  # it is remembered
+        assert await shows(broker) == renewed.certificate
+
+
+@on_uvloop
+async def test_a_file_that_changed_is_read_with_the_same_name_set_again(tmp_path: Path) -> None:
+    async with live(tmp_path, settings(tmp_path)) as broker:
+        renewed = AUTHORITY.issue()
+        path = renewed.pem_file(tmp_path / "server.pem")
+        assert await shows(broker) == SERVER.certificate
+        assert await alter(broker, {LOCATION: str(path)}, checks=True) == ""
+        assert await shows(broker) == SERVER.certificate
+        assert await alter(broker, {LOCATION: str(path)}) == ""
+        assert await shows(broker) == renewed.certificate
+
+
+@on_uvloop
+async def test_a_certificate_may_come_within_the_setting(tmp_path: Path) -> None:
+    given = {
+        name: value
+        for name, value in settings(tmp_path).items()
+        if name != "ssl.keystore.location"
+    }
+    key, chain = "ssl.keystore.key", "ssl.keystore.certificate.chain"
+    given |= {key: SERVER.key_pem(), chain: SERVER.chain_pem()}
+    async with live(tmp_path, given) as broker:
+        assert await shows(broker) == SERVER.certificate
+        renewed = AUTHORITY.issue()
+        own = {key: renewed.key_pem(), chain: renewed.chain_pem()}
+        prefixed = {f"listener.name.ssl.{name}": value for name, value in own.items()}
+        assert await alter(broker, prefixed) == ""
+        assert await shows(broker) == renewed.certificate
+
+
+def _broken(path: Path) -> None:
+    (path / "server.pem").write_text("nothing of use")
+
+
+def _removed(path: Path) -> None:
+    (path / "server.pem").unlink()
+
+
+def _of_another(path: Path) -> None:
+    AUTHORITY.issue("another").pem_file(path / "server.pem")
+
+
+def _for_fewer(path: Path) -> None:
+    AUTHORITY.issue(hosts=("127.0.0.1",)).pem_file(path / "server.pem")
+
+
+SPOILED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "broken": (_broken, "no private key found"),
+    "removed": (_removed, "cannot be read: No such file"),
+    "another name": (_of_another, "Keystore DistinguishedName does not match"),
+    "fewer hosts": (_for_fewer, "Keystore SubjectAltNames do not match: the new certificate"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILED)
+@on_uvloop
+async def test_a_store_that_does_not_do_is_refused_and_the_old_one_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    spoil, reason = SPOILED[case]
+    async with live(tmp_path, settings(tmp_path)) as broker:
+        tls = broker.security.tls
+        assert tls is not None
+        spoil(tmp_path)
+        with caplog.at_level(logging.ERROR):
+            tls.look_at_files()
+            tls.look_at_files()
+        (line,) = (one.getMessage() for one in caplog.records)
+        assert line.startswith("kept the certificates in force: listener SSL: ")
+        assert reason in line
+        assert any(reason in one for one in broker.problems())
+        assert reason in await alter(broker, {LOCATION: str(tmp_path / "server.pem")})
+        with pytest.raises(ConfigError, match="listener SSL"):
+            await broker.reload(Layer(Source.STATIC_BROKER, settings_of(broker)))
+        assert await shows(broker) == SERVER.certificate
+        SERVER.pem_file(tmp_path / "server.pem")
+        tls.look_at_files()
+        assert not broker.problems()
+
+
+def settings_of(broker: Broker) -> Mapping[str, str]:
+    """Return the settings that a broker was started with."""
+    return next(
+        one.values for one in broker.configs.layers if one.source is Source.STATIC_BROKER
+    )
+
+
+@on_uvloop
+async def test_names_may_change_where_that_is_allowed(tmp_path: Path) -> None:
+    given = settings(tmp_path, ssl_allow_dn_changes="true", ssl_allow_san_changes="true")
+    async with live(tmp_path, given) as broker:
+        other = AUTHORITY.issue("another", hosts=("127.0.0.1",))
+        path = other.pem_file(tmp_path / "other.pem")
+        assert await alter(broker, {LOCATION: str(path)}) == ""
+        assert await shows(broker) == other.certificate
+
+
+@on_uvloop
+async def test_changed_files_are_noticed(tmp_path: Path) -> None:
+    async with live(tmp_path, settings(tmp_path)) as broker:
+        tls = broker.security.tls
+        assert tls is not None
+        renewed = AUTHORITY.issue(hosts=(*LOOPBACK, "another.host"))
+        renewed.pem_file(tmp_path / "server.pem")
+        tls.look_at_files()
+        assert await shows(broker) == renewed.certificate
+        made = tls.listeners["SSL"].made
+        tls.look_at_files()
+        assert tls.listeners["SSL"].made is made
+
+
+@on_uvloop
+async def test_settings_read_again_take_up_changed_files(tmp_path: Path) -> None:
+    async with live(tmp_path, settings(tmp_path)) as broker:
+        renewed = AUTHORITY.issue()
+        renewed.pem_file(tmp_path / "server.pem")
+        await broker.reload(Layer(Source.STATIC_BROKER, settings_of(broker)))
+        assert await shows(broker) == renewed.certificate
+
+
+@on_uvloop
+async def test_whom_to_trust_changes_for_new_connections(tmp_path: Path) -> None:
+    others = Authority("Another")
+    mallory = others.issue("mallory")
+    async with live(tmp_path, settings(tmp_path, ssl_client_auth="required")) as broker:
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            async with client(broker, tls=trusting(tmp_path, mallory)) as one:
+                await one.ask(ApiVersionsRequest(), version=0)
+        both = tmp_path / "both.pem"
+        both.write_text(AUTHORITY.pem() + others.pem())
+        assert await alter(broker, {"listener.name.ssl.ssl.truststore.location": str(both)}) == ""
+        async with client(broker, tls=trusting(tmp_path, mallory)) as one:
+            await one.ask(ApiVersionsRequest(), version=0)
+
+
+@on_uvloop
+async def test_what_a_listener_is_cannot_change(tmp_path: Path) -> None:
+    async with live(tmp_path, settings(tmp_path)) as broker:
+        for name, value in (
+            ("ssl.client.auth", "required"),
+            ("ssl.enabled.protocols", "TLSv1.3"),
+            ("ssl.cipher.suites", "TLS_AES_256_GCM_SHA384"),
+        ):
+            problem = await alter(broker, {f"listener.name.ssl.{name}": value})
+            assert "cannot be updated dynamically for existing listener SSL" in problem
+        # What is the broker's own stands for listeners to come.
+        assert await alter(broker, {"ssl.client.auth": "required"}) == ""
+        async with client(broker, tls=trusting(tmp_path)) as one:
+            await one.ask(ApiVersionsRequest(), version=0)
+
+
+@pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
+@on_uvloop
+async def test_stores_of_pkcs12_are_read_by_either_name(tmp_path: Path, kind: str) -> None:
+    middle = Authority("Middle", above=AUTHORITY)
+    server: Identity = middle.issue()
+    shuffled = dataclasses.replace(server, chain=(AUTHORITY.certificate, *server.chain))
+    given = settings(tmp_path, ssl_client_auth="required") | {
+        "ssl.keystore.type": kind,
+        "ssl.keystore.location": str(shuffled.pkcs12_file(tmp_path / "s.p12", "secret 1")),
+        "ssl.keystore.password": "secret 1",
+        "ssl.truststore.type": kind,
+        "ssl.truststore.location": str(AUTHORITY.pkcs12_file(tmp_path / "t.p12", "secret 2")),
+        "ssl.truststore.password": "secret 2",
+    }
+    async with live(tmp_path, given) as broker:
+        alice = AUTHORITY.issue("alice")
+        async with client(broker, tls=trusting(tmp_path, alice)) as one:
+            await one.ask(ApiVersionsRequest(), version=0)
+
+
+@on_uvloop
+async def test_an_encrypted_key_is_read_with_its_password(tmp_path: Path) -> None:
+    locked = SERVER.pem_file(tmp_path / "locked.pem", "a secret")
+    given = settings(tmp_path, ssl_key_password="a secret")
+    async with live(tmp_path, given | {"ssl.keystore.location": str(locked)}) as broker:
+        assert await shows(broker) == SERVER.certificate
+
+
+def test_nothing_of_a_key_is_left_open(tmp_path: Path) -> None:
+    from broker.security.tls.contexts import make_context
+    from config.effective import resolve_listener
+    from config.tls import TlsConfig
+
+    layer = Layer(Source.STATIC_BROKER, settings(tmp_path))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    made = make_context(resolve_listener(TlsConfig, [layer], "SSL"))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert SERVER.key_pem().splitlines()[1] not in repr(made.key_store)
