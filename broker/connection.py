@@ -166,6 +166,7 @@ class Connection(asyncio.BufferedProtocol):
     def limit_frames(self, size_max: int = 0, option: str = "socket.request.max.bytes") -> None:
         """Let the requests that follow be no larger; by default as of other connections."""
         self._frames.limit(size_max or self._dispatcher.frame_size_max, option)
+
     def mute(self, time_s: float) -> None:
         """Begin no further request for a time; what was begun is answered (KIP-219)."""
         until_s = self._loop.time() + time_s

@@ -60,7 +60,7 @@ def translated(java: dict[str, str], file: str) -> dict[str, str]:
 
 def _read(file: Path) -> dict[str, str]:
     from config.errors import ConfigError
-    from config.layers import from_properties
+    from config.properties import from_properties
 
     try:
         # Java reads properties as ISO 8859-1, in which any byte is some character.

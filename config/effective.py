@@ -19,6 +19,8 @@ from config.errors import ConfigError, raise_any
 from config.inert import INERT, INERT_GROUPS, is_removed
 from config.option import Option, fallbacks_of, options_of
 from config.per_listener import base_name, layers_of, split_name
+from config.providers import PREFIX as PROVIDERS_PREFIX
+from config.providers import ProvidersConfig
 from config.quota import QuotaConfig, quota_problems
 from config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
 from config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
@@ -42,6 +44,7 @@ _APART: Mapping[type, _Problems] = {
     SaslConfig: sasl_problems,
     TlsConfig: tls_problems,
     TokenConfig: token_problems,
+    ProvidersConfig: lambda _: iter(()),
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
 _OF_LISTENERS: tuple[type, ...] = (SaslConfig, TlsConfig)
@@ -305,7 +308,7 @@ def _warnings(layers: Iterable[Layer]) -> Iterator[str]:
             told = f"{name} ({origin})" if origin else name
             if name in _LOUD:
                 yield f"{told} has no effect: {_LOUD[name]}"
-            elif _option_of(name) is None:
+            elif _option_of(name) is None and not name.startswith(PROVIDERS_PREFIX):
                 yield f"{told} is ignored: {_why_unknown(name)}"
 
 

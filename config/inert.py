@@ -248,7 +248,6 @@ INERT_GROUPS = (
         """
         alter.config.policy.class.name CLASS -
         client.quota.callback.class CLASS -
-        config.providers LIST "" cluster-wide
         create.topic.policy.class.name CLASS -
         principal.builder.class CLASS - per-broker
         ssl.engine.factory.class CLASS - per-broker

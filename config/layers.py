@@ -8,10 +8,12 @@ so that an error can say so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from config.errors import ConfigError, raise_any
+from config.properties import Settings, from_properties
+from config.providers import provide
 from config.resolution import Layer, Source
 
 # What Kafka's images keep from server.properties (KafkaDockerWrapper in Kafka 4.3).
@@ -35,14 +37,8 @@ EXCLUDED_VARIABLES = frozenset(
 _FOR_JAVA = re.compile(r"KAFKA_(?:DEBUG|JMX_PORT|JMX_RMI_PORT|LOG4J_.*|CLASSPATH)")
 
 _PREFIX = "KAFKA_"
-_BLANK = " \t\f"
-_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_NEWLINE = re.compile(r"\r\n|\r|\n")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_NAME = re.compile(r"[\w.-]+")
 _HOST = re.compile(r"://[^:]*:")
-
-Settings = dict[str, tuple[str, str]]  # name to value and origin
 
 
 def static_layer(
@@ -53,8 +49,9 @@ def static_layer(
     """Read the static settings: pairs win over the environment, and that over the file.
 
     `pairs` are texts of the form key=value. Where nothing says listeners, they follow from
-    KAFKA_ADVERTISED_LISTENERS, on every interface. Raise ConfigError for a file that cannot be
-    read and for whatever is not a setting in any of the three.
+    KAFKA_ADVERTISED_LISTENERS, on every interface. References to values that are kept elsewhere
+    are resolved (config.providers). Raise ConfigError for a file that cannot be read, for
+    whatever is not a setting in any of the three, and for references that lead nowhere.
     """
     environment = environment or {}
     settings = _derived_listeners(environment)
@@ -70,31 +67,12 @@ def static_layer(
     except ConfigError as error:
         problems += error.problems
     raise_any(problems)
+    settings = provide(settings, environment)
     return Layer(
         Source.STATIC_BROKER,
         {name: value for name, (value, _) in settings.items()},
         {name: origin for name, (_, origin) in settings.items()},
     )
-
-
-def from_properties(text: str, file: str = "server.properties") -> Settings:
-    r"""Read a Java properties file (java.util.Properties.load); of equal keys the last counts.
-
-    A line is `key=value`, `key: value` or `key value`. Lines that begin with # or ! are
-    comments. A backslash at the end of a line continues it; elsewhere it begins an escape:
-    \t \n \r \f, \uXXXX, or the character itself. Raise ConfigError for a malformed \u.
-    """
-    settings: Settings = {}
-    problems = []
-    for number, line in _logical_lines(text):
-        origin = f"{file} line {number}"
-        key, value = _split(line)
-        try:
-            settings[_unescape(key)] = (_unescape(value), origin)
-        except ValueError:
-            problems.append(f"{origin}: Malformed \\uxxxx encoding.")
-    raise_any(problems)
-    return settings
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
@@ -125,7 +103,9 @@ def from_pairs(pairs: Iterable[str]) -> Settings:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            problems.append(f"--set {pair}: write it as key=value")
+            # Without the rest, which may be a password.
+            name = _NAME.match(key)
+            problems.append(f"--set {name[0] if name else ''}: write it as key=value")
         settings[key.strip()] = (value, "--set")
     raise_any(problems)
     return settings
@@ -146,51 +126,3 @@ def _read(file: Path) -> str:
         return file.read_bytes().decode("latin-1")
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from error
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each logical line that has a setting, with the number of its first natural line."""
-    logical, first, continues = "", 0, False
-    for number, natural in enumerate(_NEWLINE.split(text), 1):
-        line = natural.lstrip(_BLANK)
-        if not logical:
-            first = number
-            if line[:1] in ("#", "!"):
-                continue
-        logical += line
-        continues = (len(logical) - len(logical.rstrip("\\"))) % 2 == 1
-        if continues:
-            logical = logical[:-1]
-        elif logical:
-            yield first, logical
-            logical = ""
-    if continues and logical:
-        yield first, logical
-
-
-def _split(line: str) -> tuple[str, str]:
-    """Split a logical line at the first separator that no backslash escapes."""
-    end, escaped = 0, False
-    while end < len(line) and (escaped or line[end] not in "=:" + _BLANK):
-        escaped = line[end] == "\\" and not escaped
-        end += 1
-    rest = line[end:].lstrip(_BLANK)
-    if rest[:1] in ("=", ":"):
-        rest = rest[1:].lstrip(_BLANK)
-    return line[:end], rest
-
-
-def _unescape(text: str) -> str:
-    r"""Replace escapes; raise ValueError for \u without four hexadecimal digits."""
-    plain = _ESCAPE.sub(_unescaped, text)
-    if not _SURROGATE.search(plain):
-        return plain
-    # Java's characters are UTF-16: two escapes can make one character of ours.
-    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    mark = escape[1]
-    if mark == "u":
-        raise ValueError(escape.string)
-    return chr(int(mark[1:], 16)) if len(mark) > 1 else _ESCAPED.get(mark, mark)

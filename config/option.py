@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, dataclass_transform
 
+from config.errors import ConfigError
 from config.values import Kind, Validator, Value, parse, render
 
 T = TypeVar("T")
@@ -105,7 +106,19 @@ class Option:
         return (self.name, *(fallback.name for fallback in self.broker or ()), *family)
 
     def read(self, text: str) -> Value:
-        """Parse and check a value; raise ConfigError when it is not a valid one."""
+        """Parse and check a value; raise ConfigError when it is not a valid one.
+
+        The error does not quote the value of a sensitive option.
+        """
+        try:
+            return self._read(text)
+        except ConfigError as error:
+            if not self.sensitive:
+                raise
+            problems = [hide_value(problem, self.name, text) for problem in error.problems]
+        raise ConfigError(*problems)  # out here, so that no cause of it has the value
+
+    def _read(self, text: str) -> Value:
         value = parse(self.kind, self.name, text)
         if self.valid is None:
             return value
@@ -135,6 +148,14 @@ def option(
         "dynamic": dynamic, "internal": internal, "inert": inert,
     }  # fmt: skip
     return dataclasses.field(default=default, metadata={_SPEC: told})
+
+
+def hide_value(problem: str, name: str, text: str) -> str:
+    """Return what is wrong with an option's value, without the value."""
+    _, _, why = problem.partition(f" for configuration {name}: ")
+    if not why or text.strip() in why:
+        why = "it is not what docs/configs.md says of it"
+    return f"Invalid value [hidden] for configuration {name}: {why}"
 
 
 def milliseconds(name: str) -> Fallback:

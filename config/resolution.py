@@ -16,7 +16,7 @@ from itertools import dropwhile
 from typing import Any, Generic, TypeVar
 
 from config.errors import ConfigError, raise_any
-from config.option import Fallback, Option, options_of
+from config.option import Fallback, Option, hide_value, options_of
 from config.values import Kind, render
 
 T = TypeVar("T")
@@ -137,12 +137,17 @@ class _Candidate:
         """Return the text in the unit of the option that it is in line for."""
         return self.written_as.convert(self.text)
 
-    def where(self, wanted: str) -> str:
-        """Return a note of where the text was written, for the end of an error."""
+    def told(self, problem: str, wanted: str) -> str:
+        """Return a problem with a note of where the text was written.
+
+        What a provider of values has given, its origin names the reference to, is not quoted.
+        """
         name = self.written_as.name
+        if "${" in self.origin:
+            problem = hide_value(problem, name, self.text)
         notes = ["" if name == wanted else f"from {name}", self.origin]
         told = ", ".join(note for note in notes if note)
-        return f" ({told})" if told else ""
+        return f"{problem} ({told})" if told else problem
 
 
 def _settle(
@@ -151,12 +156,13 @@ def _settle(
     """Return the value in force and its trace, which internal options have where they are set."""
     line = _in_line(spec, ordered)
     value: Any = spec.default
+    problems: Sequence[str] = ()
     try:
         if line:
             value = spec.read(line[0].in_unit())
     except ConfigError as error:
-        where = line[0].where(spec.name)
-        raise_any(f"{problem}{where}" for problem in error.problems)
+        problems = error.problems
+    raise_any(line[0].told(problem, spec.name) for problem in problems)
     entry = None
     if not spec.internal or any(one.source < Source.DEFAULT for one in line):
         entry = _entry(spec, value, _related(spec, line, family, ordered))

@@ -3,7 +3,8 @@
 //     java -cp 'LIBS/*' KafkaConfigs.java < questions.json > answers.json
 //
 // Questions: "values" [scope, name, text], "properties" [text], "describe" {static, topic},
-// "dynamic" {values, perBroker}, "brokers" {properties}, "topics" {properties}.
+// "dynamic" {values, perBroker}, "brokers" {properties}, "topics" {properties},
+// "provided" {properties}.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -19,6 +20,7 @@ import java.util.Properties;
 import java.util.TreeMap;
 import kafka.server.ConfigHelper;
 import kafka.server.KafkaConfig;
+import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.message.DescribeConfigsResponseData.DescribeConfigsResourceResult;
 import org.apache.kafka.common.message.DescribeConfigsResponseData.DescribeConfigsSynonym;
@@ -60,6 +62,9 @@ public class KafkaConfigs {
         for (JsonNode one : questions.get("topics"))
             topics.add(error(() -> LogConfig.validate(strings(one))));
         answers.put("topics", topics);
+        List<Object> provided = new ArrayList<>();
+        for (JsonNode one : questions.get("provided")) provided.add(provided(one));
+        answers.put("provided", provided);
         json.writeValue(System.out, answers);
     }
 
@@ -113,6 +118,14 @@ public class KafkaConfigs {
         Map<String, String> found = new TreeMap<>();
         loaded.forEach((key, value) -> found.put((String) key, (String) value));
         return found;
+    }
+
+    private static Map<String, Object> provided(JsonNode question) {
+        try {
+            return new AbstractConfig(new ConfigDef(), strings(question), false).originals();
+        } catch (RuntimeException problem) {
+            return null;
+        }
     }
 
     private static Map<String, Object> describe(JsonNode question) throws Exception {

@@ -25,7 +25,9 @@ def ask_kafka() -> Ask:
         pytest.skip("Kafka's jars are not there: set KAFKA_LIBS")
 
     def ask(**questions: list[Any]) -> dict[str, Any]:
-        kinds = ("values", "properties", "describe", "dynamic", "brokers", "topics")
+        kinds = (
+            "values", "properties", "describe", "dynamic", "brokers", "topics", "provided",
+        )  # fmt: skip
         asked = {kind: questions.get(kind, []) for kind in kinds}
         run = subprocess.run(
             ["java", "-Xmx256m", "-cp", f"{libs}/*", str(_PROGRAM)],

@@ -20,8 +20,8 @@ from config.effective import (
     resolve_topic,
 )
 from config.errors import ConfigError
-from config.layers import from_properties
 from config.option import Option
+from config.properties import from_properties
 from config.resolution import Layer, Source
 from config.values import Kind, render
 from tests.config.conftest import Ask

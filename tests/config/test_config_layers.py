@@ -13,9 +13,9 @@ from config.layers import (
     EXCLUDED_VARIABLES,
     from_environment,
     from_pairs,
-    from_properties,
     static_layer,
 )
+from config.properties import from_properties
 from config.resolution import Source
 
 # Surrogates are no characters, and Java's properties cannot hold one by itself either.
@@ -161,7 +161,7 @@ def test_all_that_is_wrong_with_the_settings_is_told_at_once(tmp_path: Path) -> 
         static_layer(tmp_path / "none", {}, ["a", "=b", "c=d"])
     missing, *pairs = refused.value.problems
     assert missing == f"cannot read {tmp_path / 'none'}: No such file or directory"
-    assert pairs == ["--set a: write it as key=value", "--set =b: write it as key=value"]
+    assert pairs == ["--set a: write it as key=value", "--set : write it as key=value"]
 
 
 def test_the_last_of_equal_pairs_counts() -> None:
