@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.exposition.render import collect
 from broker.exposition.snapshot import Snapshot, take_snapshot
+from broker.garbage import uncollected
 from broker.otlp.encoding import Origin, requests
-from broker.otlp.sending import Collector, PushRefused
+from broker.otlp.sending import Collector, PushRefused, pack
 from broker.priority import give_way
 from broker.tasks import start_task
 from broker.version import VERSION
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from config.otlp import OtlpConfig
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _TIMEOUT_S = 10.0  # OpenTelemetry's default
 # A collector that goes on refusing is told of so often.
@@ -90,8 +93,9 @@ class Pusher:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
-            snapshot = await take_snapshot(self._broker)
-            refusal = await _in_thread(partial(self._push, snapshot))
+            with uncollected():
+                bodies = await self._written()
+            refusal = await _in_thread(partial(self._send, bodies))
             self._broker.metrics.otlp_pushes += 1
             if refusal is None:
                 self._trouble.taken()
@@ -99,10 +103,18 @@ class Pusher:
                 self._broker.metrics.otlp_failures += 1
                 self._trouble.refused(refusal)
 
-    def _push(self, snapshot: Snapshot) -> str | None:
-        """Write and send a snapshot; return why it was refused. Runs in a thread."""
+    async def _written(self) -> list[bytes]:
+        snapshot = await take_snapshot(self._broker)
+        return await _in_thread(partial(self._write, snapshot))
+
+    def _write(self, snapshot: Snapshot) -> list[bytes]:
+        """Return what there is to send, packed. Runs in a thread."""
         give_way()
         bodies = requests(collect(snapshot), self._origin, snapshot.now_ms)
+        return [pack(body) for body in bodies]
+
+    def _send(self, bodies: Sequence[bytes]) -> str | None:
+        """Send bodies; return why they were refused. Runs in a thread."""
         try:
             self._collector.send(bodies)
         except PushRefused as refusal:
@@ -114,12 +126,12 @@ class Pusher:
         return None
 
 
-async def _in_thread(work: Callable[[], str | None]) -> str | None:
+async def _in_thread(work: Callable[[], T]) -> T:
     """Run it in a thread that no stop waits for, unlike those of a pool."""
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[str | None] = loop.create_future()
+    done: asyncio.Future[Any] = loop.create_future()
 
-    def finish(result: str | None, error: BaseException | None) -> None:
+    def finish(result: Any, error: BaseException | None) -> None:
         if done.cancelled():
             return
         if error is None:
@@ -139,4 +151,5 @@ async def _in_thread(work: Callable[[], str | None]) -> str | None:
             logger.debug("the event loop ended before a push of metrics")
 
     threading.Thread(target=run, name="otlp", daemon=True).start()
-    return await done
+    result: T = await done
+    return result

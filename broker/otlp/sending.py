@@ -21,6 +21,11 @@ class PushRefused(Exception):
     """A collector did not take metrics; the message says why, and holds no secret."""
 
 
+def pack(body: bytes) -> bytes:
+    """Return a body as it is sent."""
+    return gzip.compress(body, _GZIP_LEVEL)
+
+
 @dataclass(frozen=True, slots=True)
 class Collector:
     """Where metrics go; `headers` hold secrets, and so may the query of the URL."""
@@ -35,7 +40,7 @@ class Collector:
         return f"{self.url.scheme}://{self.url.netloc}{self.url.path}"
 
     def send(self, bodies: Iterable[bytes]) -> None:
-        """Send them one after the other. Raises PushRefused, TimeoutError or OSError."""
+        """Send them, packed, one after the other. Raises PushRefused, TimeoutError or OSError."""
         with closing(self._connection()) as connection:
             for body in bodies:
                 self._send_in_time(connection, body)
@@ -77,7 +82,7 @@ class Collector:
             "User-Agent": "odradek",
             **self.headers,
         }
-        connection.request("POST", path, gzip.compress(body, _GZIP_LEVEL), headers)
+        connection.request("POST", path, body, headers)
         answer = connection.getresponse()
         text = answer.read(_ANSWER_BYTES_MAX)
         if answer.status // 100 != 2:
