@@ -20,6 +20,7 @@ from config.errors import ConfigError, raise_any
 from config.http import HttpConfig, http_problems
 from config.inert import INERT, INERT_GROUPS, is_removed
 from config.option import Option, fallbacks_of, options_of
+from config.otlp import OtlpConfig, otlp_problems
 from config.per_listener import base_name, layers_of, split_name
 from config.providers import PREFIX as PROVIDERS_PREFIX
 from config.providers import ProvidersConfig
@@ -49,6 +50,7 @@ _APART: Mapping[type, _Problems] = {
     TlsConfig: tls_problems,
     TokenConfig: token_problems,
     ProvidersConfig: lambda _: iter(()),
+    OtlpConfig: otlp_problems,
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
 _OF_LISTENERS: tuple[type, ...] = (SaslConfig, TlsConfig, ConnectionConfig)
