@@ -97,7 +97,7 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
             *_topic_problems(layers),
         ]
     )
-    entries = {**resolved.entries, **_unknown_entries(layers)}
+    entries = {**resolved.entries, **_unlisted_entries(layers, resolved.entries)}
     return Resolved(resolved.config, entries, tuple(_warnings(layers)))
 
 
@@ -288,16 +288,31 @@ def _written(layers: Iterable[Layer], names: Iterable[str]) -> str:
     return f" ({'; '.join(notes)})" if notes else ""
 
 
-def _unknown_entries(layers: Iterable[Layer]) -> dict[str, Entry]:
-    """Describe names that nobody declared as Kafka does, hidden in case they are secrets."""
+def _unlisted_entries(
+    layers: Iterable[Layer], entries: Mapping[str, Entry]
+) -> dict[str, Entry]:
+    """Describe names that are no option's own as Kafka does.
+
+    What a listener has set for itself has the broker's value next in line. What nobody declared
+    is hidden in case it is a secret.
+    """
     found: dict[str, Entry] = {}
-    for layer in sorted(layers, key=lambda layer: layer.source):
-        for name in layer.values:
-            if name not in BROKER_OPTION and name not in found:
-                synonyms = (Synonym(name, None, layer.source),)
-                found[name] = Entry(
-                    name, None, layer.source, synonyms, True, True, Kind.UNKNOWN, ""
-                )
+    ordered = sorted(layers, key=lambda layer: layer.source)
+    for name in dict.fromkeys(name for layer in ordered for name in layer.values):
+        if name in BROKER_OPTION:
+            continue
+        option = BROKER_OPTION.get(base_name(name))
+        hidden = option is None or option.sensitive
+        line = [
+            Synonym(name, None if hidden else layer.values[name], layer.source)
+            for layer in ordered
+            if name in layer.values
+        ]
+        kind, doc = (Kind.UNKNOWN, "") if option is None else (option.kind, option.doc)
+        value, source = line[0].value, line[0].source
+        if option is not None and option.name in entries:
+            line += entries[option.name].synonyms
+        found[name] = Entry(name, value, source, tuple(line), True, hidden, kind, doc)
     return found
 
 

@@ -15,12 +15,11 @@ from collections.abc import Iterator, Sequence
 
 from config.errors import ConfigError
 from config.option import option, options
-from config.principal_rules import OPTION as MAPPING_RULES
-from config.principal_rules import PrincipalRules
 from config.values import at_least, int32, one_of, password, words
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 PROTOCOLS = ("SSL", "SASL_SSL")
+_DEFAULT = "DEFAULT"
 
 # What a running broker takes up, for a listener (SslConfigs.RECONFIGURABLE_CONFIGS).
 RECONFIGURABLE = (
@@ -135,7 +134,7 @@ class TlsConfig:
     )
     ssl_principal_mapping_rules: str = option(
         "ssl.principal.mapping.rules",
-        default="DEFAULT",
+        default=_DEFAULT,
         doc="How a client certificate's distinguished name becomes the name of a principal: "
         "rules RULE:expression/replacement/ with L or U for the case, or DEFAULT for the whole "
         "name; the first that matches counts.",
@@ -172,8 +171,13 @@ def tls_problems(config: TlsConfig) -> Iterator[tuple[str, Sequence[str]]]:
     unknown = [one for one in config.ssl_enabled_protocols if one not in (TLS_1_2, TLS_1_3)]
     if unknown:
         yield f"{name}: {unknown[0]} is not served, {TLS_1_2} and {TLS_1_3} are", (name,)
+    if config.ssl_principal_mapping_rules == _DEFAULT:
+        return
+    # Loaded by those alone who have such rules.
+    from config.principal_rules import PrincipalRules
+
     try:
         PrincipalRules(config.ssl_principal_mapping_rules)
     except ConfigError as error:
         for problem in error.problems:
-            yield problem, (MAPPING_RULES,)
+            yield problem, ("ssl.principal.mapping.rules",)

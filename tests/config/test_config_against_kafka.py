@@ -114,6 +114,21 @@ DESCRIBED: list[tuple[dict[str, str], dict[str, str]]] = [
     ({"log.flush.scheduler.interval.ms": "9"}, {"flush.messages": "+1"}),
     ({"ssl.key.password": "secret", "log.dirs": " a , b "}, {}),
     ({"log.cleaner.io.max.bytes.per.second": "1000000", "log.segment.bytes": "1048576"}, {}),
+    (
+        {
+            "listener.name.a.ssl.keystore.location": "x",
+            "listener.name.a.ssl.key.password": "secret",
+            "listener.name.a.ssl.client.auth": "required",
+            "listener.name.a.ssl.keymanager.algorithm": "X",
+            "listener.name.a.log.retention.ms": "7",
+            "listener.name.a.ssl.allow.dn.changes": " TRUE ",
+            "ssl.key.password": "secret",
+            "ssl.keystore.location": "y",
+            "listener.name.a.plain.sasl.jaas.config": "secret",
+            "listener.name.a.foo": "x",
+        },
+        {},
+    ),
 ]
 
 TOPICS = [
