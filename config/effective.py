@@ -68,6 +68,10 @@ _FAMILIES = {
     for option in options_of(TopicConfig)
     for fallback in option.broker or ()
 }
+# Those that all brokers may be told for their listeners (DynamicBrokerConfig).
+_CLUSTER_WIDE_OF_LISTENERS = {
+    "max.connections", "max.connection.creation.rate", "num.network.threads",
+}  # fmt: skip
 _CODEC_MAX = 4  # zstd
 _MAP_BYTES_MIN = 1024 * 1024  # Kafka's bound on a cleaner thread's share of the buffer
 
@@ -144,7 +148,11 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
     together is for resolve_broker to say.
     """
     known = {name: option for name in values if (option := _option_of(name)) is not None}
-    fixed = [name for name, option in known.items() if option.read_only]
+    # What a listener sets for itself is one broker's, and never fixed to Kafka.
+    of_listeners = [name for name in values if split_name(name) is not None]
+    fixed = [
+        name for name, option in known.items() if option.read_only and name not in of_listeners
+    ]
     if fixed:
         raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
     bare = [name for name in known if name in OF_LISTENERS_ONLY]
@@ -153,7 +161,9 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
             "These security configs can be dynamically updated only per-listener using the "
             f"listener prefix: [{', '.join(bare)}]"
         )
-    single = [name for name, option in known.items() if option.dynamic == "per-broker"]
+    single = [name for name in of_listeners if base_name(name) not in _CLUSTER_WIDE_OF_LISTENERS]
+    single += [name for name, option in known.items() if option.dynamic == "per-broker"]
+    single = list(dict.fromkeys(single))
     if single and not per_broker:
         raise ConfigError(
             "Cannot update these configs at default cluster level, broker id must be "

@@ -113,15 +113,14 @@ class TlsConfig:
         dynamic="per-broker",
         doc="Whether clients must show a certificate (required), may (requested), or are not "
         "asked for one. At SASL_SSL listeners only listener.name.<listener>.ssl.client.auth "
-        "counts. Changed by a restart.",
+        "counts.",
     )
     ssl_enabled_protocols: tuple[str, ...] = option(
         "ssl.enabled.protocols",
         default=(TLS_1_2, TLS_1_3),
         valid=words(empty=True),
         dynamic="per-broker",
-        doc="The versions of TLS that clients may speak: TLSv1.2, TLSv1.3. Changed by a "
-        "restart.",
+        doc="The versions of TLS that clients may speak: TLSv1.2, TLSv1.3.",
     )
     ssl_cipher_suites: tuple[str, ...] = option(
         "ssl.cipher.suites",
@@ -130,7 +129,7 @@ class TlsConfig:
         dynamic="per-broker",
         doc="The cipher suites that clients may agree on, by the names of the RFCs; empty "
         "for OpenSSL's choice. Of TLS 1.3's, TLS_AES_256_GCM_SHA384 has to be among them, or "
-        "none. Changed by a restart.",
+        "none.",
     )
     ssl_principal_mapping_rules: str = option(
         "ssl.principal.mapping.rules",

@@ -183,6 +183,16 @@ DYNAMIC: list[tuple[dict[str, str], bool]] = [
     ({"sasl.kerberos.service.name": "x"}, False),
     ({"log.cleaner.threads": "-1"}, True),
     ({"ssl.keystore.location": "x", "num.partitions": "3"}, True),
+    ({"ssl.keystore.location": "x"}, True),
+    ({"ssl.keystore.location": "x"}, False),
+    ({"ssl.principal.mapping.rules": "DEFAULT"}, True),
+    ({"listener.name.a.ssl.principal.mapping.rules": "DEFAULT"}, True),
+    ({"listener.name.a.ssl.principal.mapping.rules": "DEFAULT"}, False),
+    ({"listener.name.a.ssl.client.auth": "required", "ssl.client.auth": "none"}, True),
+    ({"listener.name.a.ssl.client.auth": "required"}, False),
+    ({"ssl.client.auth": "required"}, False),
+    ({"listener.name.a.foo": "x"}, False),
+    ({"listener.name.a.max.connections": "5"}, False),
 ]
 
 
