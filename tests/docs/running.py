@@ -26,6 +26,7 @@ _TOOLS = {
     "kafka-topics.sh": CLASSES["topics"],
     "kafka-configs.sh": CLASSES["configs"],
     "kafka-consumer-groups.sh": CLASSES["groups"],
+    "kafka-acls.sh": CLASSES["acls"],
     "kafka-get-offsets.sh": CLASSES["offsets"],
     "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
     "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -39,6 +40,8 @@ _HTTP = re.compile(r"\b(?:127\.0\.0\.1|localhost):9308\b")
 # What stands behind a figure changes with it.
 _UNITS = {"B", "kB", "MB", "GB", "ns", "us", "µs", "ms", "s", "min", "h", "d", "in", "ago"}
 _UNITS |= {f"{unit}/s" for unit in ("B", "kB", "MB", "GB")}
+# What the broker of a page is told: `<!-- broker: super.users=User:ANONYMOUS -->`.
+_SETTING = re.compile(r"(?m)^<!-- broker: ([\w.]+)=(.*) -->$")
 _ABSENT = re.compile(r"(\S+): command not found")
 
 
@@ -80,7 +83,7 @@ def run_page(page: Path, folder: Path, *, timeout_s: float) -> Iterator[Ran]:
     """Run a page's commands one after the other; a fresh broker has its data in folder/data."""
     programs, other_port = folder / ".programs", free_port()
     _provide(programs)
-    broker = Service(folder)
+    broker = Service(folder, dict(_SETTING.findall(page.read_text())))
     broker.start()
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")},
