@@ -74,6 +74,10 @@ _FAMILIES = {
     for option in options_of(TopicConfig)
     for fallback in option.broker or ()
 }
+# Those that all brokers may be told for their listeners (DynamicBrokerConfig).
+_CLUSTER_WIDE_OF_LISTENERS = {
+    "max.connections", "max.connection.creation.rate", "num.network.threads",
+}  # fmt: skip
 _CODEC_MAX = 4  # zstd
 _MAP_BYTES_MIN = 1024 * 1024  # Kafka's bound on a cleaner thread's share of the buffer
 
@@ -103,7 +107,7 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
             *_topic_problems(layers),
         ]
     )
-    entries = {**resolved.entries, **_unknown_entries(layers)}
+    entries = {**resolved.entries, **_unlisted_entries(layers, resolved.entries)}
     return Resolved(resolved.config, entries, tuple(_warnings(layers)))
 
 
@@ -150,7 +154,11 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
     together is for resolve_broker to say.
     """
     known = {name: option for name in values if (option := _option_of(name)) is not None}
-    fixed = [name for name, option in known.items() if option.read_only]
+    # What a listener sets for itself is one broker's, and never fixed to Kafka.
+    of_listeners = [name for name in values if split_name(name) is not None]
+    fixed = [
+        name for name, option in known.items() if option.read_only and name not in of_listeners
+    ]
     if fixed:
         raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
     bare = [name for name in known if name in OF_LISTENERS_ONLY]
@@ -159,7 +167,9 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
             "These security configs can be dynamically updated only per-listener using the "
             f"listener prefix: [{', '.join(bare)}]"
         )
-    single = [name for name, option in known.items() if option.dynamic == "per-broker"]
+    single = [name for name in of_listeners if base_name(name) not in _CLUSTER_WIDE_OF_LISTENERS]
+    single += [name for name, option in known.items() if option.dynamic == "per-broker"]
+    single = list(dict.fromkeys(single))
     if single and not per_broker:
         raise ConfigError(
             "Cannot update these configs at default cluster level, broker id must be "
@@ -302,16 +312,31 @@ def _written(layers: Iterable[Layer], names: Iterable[str]) -> str:
     return f" ({'; '.join(notes)})" if notes else ""
 
 
-def _unknown_entries(layers: Iterable[Layer]) -> dict[str, Entry]:
-    """Describe names that nobody declared as Kafka does, hidden in case they are secrets."""
+def _unlisted_entries(
+    layers: Iterable[Layer], entries: Mapping[str, Entry]
+) -> dict[str, Entry]:
+    """Describe names that are no option's own as Kafka does.
+
+    What a listener has set for itself has the broker's value next in line. What nobody declared
+    is hidden in case it is a secret.
+    """
     found: dict[str, Entry] = {}
-    for layer in sorted(layers, key=lambda layer: layer.source):
-        for name in layer.values:
-            if name not in BROKER_OPTION and name not in found:
-                synonyms = (Synonym(name, None, layer.source),)
-                found[name] = Entry(
-                    name, None, layer.source, synonyms, True, True, Kind.UNKNOWN, ""
-                )
+    ordered = sorted(layers, key=lambda layer: layer.source)
+    for name in dict.fromkeys(name for layer in ordered for name in layer.values):
+        if name in BROKER_OPTION:
+            continue
+        option = BROKER_OPTION.get(base_name(name))
+        hidden = option is None or option.sensitive
+        line = [
+            Synonym(name, None if hidden else layer.values[name], layer.source)
+            for layer in ordered
+            if name in layer.values
+        ]
+        kind, doc = (Kind.UNKNOWN, "") if option is None else (option.kind, option.doc)
+        value, source = line[0].value, line[0].source
+        if option is not None and option.name in entries:
+            line += entries[option.name].synonyms
+        found[name] = Entry(name, value, source, tuple(line), True, hidden, kind, doc)
     return found
 
 
