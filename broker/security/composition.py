@@ -26,6 +26,7 @@ from config.tokens import TokenConfig
 
 if TYPE_CHECKING:
     from broker.security.acl_changes import AclChanges
+    from broker.security.audit import AuditFile
     from broker.security.sasl.listener import SaslListener
     from broker.security.scram_users import ScramUsers
     from broker.security.tls.listeners import Tls
@@ -49,6 +50,7 @@ class Security:
         self.metrics, self.now_ms = metrics, now_ms
         # None: everybody may do everything, and there are no ACLs to change.
         self.authorizer: Authorizer | None = None
+        self._audit_file: AuditFile | None = None
         self.acls = self._load_acls(metadata)
         if self.acls is not None:
             self.authorizer = self.acls.authorizer
@@ -88,6 +90,11 @@ class Security:
             found = self._sasl[name] = SaslListener(self, name)
         return found
 
+    def close(self) -> None:
+        """Let go of what is open."""
+        if self._audit_file is not None:
+            self._audit_file.close()
+
     def problems(self) -> Iterator[str]:
         """Yield what an operator has to look at."""
         if self.tls is not None:
@@ -112,7 +119,12 @@ class Security:
         from broker.security.acl_changes import AclChanges
 
         stored = metadata.security.get(SecurityKind.ACL, {})
-        return AclChanges(stored, config, self.store, self.changes)
+        if config.odradek_audit_log:
+            from broker.security.audit import AuditFile
+
+            self._audit_file = AuditFile(config.odradek_audit_log)
+        counts = self.metrics.authorizations
+        return AclChanges(stored, config, self.store, self.changes, counts)
 
     def _load_tokens(self, metadata: Metadata) -> DelegationTokens | None:
         config = self.configs.of(TokenConfig)
