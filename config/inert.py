@@ -107,6 +107,8 @@ INERT_GROUPS = (
         replica.socket.receive.buffer.bytes INT 65536
         replica.socket.timeout.ms INT 30000
         request.timeout.ms INT 30000
+        sasl.mechanism.controller.protocol STRING GSSAPI
+        sasl.mechanism.inter.broker.protocol STRING GSSAPI per-broker
         security.inter.broker.protocol STRING PLAINTEXT
         socket.connection.setup.timeout.max.ms LONG 30000
         socket.connection.setup.timeout.ms LONG 10000
@@ -275,8 +277,6 @@ INERT_GROUPS = (
         sasl.login.refresh.window.jitter DOUBLE 0.05 per-broker
         sasl.login.retry.backoff.max.ms LONG 10000
         sasl.login.retry.backoff.ms LONG 100
-        sasl.mechanism.controller.protocol STRING GSSAPI
-        sasl.mechanism.inter.broker.protocol STRING GSSAPI per-broker
         sasl.server.callback.handler.class CLASS -
         security.providers STRING -
         """,

@@ -31,8 +31,6 @@ LOGIN_MODULES = {
     SCRAM_SHA_256: f"{_KAFKAS}.scram.ScramLoginModule",
     SCRAM_SHA_512: f"{_KAFKAS}.scram.ScramLoginModule",
 }
-# Those that cannot do without a login module's options.
-_NEED_JAAS = (PLAIN,)
 _USER = "user_"
 
 
@@ -164,7 +162,7 @@ def sasl_listener_problems(
             except ConfigError as error:
                 yield f"{prefix} {name} {error}"
                 continue
-            if module is None and mechanism in _NEED_JAAS:
+            if mechanism == PLAIN and not (module and users_of(module)):
                 yield (
                     f"{prefix} {mechanism} is enabled and has no users: set {name} to "
                     f'{LOGIN_MODULES[mechanism]} required user_alice="...";'

@@ -8,10 +8,10 @@ from itertools import islice
 from broker.adoption.groups import GroupCounts
 from broker.adoption.image import ClusterImage
 from broker.adoption.survey import FoundDirectory
+from broker.adoption.users import strange_users
 from broker.metadata import ResourceType
 
 _NAMES_SHOWN_MAX = 5
-_SCRAM_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _OWNERS = {
     int(ResourceType.BROKER): "broker",
     int(ResourceType.BROKER_LOGGER): "the loggers of broker",
@@ -22,12 +22,10 @@ _OWNERS = {
 
 def left_behind(image: ClusterImage, node_id: int) -> Iterator[tuple[str, str]]:
     """Yield what the metadata has that is not taken over: what it is, and what that means."""
-    if image.scram:
-        users = [f"{name} ({_SCRAM_MECHANISMS.get(kind, kind)})" for name, kind in image.scram]
-        yield (
-            counted(len(image.scram), "SCRAM credential"),
-            f"of {some(sorted(users))}; clients connect without a password",
-        )
+    strange = strange_users(image)
+    if strange:
+        told = f"of {some(strange)}; of a mechanism that is not known here"
+        yield counted(len(strange), "SCRAM credential"), told
     if image.tokens:
         yield counted(len(image.tokens), "delegation token"), "no client can use them"
     if image.quotas:
