@@ -20,7 +20,14 @@ from broker.authorized_operations import Operation
 from broker.security.authorization import ResourceKind
 from config.acl import STANDARD_AUTHORIZER
 from protocol.errors import ErrorCode
-from tests.authorization.cases import CASES, codes, is_refused, request_of, rule_version
+from tests.authorization.cases import (
+    CASES,
+    codes,
+    is_refused,
+    request_of,
+    rule_version,
+    versions_of,
+)
 from tests.authorization.clients import Client, hosts
 from tests.authorization.differences import KNOWN, known
 from tests.authorization.rules import FREE, RULES, Rights, Rule, parse_rights
@@ -86,12 +93,14 @@ class Sides:
             world.create_topics([name for name in wanted if name not in left])
         self._pair()
 
-    def ask(self, rule: Rule, host: str, prefix: str, number: int) -> tuple[Any, Any]:
+    def ask(
+        self, rule: Rule, host: str, prefix: str, number: int, version: int | None = None
+    ) -> tuple[Any, Any]:
         """Ask both; return the answers."""
         answers = []
         for world, client in zip(self.worlds, self.clients[host], strict=True):
-            request, version = request_of(rule, world.names(prefix, number))
-            answers.append(client.ask(request, version))
+            request, at = request_of(rule, world.names(prefix, number), version)
+            answers.append(client.ask(request, at))
         return answers[0], answers[1]
 
     def differences(self, rule: Rule, ours: Any, theirs: Any) -> Iterator[Difference]:
@@ -140,7 +149,12 @@ def test_who_is_served_and_what_the_others_hear(tmp_path: Path) -> None:
             for number, (host, rights) in enumerate(sides.principals.items()):
                 for what in _found(sides, rule, host, rights, number):
                     found.setdefault(f"{rule.name}: {what}", _words(rights))
-        for scene in (_told_of_what_is_not_there, _matched_by_expression, _rights_come_and_go):
+        for scene in (
+            _told_of_what_is_not_there,
+            _at_every_version,
+            _matched_by_expression,
+            _rights_come_and_go,
+        ):
             found |= dict.fromkeys(scene(sides), scene.__name__)
     told = [f"{what} ({who})" for what, who in found.items()]
     assert not told, f"{len(told)} differences:\n" + "\n".join(told[:_TOLD_MAX])
@@ -180,6 +194,20 @@ def _told_of_what_is_not_there(sides: Sides) -> Iterator[str]:
                 yield f"{rule.name} of {prefix}: {one}"
         if told[0] != told[1]:
             yield f"{rule.name} tells what is there: {told}"
+
+
+def _at_every_version(sides: Sides) -> Iterator[str]:
+    """Ask in the older versions, too, for what is denied: by who has no right, and all but one."""
+    everything = [host for host, rights in sides.principals.items() if rights == ALL]
+    nobody = [host for host, rights in sides.principals.items() if not rights]
+    number = len(sides.principals) + 1
+    for rule in APPLICABLE:
+        for host in (*nobody, *everything):
+            prefix = MAY if host in nobody else NOT
+            for version in versions_of(rule, sides.worlds[0].names(prefix, number)):
+                answers = sides.ask(rule, host, prefix, number, version)
+                for one in sides.differences(rule, *answers):
+                    yield f"{rule.name} v{version} of {prefix}: {one}"
 
 
 def _matched_by_expression(sides: Sides) -> Iterator[str]:
