@@ -6,7 +6,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 
-from broker.exposition import authorization, cleaner, groups, logins, requests, storage, whole
+from broker.exposition import (
+    authorization,
+    cleaner,
+    groups,
+    logins,
+    quotas,
+    requests,
+    storage,
+    whole,
+)
 from broker.exposition.families import Family
 from broker.telemetry import exposition as clients
 
@@ -32,6 +41,7 @@ _SECTIONS: Mapping[str, ModuleType] = {
     "Partitions and disks": storage,
     "The cleaner": cleaner,
     "Groups and transactions": groups,
+    "Quotas and connections": quotas,
     "Metrics of clients": clients,
 }
 

@@ -133,7 +133,7 @@ async def carry_out(fs: FileSystem, prepared: Prepared) -> None:
             await store.close()
         image = (Path(scratch) / DATABASE_NAME).read_bytes()
     # The first start puts it wherever else it belongs.
-    fs.write_atomically(prepared.directories[0].path / DATABASE_NAME, image)
+    fs.write_atomically(prepared.directories[0].path / DATABASE_NAME, image, is_private=True)
 
 
 def _metadata_directory(fs: FileSystem, source: Source, cluster_id: str) -> Path:

@@ -16,6 +16,7 @@ from broker.exposition.authorization import authorization_families
 from broker.exposition.cleaner import cleaner_families
 from broker.exposition.groups import group_families
 from broker.exposition.logins import login_families
+from broker.exposition.quotas import quota_families
 from broker.exposition.requests import request_families
 from broker.exposition.snapshot import Snapshot
 from broker.exposition.storage import storage_families
@@ -50,4 +51,5 @@ class SnapshotCollector:
         yield from storage_families(snapshot)
         yield from cleaner_families(snapshot.cleaner, snapshot.now_ms)
         yield from group_families(snapshot.groups, snapshot.transactions)
+        yield from quota_families(snapshot.quotas)
         yield from client_families(snapshot.clients, snapshot.dropped_client_series)

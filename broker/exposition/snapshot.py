@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from broker.apis import BY_KEY
 from broker.exposition.authorization import AuthorizationRow
 from broker.exposition.group_rows import GroupRows, read_groups
+from broker.exposition.quota_rows import QuotaRows, read_quotas
 from broker.latency import Counts
 from broker.telemetry.clients import ClientRow
 from broker.topic_counts import TopicCounts
@@ -136,6 +137,7 @@ class Snapshot:
     problem_count: int
     clients: Sequence[ClientRow]
     dropped_client_series: int
+    quotas: QuotaRows
 
 
 async def take_snapshot(broker: Broker) -> Snapshot:
@@ -171,6 +173,7 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         problem_count=len(broker.problems()),
         clients=broker.telemetry.rows(),
         dropped_client_series=broker.telemetry.dropped_series,
+        quotas=read_quotas(broker),
     )
 
 

@@ -19,6 +19,8 @@ from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
 from broker.security.quotas.composition import QuotaTable
 from config.acl import AclConfig
+from config.sasl import SaslConfig
+from config.scram_users import parse_scram_users
 from config.tls import PROTOCOLS as TLS
 from config.tokens import TokenConfig
 
@@ -62,6 +64,15 @@ class Security:
         self.quotas = QuotaTable(configs, quotas, store, changes)
         # None: no listener speaks TLS.
         self.tls: Tls | None = self._make_tls()
+
+    async def start(self) -> None:
+        """Make what the settings ask for and is missing. Raises MetadataError."""
+        wanted = self.configs.of(SaslConfig).odradek_scram_users
+        if wanted:
+            from broker.security.initial_users import add_initial_users
+
+            users = parse_scram_users(wanted)
+            await add_initial_users(users, self.scram_users, self.changes)
 
     @cached_property
     def scram_users(self) -> ScramUsers:
