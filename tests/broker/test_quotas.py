@@ -482,23 +482,27 @@ async def test_a_user_is_held_back_whatever_its_clients_call_themselves(tmp_path
 @on_uvloop
 async def test_too_many_new_topics_are_refused_and_asked_for_again(tmp_path: Path) -> None:
     settings = {**SMALL, "controller.quota.window.num": "1"}
-    async with live(tmp_path, settings) as broker, client(broker) as one:
+    async with live(tmp_path, settings) as broker, client(broker) as one, client(broker) as other:
         await quota(broker, entity(client_id=None), **{MUTATION: 1.0})
         wanted = CreateTopicsRequest(
-            topics=[creatable("many", 2), creatable("more", 1)],
+            topics=[creatable("many", 21), creatable("more", 1)],
             timeout_ms=1_000,
             validate_only=False,
         )
         answer = await one.ask(wanted, version=7)
         found = {topic.name: topic.error_code for topic in answer.topics}
         assert found == {"many": 0, "more": ErrorCode.THROTTLING_QUOTA_EXCEEDED}
-        assert 0 < answer.throttle_time_ms <= 1_000
+        assert 0 < answer.throttle_time_ms <= 20_000
         missing = MetadataRequest(
             topics=[MetadataRequestTopic(name="made")], allow_auto_topic_creation=True
         )
-        for _ in range(2):
-            answer = await one.ask(missing, version=9)
-        assert answer.topics[0].error_code == 0
+        # The connection that owes is not read; this one is, and told to look again later.
+        answer = await other.ask(missing, version=9)
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        async with client(broker) as third:
+            await quota(broker, entity(client_id=None), **{MUTATION: 1_000.0})
+            while (await third.ask(missing, version=9)).topics[0].error_code:
+                pass
 
 
 @on_uvloop
