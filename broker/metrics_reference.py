@@ -6,7 +6,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 
-from broker.exposition import cleaner, groups, logins, quotas, requests, storage, whole
+from broker.exposition import (
+    authorization,
+    cleaner,
+    groups,
+    logins,
+    quotas,
+    requests,
+    storage,
+    whole,
+)
 from broker.exposition.families import Family
 from broker.telemetry import exposition as clients
 
@@ -27,6 +36,7 @@ _TABLE = "| metric | type | labels | what it says |\n|---|---|---|---|\n"
 _SECTIONS: Mapping[str, ModuleType] = {
     "The broker": whole,
     "Logins": logins,
+    "Authorization": authorization,
     "Requests and topics": requests,
     "Partitions and disks": storage,
     "The cleaner": cleaner,

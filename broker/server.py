@@ -84,6 +84,10 @@ class Server:
         """The listeners, with the ports that the system chose."""
         return list(dict.fromkeys(listener for listener, _ in self._sockets))
 
+    def addresses_of(self, listener: Listener) -> list[tuple[str, int]]:
+        """Return the addresses and ports that a listener has."""
+        return [one.getsockname()[:2] for name, one in self._sockets if name == listener]
+
     def bind(self, listener: Listener) -> Listener:
         """Take an address; return the listener with its port. Nobody can connect yet.
 

@@ -17,6 +17,7 @@ from config.broker import BrokerConfig
 from config.connections import ConnectionConfig, connection_problems
 from config.consumer import ConsumerConfig, consumer_problems
 from config.errors import ConfigError, raise_any
+from config.http import HttpConfig, http_problems
 from config.inert import INERT, INERT_GROUPS, is_removed
 from config.option import Option, fallbacks_of, options_of
 from config.per_listener import base_name, layers_of, split_name
@@ -42,6 +43,7 @@ _APART: Mapping[type, _Problems] = {
     ConnectionConfig: connection_problems,
     QuotaConfig: quota_problems,
     ShareConfig: share_problems,
+    HttpConfig: http_problems,
     AclConfig: acl_problems,
     SaslConfig: sasl_problems,
     TlsConfig: tls_problems,
@@ -170,6 +172,12 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
     raise_any(problems)
 
 
+def is_sensitive(name: str) -> bool:
+    """Tell whether a setting's value must never be shown; a listener's may be one, too."""
+    option = _option_of(name)
+    return option is not None and option.sensitive
+
+
 def _with_both_ids(layer: Layer) -> Layer:
     """Let node.id stand for broker.id and the other way round (KafkaConfig.populateSynonyms)."""
     values = dict(layer.values)
@@ -221,8 +229,10 @@ def _listeners_own_problems(layers: Sequence[Layer]) -> Iterator[str]:
             except ConfigError as error:
                 yield from (f"listener {listener}: {problem}" for problem in error.problems)
                 continue
+            told = {text for text, _ in _APART[cls](resolve_apart(cls, layers))}
             for text, _ in _APART[cls](own):
-                yield f"listener {listener}: {text}"
+                if text not in told:
+                    yield f"listener {listener}: {text}"
 
 
 def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
+from broker.exposition.authorization import authorization_families
 from broker.exposition.cleaner import cleaner_families
 from broker.exposition.groups import group_families
 from broker.exposition.logins import login_families
@@ -45,6 +46,7 @@ class SnapshotCollector:
         snapshot = self._snapshot
         yield from whole_families(snapshot)
         yield from login_families(snapshot.logins)
+        yield from authorization_families(snapshot.authorizations)
         yield from request_families(snapshot)
         yield from storage_families(snapshot)
         yield from cleaner_families(snapshot.cleaner, snapshot.now_ms)

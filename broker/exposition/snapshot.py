@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.apis import BY_KEY
+from broker.exposition.authorization import AuthorizationRow
 from broker.exposition.group_rows import GroupRows, read_groups
 from broker.exposition.quota_rows import QuotaRows, read_quotas
 from broker.latency import Counts
@@ -124,6 +125,7 @@ class Snapshot:
     topics: Mapping[str, TopicCounts]
     connections: Mapping[str, int]  # by listener
     logins: Mapping[str, Mapping[str, int]]  # by listener, and by what happened
+    authorizations: AuthorizationRow | None
     fetches: FetchRows
     logs: Sequence[LogRow]
     topic_count: int
@@ -152,6 +154,7 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         topics={name: copy(counts) for name, counts in broker.metrics.topics.items()},
         connections=listeners | open_now,
         logins=_logins(broker),
+        authorizations=_authorizations(broker),
         fetches=FetchRows(
             len(broker.purgatory),
             len(broker.sessions),
@@ -182,6 +185,13 @@ def _logins(broker: Broker) -> Mapping[str, Mapping[str, int]]:
     for (listener, what), count in broker.metrics.authentications.items():
         found.setdefault(listener, {})[what] = count
     return found
+
+
+def _authorizations(broker: Broker) -> AuthorizationRow | None:
+    acls = broker.security.acls
+    if acls is None:
+        return None
+    return AuthorizationRow(copy(broker.metrics.authorizations), len(acls.authorizer.acls))
 
 
 def _requests(broker: Broker) -> RequestRows:

@@ -21,6 +21,7 @@ import pytest
 
 from bench.processes import KafkaProcess, free_port, kafka_tool
 from broker.metrics_reference import all_families
+from config.acl import STANDARD_AUTHORIZER
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
@@ -89,7 +90,12 @@ def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
     )
     options = " ".join(f"-Dcom.sun.management.jmxremote.{one}" for one in flags)
     kafka = KafkaProcess(
-        tmp_path_factory.mktemp("kafka"), {"offsets.topic.num.partitions": "1"}
+        tmp_path_factory.mktemp("kafka"),
+        {
+            "offsets.topic.num.partitions": "1",
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "super.users": "User:ANONYMOUS",
+        },
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KAFKA_OPTS", f"{options} -Djava.rmi.server.hostname=127.0.0.1")

@@ -54,6 +54,7 @@ def snapshot(**changes: Any) -> Snapshot:
         "topics": {},
         "connections": {},
         "logins": {},
+        "authorizations": None,
         "fetches": FetchRows(0, 0, 0, 0),
         "logs": [],
         "topic_count": 0,
