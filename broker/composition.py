@@ -55,6 +55,7 @@ from broker.waiting import Purgatory
 from broker.warm_up import load_cleaner_kernels, start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
+from config.connections import ConnectionConfig
 from config.effective import resolve_apart, resolve_broker
 from config.resolution import Layer
 from config.share import ShareConfig
@@ -157,7 +158,9 @@ class Broker:
 
     def _bind(self, config: BrokerConfig) -> None:
         """Take the addresses first: when one is in use, the data has not been touched."""
-        self.server = Server(lambda: self.config)
+        self.server = Server(
+            lambda: self.config, lambda name: self.configs.of_listener(ConnectionConfig, name)
+        )
         self._stopping.callback(self.server.release)
         advertised = {one.name: one for one in config.advertised_endpoints}
         for bound in config.bound_endpoints:
@@ -209,6 +212,8 @@ class Broker:
         self.security = Security(
             self.configs, metadata, self.store, self.changes, self.metrics, self.clock.now_ms
         )
+        self._stopping.callback(self.security.close)
+        await self.security.start()
         self.producer_ids = ProducerIds(self.store)
         self.features = Features(metadata.features, self.store, self.changes, self.node_id)
         self.configs.min_isr_is_fixed = lambda: ELR in self.features.finalized

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from config.acl import AclConfig, acl_problems
 from config.broker import BrokerConfig
+from config.connections import ConnectionConfig, connection_problems
 from config.consumer import ConsumerConfig, consumer_problems
 from config.errors import ConfigError, raise_any
 from config.http import HttpConfig, http_problems
@@ -39,6 +40,7 @@ _Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
 # The broker's options outside of BrokerConfig: resolved for who asks (Configs.of).
 _APART: Mapping[type, _Problems] = {
     ConsumerConfig: consumer_problems,
+    ConnectionConfig: connection_problems,
     QuotaConfig: quota_problems,
     ShareConfig: share_problems,
     HttpConfig: http_problems,
@@ -49,7 +51,7 @@ _APART: Mapping[type, _Problems] = {
     ProvidersConfig: lambda _: iter(()),
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
-_OF_LISTENERS: tuple[type, ...] = (SaslConfig, TlsConfig)
+_OF_LISTENERS: tuple[type, ...] = (SaslConfig, TlsConfig, ConnectionConfig)
 _LISTENER_OPTION = {option.name: option for cls in _OF_LISTENERS for option in options_of(cls)}
 
 _WITHOUT_ATTRIBUTE = (
@@ -227,8 +229,10 @@ def _listeners_own_problems(layers: Sequence[Layer]) -> Iterator[str]:
             except ConfigError as error:
                 yield from (f"listener {listener}: {problem}" for problem in error.problems)
                 continue
+            told = {text for text, _ in _APART[cls](resolve_apart(cls, layers))}
             for text, _ in _APART[cls](own):
-                yield f"listener {listener}: {text}"
+                if text not in told:
+                    yield f"listener {listener}: {text}"
 
 
 def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:

@@ -19,11 +19,14 @@ from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
 from broker.security.quotas.composition import QuotaTable
 from config.acl import AclConfig
+from config.sasl import SaslConfig
+from config.scram_users import parse_scram_users
 from config.tls import PROTOCOLS as TLS
 from config.tokens import TokenConfig
 
 if TYPE_CHECKING:
     from broker.security.acl_changes import AclChanges
+    from broker.security.audit import AuditFile
     from broker.security.sasl.listener import SaslListener
     from broker.security.scram_users import ScramUsers
     from broker.security.tls.listeners import Tls
@@ -47,6 +50,7 @@ class Security:
         self.metrics, self.now_ms = metrics, now_ms
         # None: everybody may do everything, and there are no ACLs to change.
         self.authorizer: Authorizer | None = None
+        self._audit_file: AuditFile | None = None
         self.acls = self._load_acls(metadata)
         if self.acls is not None:
             self.authorizer = self.acls.authorizer
@@ -60,6 +64,15 @@ class Security:
         self.quotas = QuotaTable(configs, quotas, store, changes)
         # None: no listener speaks TLS.
         self.tls: Tls | None = self._make_tls()
+
+    async def start(self) -> None:
+        """Make what the settings ask for and is missing. Raises MetadataError."""
+        wanted = self.configs.of(SaslConfig).odradek_scram_users
+        if wanted:
+            from broker.security.initial_users import add_initial_users
+
+            users = parse_scram_users(wanted)
+            await add_initial_users(users, self.scram_users, self.changes)
 
     @cached_property
     def scram_users(self) -> ScramUsers:
@@ -76,6 +89,11 @@ class Security:
 
             found = self._sasl[name] = SaslListener(self, name)
         return found
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        if self._audit_file is not None:
+            self._audit_file.close()
 
     def problems(self) -> Iterator[str]:
         """Yield what an operator has to look at."""
@@ -101,7 +119,12 @@ class Security:
         from broker.security.acl_changes import AclChanges
 
         stored = metadata.security.get(SecurityKind.ACL, {})
-        return AclChanges(stored, config, self.store, self.changes)
+        if config.odradek_audit_log:
+            from broker.security.audit import AuditFile
+
+            self._audit_file = AuditFile(config.odradek_audit_log)
+        counts = self.metrics.authorizations
+        return AclChanges(stored, config, self.store, self.changes, counts)
 
     def _load_tokens(self, metadata: Metadata) -> DelegationTokens | None:
         config = self.configs.of(TokenConfig)

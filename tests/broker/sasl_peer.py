@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from tests.broker.kafka_peer import Peer
-from tests.broker.scram import ScramClient
+from tests.broker.scram_client import ScramClient
 
 
 class Refused(Exception):
@@ -28,10 +28,11 @@ class SaslPeer(Peer):
     ) -> int:
         """Log in by SCRAM; return the session's lifetime in milliseconds. Raises Refused."""
         self.handshake(mechanism)
-        client = ScramClient(mechanism, user, password, is_token=is_token)
+        client = ScramClient(mechanism, user, password)
+        client.extensions = ",tokenauth=true" if is_token else ""
         server_first, _ = self.step(client.first())
         server_final, lifetime_ms = self.step(client.final(server_first))
-        client.check(server_final)
+        assert client.is_servers(server_final)
         return lifetime_ms
 
     def handshake(self, mechanism: str) -> None:

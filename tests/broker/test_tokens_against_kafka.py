@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench.processes import KafkaProcess, free_port
+from bench.processes import KafkaProcess, OdradekProcess, free_port, kafka_tool
 from broker.authorized_operations import Operation
 from broker.context import ConnectedClient
 from broker.security.authorization import Requester, ResourceKind
@@ -36,25 +37,32 @@ SETTLE_S = 10.0
 MINUTE_MS = 60_000
 
 
-def kafka_settings(port: int, sasl_port: int, controller_port: int) -> dict[str, str]:
-    """Return the settings of a Kafka with tokens, whose super user is the admin."""
+def sasl_settings() -> dict[str, str]:
+    """Return the settings of both brokers' listener SASL."""
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     people = " ".join(f'user_{name}="{name}-secret"' for name in USERS)
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    return {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.sasl.plain.sasl.jaas.config": f"{module} {people};",
+        "listener.name.sasl.scram-sha-256.sasl.jaas.config": scram,
+        "listener.name.sasl.scram-sha-512.sasl.jaas.config": scram,
+        "delegation.token.secret.key": KEY,
+    }
+
+
+def kafka_settings(port: int, sasl_port: int, controller_port: int) -> dict[str, str]:
+    """Return the settings of a Kafka with tokens, whose super user is the admin."""
     plain_map = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT"
     return {
         "listeners": f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{sasl_port},"
         f"CONTROLLER://127.0.0.1:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{sasl_port}",
         "listener.security.protocol.map": plain_map,
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        "listener.name.sasl.plain.sasl.jaas.config": f"{module} {people};",
-        "listener.name.sasl.scram-sha-256.sasl.jaas.config": scram,
-        "listener.name.sasl.scram-sha-512.sasl.jaas.config": scram,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         # Who is nobody there is the controller, and the broker itself.
         "super.users": "User:admin;User:ANONYMOUS",
-        "delegation.token.secret.key": KEY,
+        **sasl_settings(),
     }
 
 
@@ -62,18 +70,18 @@ class Kafka:
     """Kafka, with a connection for everybody; None is nobody, in plain text."""
 
     def __init__(self, process: KafkaProcess, sasl_port: int) -> None:
-        self._process, self._sasl_port = process, sasl_port
+        self._process, self.sasl_port = process, sasl_port
         self._peers: dict[str | None, SaslPeer] = {}
 
     def log_in(self, name: str, token_id: str, hmac: bytes) -> None:
-        peer = SaslPeer(self._sasl_port)
+        peer = SaslPeer(self.sasl_port)
         password = base64.b64encode(hmac).decode()
         peer.log_in_scram("SCRAM-SHA-256", token_id, password, is_token=True)
         self._peers[name] = peer
 
     async def ask(self, user: str | None, request: Any, version: int) -> Any:
         if user not in self._peers:
-            peer = SaslPeer(self._process.port if user is None else self._sasl_port)
+            peer = SaslPeer(self._process.port if user is None else self.sasl_port)
             if user is not None:
                 peer.log_in_plain(user, f"{user}-secret")
             self._peers[user] = peer
@@ -313,3 +321,92 @@ def test_kafkas_own_token_is_the_hmac_of_its_id(kafka_peer: Kafka) -> None:
     assert made.hmac == hmac.digest(KEY.encode(), made.token_id.encode(), "sha512")
     with pytest.raises(Refused):
         kafka_peer.log_in("@wrong", made.token_id, b"another")
+
+
+@pytest.fixture(scope="module")
+def odradek(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]:
+    process = OdradekProcess(tmp_path_factory.mktemp("odradek"))
+    process.settings = {
+        "listeners": f"SASL://127.0.0.1:{process.port}",
+        "listener.security.protocol.map": "SASL:SASL_PLAINTEXT",
+        **sasl_settings(),
+    }
+    process.start()
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def client_file(folder: Path, user: str, password: str, *, is_token: bool = False) -> Path:
+    """Write what a Java client needs to log in."""
+    login, mechanism, more = "plain.PlainLoginModule", "PLAIN", ""
+    if is_token:
+        login, mechanism, more = "scram.ScramLoginModule", "SCRAM-SHA-256", " tokenauth=true"
+    path = folder / f"{user}.properties"
+    path.write_text(
+        "security.protocol=SASL_PLAINTEXT\n"
+        f"sasl.mechanism={mechanism}\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.{login} required "
+        f'username="{user}" password="{password}"{more};\n'
+    )
+    return path
+
+
+def tokens_sh(port: int, config: Path, *arguments: str) -> str:
+    """Run kafka-delegation-tokens.sh; return what it printed."""
+    command = ["org.apache.kafka.tools.DelegationTokenCommand"]
+    command += ["--bootstrap-server", f"127.0.0.1:{port}", "--command-config", str(config)]
+    ran = kafka_tool([*command, *arguments], check=False)
+    return ran.stdout + "".join(
+        line for line in ran.stderr.splitlines(keepends=True) if "Exception" in line
+    )
+
+
+def plain_words(text: str, made: Sequence[str]) -> str:
+    """Leave out other tokens, and what differs from token to token and minute to minute."""
+    for number, word in enumerate(made):
+        text = text.replace(word, f"<{number}>")
+    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d", "<time>", text)
+    text = re.sub(r"expiry time.*", "expiry time", text)
+    lines = re.sub(r"[ \t]+", " ", text).splitlines()
+    others = ("User:", "Total number")
+    return "\n".join(
+        line for line in lines if line and ("<0>" in line or not any(x in line for x in others))
+    )
+
+
+def commands(port: int, folder: Path) -> list[str]:
+    """Make, list, renew, use and end a token by Kafka's own commands; return what they print."""
+    folder.mkdir()
+    alice = client_file(folder, "alice", "alice-secret")
+    bob = client_file(folder, "bob", "bob-secret")
+    renewer = ("--max-life-time-period", "600000", "--renewer-principal", "User:bob")
+    said = [tokens_sh(port, alice, "--create", *renewer)]
+    row = [line.split() for line in said[0].splitlines() if "User:alice" in line][-1]
+    token_id, secret = row[0], row[1]
+    by_token = client_file(folder, token_id, secret, is_token=True)
+    renew = ("--renew", "--renew-time-period", "300000", "--hmac", secret)
+    end = ("--expire", "--expiry-time-period", "-1", "--hmac", secret)
+    said += [
+        tokens_sh(port, bob, "--describe"),
+        tokens_sh(port, bob, *renew),
+        tokens_sh(port, alice, "--describe", "--owner-principal", "User:alice"),
+        tokens_sh(port, by_token, "--describe"),
+        tokens_sh(port, alice, *end),
+        tokens_sh(port, bob, *renew),
+        tokens_sh(port, alice, "--describe"),
+    ]
+    return [plain_words(text, (token_id, secret)) for text in said]
+
+
+def test_kafkas_command_says_the_same(
+    odradek: OdradekProcess, kafka_peer: Kafka, tmp_path: Path
+) -> None:
+    ours = commands(odradek.port, tmp_path / "ours")
+    theirs = commands(kafka_peer.sasl_port, tmp_path / "theirs")
+    assert ours == theirs
+    assert "User:alice" in ours[3]
+    assert "DelegationTokenNotFoundException" in ours[6]
+    log = odradek.log_text()
+    assert "created delegation token" in log and KEY not in log
