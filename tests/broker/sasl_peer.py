@@ -63,5 +63,5 @@ class SaslPeer(Peer):
     def _exchange(self, key: int, version: int, body: bytes) -> bytes:
         client = b"a-client"
         header = struct.pack(">hhih", key, version, 1, len(client)) + client
-        self._connection.sendall(struct.pack(">i", len(header + body)) + header + body)
+        self.socket.sendall(struct.pack(">i", len(header + body)) + header + body)
         return self._read(int.from_bytes(self._read(4), "big"))
