@@ -46,7 +46,7 @@ RUN python -m pipeline.fetch
 ENTRYPOINT ["odradek", "pipeline"]
 
 FROM base AS broker
-RUN mkdir /data && chown odradek /data
+RUN mkdir -m 700 /data && chown odradek /data
 COPY --from=kernels /opt/odradek /opt/odradek
 # Numba takes a cache only that it may write to.
 COPY --from=kernels --chown=odradek /opt/kernels /opt/kernels

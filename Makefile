@@ -67,6 +67,7 @@ docs: $(READY_DEV)
 	$(BIN)/python -m config.without_effect docs/compatibility.md
 	$(BIN)/python -m broker.reference > docs/apis.md
 	$(BIN)/python -m broker.metrics_reference > docs/metrics.md
+	$(BIN)/python -m tests.authorization.reference > docs/authorization.md
 	$(BIN)/python docs/grafana/dashboard.py > docs/grafana/odradek.json
 
 # What the theme's authors have to say of a later version of MkDocs is no part of a build.

@@ -43,6 +43,7 @@ from broker.producer_ids import ProducerIds
 from broker.reconstruction import find_topics, skip_producer_ids
 from broker.samples import Samples, count
 from broker.security.composition import Security
+from broker.security.exposure import tell_open_listeners
 from broker.server import Listener, Server
 from broker.sessions import FetchSessions
 from broker.tasks import start_task
@@ -54,6 +55,7 @@ from broker.waiting import Purgatory
 from broker.warm_up import load_cleaner_kernels, start_warm_up
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
+from config.connections import ConnectionConfig
 from config.effective import resolve_apart, resolve_broker
 from config.resolution import Layer
 from config.share import ShareConfig
@@ -156,7 +158,9 @@ class Broker:
 
     def _bind(self, config: BrokerConfig) -> None:
         """Take the addresses first: when one is in use, the data has not been touched."""
-        self.server = Server(lambda: self.config)
+        self.server = Server(
+            lambda: self.config, lambda name: self.configs.of_listener(ConnectionConfig, name)
+        )
         self._stopping.callback(self.server.release)
         advertised = {one.name: one for one in config.advertised_endpoints}
         for bound in config.bound_endpoints:
@@ -183,7 +187,7 @@ class Broker:
     async def _load(self, config: BrokerConfig) -> None:
         self.node_id = config.node_id
         paths = [Path(name) for name in config.data_directories]
-        self.fs.make_directory(paths[0])
+        self.fs.make_directory(paths[0], is_private=True)
         self.readers = self._make_readers(config)
         self._stopping.callback(lambda: self.readers.shutdown())
         self._change_background(config)
@@ -208,6 +212,8 @@ class Broker:
         self.security = Security(
             self.configs, metadata, self.store, self.changes, self.metrics, self.clock.now_ms
         )
+        self._stopping.callback(self.security.close)
+        await self.security.start()
         self.producer_ids = ProducerIds(self.store)
         self.features = Features(metadata.features, self.store, self.changes, self.node_id)
         self.configs.min_isr_is_fixed = lambda: ELR in self.features.finalized
@@ -282,6 +288,7 @@ class Broker:
         self._stopping.push_async_callback(self._let_clients_go)
         self.server.quotas = self.security.quotas
         self.server.accept(Dispatcher(self), self.security.tls)
+        tell_open_listeners(self.server, self.configs)
 
     async def _let_clients_go(self) -> None:
         """Answer what is parked and what waits for the disk, then close all connections."""
@@ -311,8 +318,6 @@ class Broker:
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()
         self._stopping.push_async_callback(self.cleaner.stop)
-        self.security.start()
-        self._stopping.callback(self.security.close)
         self.samples = Samples(partial(count, self), self.clock.now_ms)
         self.periodic = Periodic(self)
         self.periodic.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from broker.authorized_operations import (
@@ -140,6 +141,15 @@ class RequestContext:
         return {
             name for name in distinct if self.may(operation, kind, name, logs_denied=logs_denied)
         }
+
+    @property
+    def describable(self) -> Callable[[Iterable[str]], Set[str]] | None:
+        """What picks the topics that the client may describe, later; None when it may all."""
+        if self.broker.security.authorizer is None:
+            return None
+        return partial(
+            self.permitted, Operation.DESCRIBE, ResourceKind.TOPIC, logs_denied=False
+        )
 
     def authorized_operations(self, kind: ResourceKind, name: str) -> int:
         """Return as a bit field what the client may do to a resource (AuthHelper)."""

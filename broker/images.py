@@ -81,7 +81,7 @@ class Images:
     def read(self) -> bytes | None:
         """Return the newest intact image, None when there is no file at all.
 
-        Changes nothing. Raises NoIntactImage.
+        Changes nothing but who may read it. Raises NoIntactImage.
         """
         self._found = [self._look(path) for path in self._places]
         intact = [one for one in self._found if one.generation is not None]
@@ -134,6 +134,7 @@ class Images:
             if not self._fs.exists(path):
                 return _Found(path, None, None)
             data = self._fs.read_bytes(path)
+            self._close_to_others(path)
         except DiskFailure as error:
             return _Found(path, None, None, str(error))
         if len(data) <= _SEAL_SIZE:
@@ -143,6 +144,19 @@ class Images:
             return _Found(path, data, None, "the checksum does not match")
         (generation,) = _GENERATION.unpack_from(data, len(data) - _SEAL_SIZE)
         return _Found(path, data, generation)
+
+    def _close_to_others(self, path: Path) -> None:
+        """Take from others what they may read of users' credentials and of tokens."""
+        try:
+            mode = self._fs.make_private(path)
+        except DiskFailure as error:
+            logger.warning("others may read credentials: %s", error)
+            return
+        if mode is not None:
+            logger.warning(
+                "closed a file with credentials to others path=%s mode=%o former_mode=%o",
+                path, mode & 0o700, mode,
+            )  # fmt: skip
 
     def _tell(self, found: _Found, newest: _Found) -> None:
         if found.cause:
@@ -161,7 +175,7 @@ class Images:
 
     def _put(self, path: Path, data: bytes) -> DiskFailure | None:
         try:
-            self._fs.write_atomically(path, data)
+            self._fs.write_atomically(path, data, is_private=True)
         except DiskFailure as failure:
             if path not in self._failing:  # said once, and it is said when it is over
                 logger.error("could not write a copy of the metadata: %s", failure)

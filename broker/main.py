@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -28,8 +29,12 @@ from config.effective import resolve_broker
 from config.errors import ConfigError
 from config.layers import static_layer
 from config.resolution import Layer
+from config.secret_files import open_secret_files
 from storage.errors import DiskFailure, StorageError
 from storage.files import RealFileSystem, raise_open_files_limit
+
+if TYPE_CHECKING:
+    from broker.web.server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -59,10 +64,15 @@ class Told:
         self.service.ready(line)
         self._print(line, listeners=where, data=data)
         if broker.web is not None:
-            # One that somebody has set need not go into the log.
-            is_set = broker.config.odradek_admin_token is not None
-            token = "that of odradek.admin.token" if is_set else broker.web.access.token
-            self._print(f"web page on {broker.web.url} (admin token: {token})")
+            self._print(f"web page on {broker.web.url} (admin token: {self._token(broker.web)})")
+
+    def _token(self, web: HttpServer) -> str:
+        """Return the token for a person's eyes, and for a log where it is kept."""
+        if web.access.path is None:
+            return "that of odradek.admin.token"
+        if self.log_format != logs.JSON and sys.stdout.isatty():
+            return web.access.token
+        return f"in {web.access.path}"
 
     def _print(self, line: str, **fields: object) -> None:
         is_json = self.log_format == logs.JSON
@@ -86,7 +96,7 @@ def run(
     try:
         static = read()
         resolved = resolve_broker([static])
-        for warning in resolved.warnings:
+        for warning in (*resolved.warnings, *open_secret_files(static)):
             logger.warning("%s", warning)
     except ConfigError as error:
         raise StartError("; ".join(error.problems)) from error

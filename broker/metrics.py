@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from broker.latency import Times
+from broker.security.authorization_counts import AuthorizationCounts
 from broker.topic_counts import TopicCounts
 
 # An API key and a version in one number.
@@ -22,6 +23,7 @@ class Metrics:
         "_requests",
         "all_topics",
         "authentications",
+        "authorizations",
         "errors",
         "failed_requests",
         "malformed_requests",
@@ -36,6 +38,7 @@ class Metrics:
         self.times: defaultdict[int, Times] = defaultdict(Times)  # by API key
         # By listener and Kafka's name of what happened ("failed_authentication").
         self.authentications: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.authorizations = AuthorizationCounts()
         self.all_topics = TopicCounts()
         self.topics: defaultdict[str, TopicCounts] = defaultdict(TopicCounts)
         self.malformed_requests = 0
@@ -71,6 +74,7 @@ class Metrics:
         """Note that a minute has passed, for what is told of the last few."""
         for times in self.times.values():
             times.turn_minute()
+        self.authorizations.turn_minute()
 
     def forget_topic(self, name: str) -> None:
         """Drop the counts of a topic that is gone; those of all topics keep them."""

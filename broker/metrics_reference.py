@@ -6,7 +6,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 
-from broker.exposition import cleaner, groups, logins, requests, storage, whole
+from broker.exposition import (
+    authorization,
+    cleaner,
+    groups,
+    logins,
+    quotas,
+    requests,
+    storage,
+    whole,
+)
 from broker.exposition.families import Family
 from broker.telemetry import exposition as clients
 
@@ -27,10 +36,12 @@ _TABLE = "| metric | type | labels | what it says |\n|---|---|---|---|\n"
 _SECTIONS: Mapping[str, ModuleType] = {
     "The broker": whole,
     "Logins": logins,
+    "Authorization": authorization,
     "Requests and topics": requests,
     "Partitions and disks": storage,
     "The cleaner": cleaner,
     "Groups and transactions": groups,
+    "Quotas and connections": quotas,
     "Metrics of clients": clients,
 }
 

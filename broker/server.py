@@ -6,17 +6,19 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker import addresses
 from broker.connection import Connection
 from broker.dispatch import Dispatcher
 from broker.tasks import start_task
+from broker.turns import Turns
 from config.broker import BrokerConfig
-from config.values import INT32_MAX
+from config.connections import ConnectionConfig
 
 if TYPE_CHECKING:
     from broker.security.quotas.composition import QuotaTable
@@ -52,20 +54,24 @@ class Listener:
 class Server:
     """All listeners and their connections; the event loop owns it."""
 
-    def __init__(self, config: Callable[[], BrokerConfig]) -> None:
-        self._config = config
+    def __init__(
+        self, config: Callable[[], BrokerConfig], bounds: Callable[[str], ConnectionConfig]
+    ) -> None:
+        """Serve nobody yet. `bounds` are those of a listener by its name, "" for all together."""
+        self._config, self._bounds = config, bounds
         self._sockets: list[tuple[Listener, socket.socket]] = []
         self._accepting: list[asyncio.Task[None]] = []
         self.connections: set[Connection] = set()
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()  # by address
+        self._of_listener: Counter[str] = Counter()
         self._limits_text = ""
         self._limits: Mapping[str, int] = {}
         # Those that speak TLS, by name.
         self._tls: Mapping[str, TlsListener] = {}
         # Set whenever a connection has gone.
         self._freed = asyncio.Event()
-        # When max.connection.creation.rate lets the next one in.
-        self._turn_s = 0.0
+        # By listener and, as "", of all together: max.connection.creation.rate.
+        self._turns: defaultdict[str, Turns] = defaultdict(Turns)
         # Those of addresses count; set before connections are accepted.
         self.quotas: QuotaTable | None = None
         self._held_back: set[socket.socket] = set()
@@ -77,6 +83,10 @@ class Server:
     def listeners(self) -> list[Listener]:
         """The listeners, with the ports that the system chose."""
         return list(dict.fromkeys(listener for listener, _ in self._sockets))
+
+    def addresses_of(self, listener: Listener) -> list[tuple[str, int]]:
+        """Return the addresses and ports that a listener has."""
+        return [one.getsockname()[:2] for name, one in self._sockets if name == listener]
 
     def bind(self, listener: Listener) -> Listener:
         """Take an address; return the listener with its port. Nobody can connect yet.
@@ -137,7 +147,7 @@ class Server:
             connection.finish()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
-                await self._wait_for_fewer(lambda: 1)
+                await self._wait_until(lambda: not self.connections)
         for connection in list(self.connections):
             connection.abort()
 
@@ -147,8 +157,8 @@ class Server:
         loop = asyncio.get_running_loop()
         while True:
             # Further ones wait in the system's backlog, as in Kafka.
-            await self._wait_for_fewer(lambda: self._config().max_connections)
-            await self._wait_for_turn()
+            await self._wait_until(partial(self._has_room, listener.name))
+            await self._wait_for_turn(listener.name)
             try:
                 client, name = await loop.sock_accept(bound)
             except OSError as error:
@@ -158,6 +168,8 @@ class Server:
             address = addresses.plain_address(name[0]), name[1]
             if self._holds_back(client, address[0]):
                 self.refused[listener.name] += 1
+                for turns in ("", listener.name):  # it shall not keep others waiting
+                    self._turns[turns].give_back(self._rate(turns))
                 continue
             if not self._admits(address):
                 client.close()
@@ -216,6 +228,7 @@ class Server:
         """Begin to serve a connection, with the socket options of Kafka's SocketServer."""
         self.connections.add(connection)
         self._counts[connection.host] += 1
+        self._of_listener[connection.listener.name] += 1
         try:
             _set_size(client, socket.SO_SNDBUF, self._config().socket_send_buffer_bytes)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -229,33 +242,41 @@ class Server:
             client.close()
             self._forget(connection)
 
-    async def _wait_for_fewer(self, limit: Callable[[], int]) -> None:
-        """Wait until there are fewer connections than a limit, which may change meanwhile."""
-        while len(self.connections) >= limit():
+    def _has_room(self, listener: str) -> bool:
+        """Tell whether max.connections lets a listener have one more."""
+        return (
+            len(self.connections) < self._bounds("").max_connections
+            and self._of_listener[listener] < self._bounds(listener).max_connections
+        )
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something that depends on settings and on who is connected."""
+        while not condition():
             self._freed.clear()
             await self._freed.wait()
 
-    async def _wait_for_turn(self) -> None:
+    async def _wait_for_turn(self, listener: str) -> None:
         """Wait until max.connection.creation.rate lets one more in; it may change meanwhile."""
-        while (delay_s := self._delay_s(asyncio.get_running_loop().time())) > 0:
+        while (delay_s := self._delay_s(listener, asyncio.get_running_loop().time())) > 0:
             self._freed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._freed.wait(), min(delay_s, _TURN_CHECK_S))
 
-    def _delay_s(self, now_s: float) -> float:
-        """Take a turn, or return how long to wait for one; a second's may come at once."""
-        rate = self._config().max_connection_creation_rate
-        if rate == INT32_MAX:
-            return 0.0
-        if rate == 0:
-            return _TURN_CHECK_S
-        turn_s = max(self._turn_s, now_s - 1.0)
-        if turn_s <= now_s:
-            self._turn_s = turn_s + 1 / rate
-        return turn_s - now_s
+    def _delay_s(self, listener: str, now_s: float) -> float:
+        """Take a turn of all and of the listener, or return how long to wait for both."""
+        turns = [(self._turns[name], self._rate(name)) for name in ("", listener)]
+        delay_s = max(one.delay_s(rate, now_s) for one, rate in turns)
+        if not delay_s:
+            for one, rate in turns:
+                one.take(rate, now_s)
+        return delay_s
+
+    def _rate(self, listener: str) -> int:
+        return self._bounds(listener).max_connection_creation_rate
 
     def _forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._of_listener[connection.listener.name] -= 1
         self._counts[connection.host] -= 1
         if not self._counts[connection.host]:
             del self._counts[connection.host]

@@ -15,8 +15,9 @@ from rich.text import Text
 from broker import topic_names
 from broker.adoption.adopt import Prepared, Source, carry_out, is_adopted, lock, prepare
 from broker.adoption.errors import AdoptionError
-from broker.adoption.left_behind import counted
+from broker.adoption.left_behind import counted, some
 from broker.adoption.plan import AdoptedTopic, Obstacle
+from broker.adoption.rights import principals_of
 from broker.metadata import MetadataError
 from cli.words import size
 from storage.errors import DirectoryInUse, StorageError
@@ -124,6 +125,8 @@ def _taken(prepared: Prepared) -> Iterable[tuple[str, str]]:
         if settings:
             owner = f"settings of broker {name}" if name else "settings of all brokers"
             yield owner, ", ".join(sorted(settings))  # a value may be a secret
+    if plan.acls:
+        yield counted(len(plan.acls), "ACL"), f"for {some(principals_of(plan.acls))}"
     if groups.offsets:
         of = counted(groups.groups_with_offsets, "group")
         yield "committed offsets", f"{groups.offsets:,} of {of}"

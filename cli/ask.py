@@ -6,6 +6,7 @@ import contextlib
 import http
 import http.client
 import json
+import os
 import re
 import sys
 import urllib.error
@@ -32,6 +33,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{22}")
 class AskError(Exception):
     """There is no answer, or it is no; the message is one line for a person."""
 
+    token_file: str | None = None  # where a broker on this machine says that its token is
+
 
 def ask(
     url: str,
@@ -55,10 +58,7 @@ def ask(
         with opener.open(request, timeout=timeout_s) as response:
             text = response.read()
     except urllib.error.HTTPError as error:
-        told = _refusal(url, error)
-        if error.code == http.HTTPStatus.UNAUTHORIZED:
-            told += "; give it with --token or ODRADEK_TOKEN"
-        raise AskError(told) from error
+        raise _refused(url, error) from error
     except urllib.error.URLError as error:
         raise AskError(_unreachable(url, error.reason)) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -80,29 +80,61 @@ def _unreachable(url: str, cause: object) -> str:
     )
 
 
-def _refusal(url: str, error: urllib.error.HTTPError) -> str:
+def _refused(url: str, error: urllib.error.HTTPError) -> AskError:
     try:
-        told = json.loads(error.read())["error"]
+        answer = json.loads(error.read())
+        told = str(answer["error"])
     except (ValueError, KeyError, TypeError, OSError):
-        return f"{url} answered {error.code} {error.reason}: is it Odradek's metrics.listener?"
-    return str(told)
+        return AskError(
+            f"{url} answered {error.code} {error.reason}: is it Odradek's metrics.listener?"
+        )
+    if error.code != http.HTTPStatus.UNAUTHORIZED:
+        return AskError(told)
+    refused = AskError(f"{told}; give it with --token or ODRADEK_TOKEN")
+    file = answer.get("token_file")
+    refused.token_file = file if isinstance(file, str) else None
+    return refused
 
 
-def kept_token(url: str) -> str | None:
+def _kept_token(url: str, refused: AskError) -> str | None:
     """Return the admin token of a broker on this machine, if its user may read it.
 
-    The broker says where it keeps it. A file of another name is not looked at, nor is one of a
-    broker elsewhere: whoever answers there must not learn what is in this machine's files.
+    The broker has said where it keeps it. A file of another name is not looked at, nor is one of
+    a broker elsewhere: whoever answers there must not learn what is in this machine's files.
     """
+    file = refused.token_file
+    if file is None or Path(file).name != _TOKEN_FILE:
+        return None
     if urllib.parse.urlsplit(url).hostname not in _THIS_MACHINE:
         return None
-    told = ask(url, "/api/broker", {}).get("token_file")
-    if not isinstance(told, str) or Path(told).name != _TOKEN_FILE:
-        return None
     with contextlib.suppress(OSError):
-        token = Path(told).read_text(errors="replace").strip()
+        token = Path(file).read_text(errors="replace").strip()
         return token if _TOKEN.fullmatch(token) else None
     return None
+
+
+def ask_with_token(
+    url: str,
+    path: str,
+    parameters: Mapping[str, object],
+    *,
+    post: bool = False,
+    token: str | None = None,
+    timeout_s: float | None = ANSWER_TIMEOUT_S,
+) -> dict[str, object]:
+    """Ask as ask() does, and show a token where the broker wants one.
+
+    The one given is shown, else that of ODRADEK_TOKEN, else one that the broker keeps on this
+    machine. Raises AskError.
+    """
+    token = token or os.environ.get("ODRADEK_TOKEN") or None
+    try:
+        return ask(url, path, parameters, post=post, token=token, timeout_s=timeout_s)
+    except AskError as refused:
+        kept = _kept_token(url, refused) if token is None else None
+        if kept is None:
+            raise
+    return ask(url, path, parameters, post=post, token=kept, timeout_s=timeout_s)
 
 
 def answer_or_exit(
@@ -114,14 +146,11 @@ def answer_or_exit(
     token: str | None = None,
     timeout_s: float | None = None,
 ) -> dict[str, object]:
-    """Return the answer, waiting as long as it takes; without one say why, and end the process.
-
-    What changes something shows the admin token: the one given, or one kept on this machine.
-    """
+    """Return the answer, waiting as long as it takes; without one say why, and end the process."""
     try:
-        if post and token is None:
-            token = kept_token(url)
-        return ask(url, path, parameters, post=post, token=token, timeout_s=timeout_s)
+        return ask_with_token(
+            url, path, parameters, post=post, token=token, timeout_s=timeout_s
+        )
     except AskError as error:
         click.echo(f"odradek: {error}", err=True)
         sys.exit(1)

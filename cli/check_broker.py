@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from cli.ask import AskError, ask
+from cli.ask import AskError, ask_with_token
 from cli.finding import OK, PROBLEM, Finding
 from cli.words import count
 
@@ -52,7 +52,7 @@ def check_broker(url: str, health: Health) -> Iterator[Finding]:
     if not health.problems:
         yield Finding(OK, "broker", f"the one at {url} is well")
     try:
-        cleaner = cast(dict[str, Any], ask(url, "/api/cleaner", {}))
+        cleaner = cast(dict[str, Any], ask_with_token(url, "/api/cleaner", {}))
     except AskError as error:
         yield Finding(PROBLEM, "cleaner", str(error), "see the broker's log")
         return

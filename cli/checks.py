@@ -19,6 +19,7 @@ from config.effective import resolve_broker
 from config.errors import ConfigError
 from config.layers import static_layer
 from config.resolution import Source
+from config.secret_files import open_secret_files
 
 __all__ = ["PROBLEM", "check_all"]
 
@@ -42,7 +43,8 @@ def check_all(
     yield _check_open_files()
     yield _check_clock()
     try:
-        resolved = resolve_broker([static_layer(config, environment, pairs)])
+        static = static_layer(config, environment, pairs)
+        resolved = resolve_broker([static])
         endpoints = resolved.config.bound_endpoints
     except ConfigError as error:
         for problem in error.problems:
@@ -52,6 +54,9 @@ def check_all(
         return
     for warning in resolved.warnings:
         yield Finding(WARNING, "settings", warning, "put it right, or remove it")
+    for warning in open_secret_files(static):
+        told, _, advice = warning.rpartition(": ")
+        yield Finding(WARNING, "secrets", told, advice)
     count = sum(one.source is Source.STATIC_BROKER for one in resolved.entries.values())
     yield Finding(OK, "settings", f"{count} are set, the others have their defaults")
     where = url or _own_url(resolved.config)

@@ -32,6 +32,14 @@ class AclConfig:
         "super users may.",
     )
 
+    odradek_audit_log: str = option(
+        "odradek.audit.log",
+        default="",
+        doc="A file for what the authorizer has denied, which else goes to the broker's log; "
+        "what it has allowed as well once the logger kafka.authorizer.logger is at DEBUG. When "
+        "the file is moved away a new one is begun.",
+    )
+
     @property
     def has_authorizer(self) -> bool:
         """Whether clients are asked for rights at all."""

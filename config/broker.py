@@ -175,13 +175,6 @@ class BrokerConfig:
         default=600_000,
         doc="How long a connection may be silent before it is closed; below 0 is for ever.",
     )
-    max_connections: int32 = option(
-        "max.connections",
-        default=INT32_MAX,
-        valid=at_least(0),
-        dynamic="cluster-wide",
-        doc="How many connections may be open; further ones wait to be accepted.",
-    )
     max_connections_per_ip: int32 = option(
         "max.connections.per.ip",
         default=INT32_MAX,
@@ -195,13 +188,6 @@ class BrokerConfig:
         valid=Validator("host:count,...", check_host_counts),
         dynamic="cluster-wide",
         doc="Other limits than max.connections.per.ip for some hosts.",
-    )
-    max_connection_creation_rate: int32 = option(
-        "max.connection.creation.rate",
-        default=INT32_MAX,
-        valid=at_least(0),
-        dynamic="cluster-wide",
-        doc="How many new connections a second are accepted.",
     )
     max_incremental_fetch_session_cache_slots: int32 = option(
         "max.incremental.fetch.session.cache.slots",

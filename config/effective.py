@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 
 from config.acl import AclConfig, acl_problems
 from config.broker import BrokerConfig
+from config.connections import ConnectionConfig, connection_problems
 from config.consumer import ConsumerConfig, consumer_problems
 from config.errors import ConfigError, raise_any
+from config.http import HttpConfig, http_problems
 from config.inert import INERT, INERT_GROUPS, is_removed
 from config.oauth import OAuthConfig, oauth_listener_problems, oauth_problems
 from config.option import Option, fallbacks_of, options_of
@@ -39,8 +41,10 @@ _Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
 # The broker's options outside of BrokerConfig: resolved for who asks (Configs.of).
 _APART: Mapping[type, _Problems] = {
     ConsumerConfig: consumer_problems,
+    ConnectionConfig: connection_problems,
     QuotaConfig: quota_problems,
     ShareConfig: share_problems,
+    HttpConfig: http_problems,
     AclConfig: acl_problems,
     SaslConfig: sasl_problems,
     OAuthConfig: oauth_problems,
@@ -49,7 +53,7 @@ _APART: Mapping[type, _Problems] = {
     ProvidersConfig: lambda _: iter(()),
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
-_OF_LISTENERS: tuple[type, ...] = (SaslConfig, OAuthConfig, TlsConfig)
+_OF_LISTENERS: tuple[type, ...] = (SaslConfig, OAuthConfig, TlsConfig, ConnectionConfig)
 _LISTENER_OPTION = {option.name: option for cls in _OF_LISTENERS for option in options_of(cls)}
 
 _WITHOUT_ATTRIBUTE = (
@@ -170,6 +174,12 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
     raise_any(problems)
 
 
+def is_sensitive(name: str) -> bool:
+    """Tell whether a setting's value must never be shown; a listener's may be one, too."""
+    option = _option_of(name)
+    return option is not None and option.sensitive
+
+
 def _with_both_ids(layer: Layer) -> Layer:
     """Let node.id stand for broker.id and the other way round (KafkaConfig.populateSynonyms)."""
     values = dict(layer.values)
@@ -225,8 +235,10 @@ def _listeners_own_problems(layers: Sequence[Layer]) -> Iterator[str]:
             except ConfigError as error:
                 yield from (f"listener {listener}: {problem}" for problem in error.problems)
                 continue
+            told = {text for text, _ in _APART[cls](resolve_apart(cls, layers))}
             for text, _ in _APART[cls](own):
-                yield f"listener {listener}: {text}"
+                if text not in told:
+                    yield f"listener {listener}: {text}"
 
 
 def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:

@@ -17,22 +17,19 @@ from dataclasses import dataclass, field
 from config.errors import ConfigError
 
 _FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
-# A number is no word to Java's tokenizer, so that a value of digits needs quotes.
+# What begins with a digit, a dot or a dash is a number to Java, and needs quotes.
 _TOKEN = re.compile(
     r"""
     (?P<blank>[\x00-\x20]+ | /\*.*?(?:\*/|\Z) | /[^\n\r]*)
-    | (?P<word>[A-Za-z_$\u0080-\U0010ffff-][A-Za-z0-9_$.\u0080-\U0010ffff-]*)
+    | (?P<word>[A-Za-z_$\u0080-\U0010ffff][A-Za-z0-9_$.\u0080-\U0010ffff-]*)
     | "(?P<double>(?:[^"\\\n\r]|\\[^\n\r])*)"
     | '(?P<single>(?:[^'\\\n\r]|\\[^\n\r])*)'
-    | (?P<number>[0-9.]+)
     | (?P<other>.)
     """,
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-# What begins a number to Java begins a word only where no digit follows.
-_NEGATIVE = re.compile(r"-?\.?[0-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +102,10 @@ def _tokens(text: str) -> Iterator[_Token]:
             continue
         if kind in ("double", "single"):
             yield _Token(place, _ESCAPE.sub(_unescaped, match[kind]))
-        elif kind == "word" and not _NEGATIVE.match(match[0]):
+        elif kind == "word":
             yield _Token(place, match[0])
         else:
-            yield _Token(place, None, match[0] if kind == "other" else "number")
+            yield _Token(place, None, match[0])
 
 
 def _unescaped(match: re.Match[str]) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from config.errors import ConfigError, raise_any
@@ -81,6 +81,13 @@ def provide(settings: Settings, environment: Mapping[str, str]) -> Settings:
         resolved[name] = value, told
     raise_any(problems)
     return resolved
+
+
+def referred_files(origin: str) -> Iterator[Path]:
+    """Yield the files that the references in a setting's origin lead to."""
+    for found in _REFERENCE.finditer(origin):
+        path = Path(found[2] or "")
+        yield from (one for one in (path, path / found[3]) if found[2] and one.is_file())
 
 
 def _replaced(text: str, providers: Mapping[str, Provider]) -> tuple[str, list[str]]:

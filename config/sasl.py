@@ -18,10 +18,11 @@ from config.errors import ConfigError
 from config.jaas import LoginModule, parse_jaas
 from config.listeners import Listener
 from config.option import option, options
+from config.scram_users import MECHANISMS, OPTION, parse_scram_users
 from config.values import at_least, int32, int64, password, words
 
 PLAIN = "PLAIN"
-SCRAM_SHA_256, SCRAM_SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
+SCRAM_SHA_256, SCRAM_SHA_512 = MECHANISMS
 OAUTHBEARER = "OAUTHBEARER"
 
 _KAFKAS = "org.apache.kafka.common.security"
@@ -83,6 +84,13 @@ class SaslConfig:
         doc="Who has connected to a SASL listener, or begun to log in again, and not been let "
         "in within this time, is disconnected.",
     )
+    odradek_scram_users: password | None = option(
+        "odradek.scram.users",
+        default=None,
+        doc="Users of SCRAM that are made at the start where they are missing, so that somebody "
+        "can log in to make others: SCRAM-SHA-256=[name=...,password=...]; and so on. Who is "
+        "there already stays as it is.",
+    )
 
 
 def jaas_of(config: SaslConfig, shared: SaslConfig, mechanism: str) -> LoginModule | None:
@@ -112,9 +120,13 @@ def users_of(module: LoginModule) -> dict[str, str]:
     }
 
 
-def sasl_problems(_: SaslConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what contradicts in settings that no listener needs to have in use: nothing."""
-    yield from ()
+def sasl_problems(config: SaslConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what is wrong whatever the listeners."""
+    try:
+        parse_scram_users(config.odradek_scram_users or "")
+    except ConfigError as error:
+        for problem in error.problems:
+            yield problem, (OPTION,)
 
 
 def sasl_listener_problems(

@@ -89,9 +89,9 @@ class ErrorCode(IntEnum):
     INVALID_SESSION_TIMEOUT = 26, "The session timeout is outside the bounds of the broker."
     REBALANCE_IN_PROGRESS = 27, "The group is rebalancing; the member has to join again."
     INVALID_COMMIT_OFFSET_SIZE = 28, "The offsets are too large to be stored as one batch."
-    TOPIC_AUTHORIZATION_FAILED = 29, "The principal may not do this to the topic."
-    GROUP_AUTHORIZATION_FAILED = 30, "The principal may not do this to the group."
-    CLUSTER_AUTHORIZATION_FAILED = 31, "The principal may not do this to the cluster."
+    TOPIC_AUTHORIZATION_FAILED = 29, "Topic authorization failed."
+    GROUP_AUTHORIZATION_FAILED = 30, "Group authorization failed."
+    CLUSTER_AUTHORIZATION_FAILED = 31, "Cluster authorization failed."
     INVALID_TIMESTAMP = 32, "A record's timestamp is too far from the broker's clock."
     UNSUPPORTED_SASL_MECHANISM = 33, "The broker has not enabled this SASL mechanism."
     ILLEGAL_SASL_STATE = 34, "The request came out of turn in the SASL exchange."
@@ -117,7 +117,7 @@ class ErrorCode(IntEnum):
         _RETRIABLE,
     )
     TRANSACTION_COORDINATOR_FENCED = 52, "The marker comes from a coordinator since replaced."
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, "The principal may not use the transactional id."
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, "Transactional Id authorization failed."
     SECURITY_DISABLED = 54, "The broker has no authorizer."
     OPERATION_NOT_ATTEMPTED = 55, "Left undone, as another part of the request had failed."
     KAFKA_STORAGE_ERROR = 56, "The disk failed under the log.", _RETRIABLE
@@ -129,7 +129,7 @@ class ErrorCode(IntEnum):
     DELEGATION_TOKEN_NOT_FOUND = 62, "There is no such delegation token."
     DELEGATION_TOKEN_OWNER_MISMATCH = 63, "The principal neither owns nor may renew the token."
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, "Tokens cannot be asked for on such a connection."
-    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, "The principal may not do this to the token."
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, "Delegation Token authorization failed."
     DELEGATION_TOKEN_EXPIRED = 66, "The delegation token has expired."
     INVALID_PRINCIPAL_TYPE = 67, "Principals of this type are not supported."
     NON_EMPTY_GROUP = 68, "The group still has members."

@@ -436,5 +436,6 @@ def _make_durable_directory(fs: FileSystem, path: Path) -> None:
         missing.append(path)
         path = path.parent
     for made in reversed(missing):
-        fs.make_directory(made)
+        # What clients have written is for the broker's own user.
+        fs.make_directory(made, is_private=made == missing[0])
         fs.sync_directory(made.parent)

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import os
 import resource
+import stat
 import threading
 import weakref
 from collections import deque
@@ -82,10 +83,10 @@ class FileSystem(Protocol):
     def list(self, directory: Path) -> list[str]:
         """Return the names in a directory, sorted."""
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, is_private: bool = False) -> None:
         """Create a directory and its parents; nothing happens when it is there.
 
-        It is durable once its parent is synced.
+        It is durable once its parent is synced. A private one is for the broker's own user alone.
         """
 
     def rename(self, source: Path, target: Path) -> None:
@@ -106,8 +107,15 @@ class FileSystem(Protocol):
     def write_private(self, path: Path, data: bytes) -> None:
         """Write a small file that only the broker's own user may read."""
 
-    def write_atomically(self, path: Path, data: bytes) -> None:
-        """Replace a small file so that a crash leaves the old or the new, whole and durable."""
+    def write_atomically(self, path: Path, data: bytes, *, is_private: bool = False) -> None:
+        """Replace a small file so that a crash leaves the old or the new, whole and durable.
+
+        A private one only the broker's own user may read.
+        """
+
+    def make_private(self, path: Path) -> int | None:
+        """Take from others what they may do with a file; return its former mode if that was wider.
+        """
 
     def sync_directory(self, path: Path) -> None:
         """Make a directory's entries durable: creations, renames, removals."""
@@ -307,8 +315,9 @@ class RealFileSystem:
         names = _call(directory, lambda: os.listdir(directory))  # noqa: PTH208 (needs no paths)
         return sorted(names)
 
-    def make_directory(self, path: Path) -> None:
-        _call(path, lambda: path.mkdir(parents=True, exist_ok=True))
+    def make_directory(self, path: Path, *, is_private: bool = False) -> None:
+        mode = 0o700 if is_private else 0o777
+        _call(path, lambda: path.mkdir(mode, parents=True, exist_ok=True))
 
     def rename(self, source: Path, target: Path) -> None:
         _call(source, lambda: source.replace(target))
@@ -336,7 +345,10 @@ class RealFileSystem:
     def write_private(self, path: Path, data: bytes) -> None:
         # Made anew under another name: whoever holds the former file open learns nothing.
         temporary = path.with_name(path.name + ".tmp")
+        self._create_private(temporary, data)
+        self.rename(temporary, path)
 
+    def _create_private(self, temporary: Path, data: bytes) -> None:
         def write() -> None:
             temporary.unlink(missing_ok=True)
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -346,12 +358,14 @@ class RealFileSystem:
                 os.close(fd)
 
         _call(temporary, write)
-        self.rename(temporary, path)
 
-    def write_atomically(self, path: Path, data: bytes) -> None:
+    def write_atomically(self, path: Path, data: bytes, *, is_private: bool = False) -> None:
         # The order is the guarantee: data on disk before the name, the name before we return.
         temporary = path.with_name(path.name + ".tmp")
-        self.write_bytes(temporary, data)
+        if is_private:
+            self._create_private(temporary, data)
+        else:
+            self.write_bytes(temporary, data)
         self.open(temporary, write=True).sync()
         self.rename(temporary, path)
         self.sync_directory(path.parent)
@@ -362,6 +376,13 @@ class RealFileSystem:
             _call(path, lambda: os.fsync(fd))
         finally:
             os.close(fd)
+
+    def make_private(self, path: Path) -> int | None:
+        mode = stat.S_IMODE(_call(path, path.stat).st_mode)
+        if not mode & 0o077:
+            return None
+        _call(path, lambda: path.chmod(mode & 0o700))
+        return mode
 
     def modified_ms(self, path: Path) -> int:
         return _call(path, lambda: path.stat().st_mtime_ns) // 1_000_000

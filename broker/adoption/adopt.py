@@ -25,7 +25,8 @@ from broker.adoption.plan import Plan, image_of, make_plan
 from broker.adoption.survey import FoundDirectory, read_owner, survey
 from broker.ids import random_id
 from broker.images import COPY_NAME, DATABASE_NAME
-from broker.metadata import Resource, ResourceType, SqliteMetadata
+from broker.metadata import Resource, ResourceType, SecurityKind, SqliteMetadata
+from broker.security.acls import to_row
 from storage import checkpoints
 from storage.directory import LOCK, METADATA_DIRECTORY
 from storage.files import FileSystem, RealFileSystem
@@ -125,12 +126,14 @@ async def carry_out(fs: FileSystem, prepared: Prepared) -> None:
                     for name, settings in plan.broker_configs.items()
                 }
             )
+            rows = {to_row(acl): "" for acl in plan.acls}
+            await store.change_security(SecurityKind.ACL, rows)
             await store.allocate_producer_ids(plan.next_producer_id)
         finally:
             await store.close()
         image = (Path(scratch) / DATABASE_NAME).read_bytes()
     # The first start puts it wherever else it belongs.
-    fs.write_atomically(prepared.directories[0].path / DATABASE_NAME, image)
+    fs.write_atomically(prepared.directories[0].path / DATABASE_NAME, image, is_private=True)
 
 
 def _metadata_directory(fs: FileSystem, source: Source, cluster_id: str) -> Path:

@@ -22,12 +22,6 @@ _OWNERS = {
 
 def left_behind(image: ClusterImage, node_id: int) -> Iterator[tuple[str, str]]:
     """Yield what the metadata has that is not taken over: what it is, and what that means."""
-    if image.acls:
-        told = some(sorted({acl.principal for acl in image.acls.values()}))
-        yield (
-            counted(len(image.acls), "ACL"),
-            f"for {told}; there is no authorization yet: every client may do everything",
-        )
     if image.scram:
         users = [f"{name} ({_SCRAM_MECHANISMS.get(kind, kind)})" for name, kind in image.scram]
         yield (

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from broker import topic_names
 from broker.adoption.image import ClusterImage, PartitionState, TopicState
+from broker.adoption.rights import adopted_acls, strange_acls
 from broker.adoption.survey import FoundDirectory, FoundPartition
 from broker.configs import ALL_BROKERS
 from broker.metadata import ResourceType, TopicRecord
+from broker.security.acls import Acl
 from broker.topic_plans import internal_topic
 from config.effective import check_dynamic, resolve_apart, resolve_broker, resolve_topic
 from config.errors import ConfigError
@@ -61,6 +63,7 @@ class Plan:
     topics: list[AdoptedTopic] = field(default_factory=list)
     # By the resource's name: "" for all brokers, or the node id.
     broker_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    acls: list[Acl] = field(default_factory=list)
     obstacles: list[Obstacle] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -85,6 +88,13 @@ def make_plan(directories: Sequence[FoundDirectory], image: ClusterImage) -> Pla
     for name in (ALL_BROKERS, str(node_id)):
         settings = image.configs.get((ResourceType.BROKER, name), {})
         plan.broker_configs[name] = _accepted_by_broker(name, settings, node_id, plan.obstacles)
+    plan.acls += adopted_acls(image)
+    plan.obstacles += (Obstacle("ACLs", problem) for problem in strange_acls(image))
+    if plan.acls:
+        plan.notes.append(
+            "ACLs count where authorizer.class.name is set, with super.users, as for Kafka: "
+            "without it every client may do everything"
+        )
     for strays in found.values():
         plan.notes += (
             f"{stray.path} belongs to no topic of this cluster: it is left alone"

@@ -85,6 +85,8 @@ APIS: tuple[Api, ...] = (
     Api(47, "OffsetDelete", 0, 0),
     Api(48, "DescribeClientQuotas", 0, 1),
     Api(49, "AlterClientQuotas", 0, 1),
+    Api(50, "DescribeUserScramCredentials", 0, 0),
+    Api(51, "AlterUserScramCredentials", 0, 0),
     Api(55, "DescribeQuorum", 0, 2),
     Api(57, "UpdateFeatures", 0, 2),
     Api(60, "DescribeCluster", 0, 2),

@@ -28,9 +28,7 @@ def handle(
 ) -> AlterPartitionReassignmentsResponse:
     """Accept what is as it is, and refuse all else."""
     if not context.may_to_cluster(Operation.ALTER):
-        return AlterPartitionReassignmentsResponse(
-            error_code=_DENIED, error_message=_DENIED.sentence, responses=[]
-        )
+        return _denied(request)
     response = AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         # Kafka says the default where nothing is asked.
@@ -53,6 +51,28 @@ def handle(
         ]
         response.responses.append(ReassignableTopicResponse(name=asked.name, partitions=results))
     return response
+
+
+def _denied(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    told = _DENIED.sentence
+    return AlterPartitionReassignmentsResponse(
+        error_code=_DENIED,
+        error_message=told,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=one.partition_index,
+                        error_code=_DENIED,
+                        error_message=told,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
 
 
 def _late(asked: ReassignablePartition) -> ReassignablePartitionResponse:

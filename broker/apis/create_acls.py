@@ -24,6 +24,12 @@ async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateA
     if acls is None:
         message = "No Authorizer is configured."
         return _alike(wanted, Refusal(ErrorCode.SECURITY_DISABLED, message))
+    if any(one.is_vague for one in wanted):
+        # Kafka's own classes cannot hold such an entry: this is all that it answers.
+        unknown = ErrorCode.UNKNOWN_SERVER_ERROR
+        return CreateAclsResponse(
+            results=[AclCreationResult(error_code=unknown, error_message=None) for _ in wanted]
+        )
     try:
         outcomes = await acls.create(wanted)
     except EXPLAINED as error:
@@ -37,5 +43,5 @@ def _alike(wanted: list[Acl], error: Explained) -> CreateAclsResponse:
 
 def _result(error: Explained | None) -> AclCreationResult:
     if error is None:
-        return AclCreationResult(error_code=0, error_message=None)
+        return AclCreationResult()
     return AclCreationResult(error_code=code_of(error), error_message=message_of(error))

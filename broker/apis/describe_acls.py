@@ -50,4 +50,4 @@ def handle(context: RequestContext, request: DescribeAclsRequest) -> DescribeAcl
         )
         for (kind, name, pattern), found in about.items()
     ]
-    return DescribeAclsResponse(error_code=0, error_message=None, resources=resources)
+    return DescribeAclsResponse(resources=resources)

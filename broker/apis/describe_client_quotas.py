@@ -29,9 +29,10 @@ def handle(
     context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     """Tell what matches."""
+    if not context.may_to_cluster(Operation.DESCRIBE_CONFIGS):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeClientQuotasResponse(error_code=denied, error_message=None, entries=None)
     try:
-        if not context.may_to_cluster(Operation.DESCRIBE_CONFIGS):
-            raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         _check(request.components)
     except Refusal as refusal:
         return DescribeClientQuotasResponse(

@@ -31,7 +31,9 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describe the quorum, or say that other partitions have none."""
     if not context.may_to_cluster(Operation.DESCRIBE):
-        return DescribeQuorumResponse(error_code=_DENIED, topics=[])
+        return DescribeQuorumResponse(
+            error_code=_DENIED, error_message=_DENIED.sentence, topics=[]
+        )
     if not _asks_for_metadata(request.topics):
         return DescribeQuorumResponse(topics=[_unknown(topic) for topic in request.topics])
     broker = context.broker

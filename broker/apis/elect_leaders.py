@@ -24,10 +24,11 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Say of each partition that it needs no election, or that it is not there."""
     if not context.may_to_cluster(Operation.ALTER):
-        return ElectLeadersResponse(error_code=_DENIED, replica_election_results=[])
+        refused: Refusal | None = Refusal(_DENIED)
+    else:
+        refused = _refusal(request)
     topics = context.broker.topics
     wanted = request.topic_partitions
-    refused = _refusal(request)
     if refused is not None:
         return _response(
             [

@@ -22,6 +22,10 @@ _BATCH_VERSION = 4
 _SHARE_VERSION = 6
 _NO_NODE_ID = -1
 _NO_PORT = -1
+_DENIED = (
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 
 
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -67,13 +71,15 @@ def _problem(context: RequestContext, key_type: int, key: str) -> ErrorCode:
 
 def _coordinator(context: RequestContext, key: str, error: ErrorCode) -> Coordinator:
     if error is not ErrorCode.NONE:
+        is_batch = context.api_version >= _BATCH_VERSION
         return Coordinator(
             key=key,
             node_id=_NO_NODE_ID,
             host="",
             port=_NO_PORT,
             error_code=error,
-            error_message=error.sentence,
+            # Since version 4 Kafka has no sentence for what it denies by key.
+            error_message="" if is_batch and error in _DENIED else error.sentence,
         )
     host, port = context.advertised()
     return Coordinator(

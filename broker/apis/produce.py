@@ -112,9 +112,7 @@ def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | N
             TopicProduceResponse(
                 name=data.name,
                 topic_id=data.topic_id,
-                partition_responses=[
-                    _refused(one.index, code, None) for one in data.partition_data
-                ],
+                partition_responses=[_not_permitted(one, code) for one in data.partition_data],
             )
             for data in request.topic_data
         ]
@@ -137,7 +135,7 @@ def _append_all(
         topic = find_topic(context, data)
         if denied and (data.name if topic is None else topic.name) in denied:
             partitions = [
-                _refused(one.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+                _not_permitted(one, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 for one in data.partition_data
             ]
         else:
@@ -254,6 +252,14 @@ def _refused(index: int, code: ErrorCode, message: str | None) -> PartitionProdu
         log_start_offset=-1,
         error_message=message or code.sentence,
     )
+
+
+def _not_permitted(
+    partition: PartitionProduceData, code: ErrorCode
+) -> PartitionProduceResponse:
+    refused = _refused(partition.index, code, None)
+    refused.error_message = None  # as in Kafka
+    return refused
 
 
 def _close_if_refused(response: ProduceResponse) -> None:

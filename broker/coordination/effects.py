@@ -14,13 +14,17 @@ refuses them: it is thrown away, and made anew of what the log has.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from storage.transactions import Marker
 
 Token = object
 """Stands for one request that waits for its answer; the machine only hands it back."""
+
+Describable = Callable[[Iterable[str]], Set[str]]
+"""Picks of some topics those that a client may describe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class Caller:
     client_id: str = ""
     client_host: str = ""
     fresh_id: str = ""
+    # Picks the topics that the sender may describe; None for all.
+    describable: Describable | None = field(default=None, compare=False)
 
 
 class Timer(NamedTuple):

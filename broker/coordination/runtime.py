@@ -145,7 +145,12 @@ class Runtime(Generic[M]):
         if requester is None:
             return Caller(token, api_version=0)
         return Caller(
-            token, requester.api_version, requester.client_id, requester.client_host, fresh_id
+            token,
+            requester.api_version,
+            requester.client_id,
+            requester.client_host,
+            fresh_id,
+            requester.describable,
         )
 
     def run(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from broker.coordination.effects import Producer
+from broker.coordination.effects import Describable, Producer
 from protocol.batches import NO_PRODUCER_ID
 from storage.transactions import Marker
 
@@ -95,3 +95,5 @@ class Requester(Protocol):
     def client_id(self) -> str: ...
     @property
     def client_host(self) -> str: ...
+    @property
+    def describable(self) -> Describable | None: ...

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
+from broker.exposition.authorization import authorization_families
 from broker.exposition.cleaner import cleaner_families
 from broker.exposition.groups import group_families
 from broker.exposition.logins import login_families
+from broker.exposition.quotas import quota_families
 from broker.exposition.requests import request_families
 from broker.exposition.snapshot import Snapshot
 from broker.exposition.storage import storage_families
@@ -44,8 +46,10 @@ class SnapshotCollector:
         snapshot = self._snapshot
         yield from whole_families(snapshot)
         yield from login_families(snapshot.logins)
+        yield from authorization_families(snapshot.authorizations)
         yield from request_families(snapshot)
         yield from storage_families(snapshot)
         yield from cleaner_families(snapshot.cleaner, snapshot.now_ms)
         yield from group_families(snapshot.groups, snapshot.transactions)
+        yield from quota_families(snapshot.quotas)
         yield from client_families(snapshot.clients, snapshot.dropped_client_series)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.apis import BY_KEY
+from broker.exposition.authorization import AuthorizationRow
 from broker.exposition.group_rows import GroupRows, read_groups
+from broker.exposition.quota_rows import QuotaRows, read_quotas
 from broker.latency import Counts
 from broker.telemetry.clients import ClientRow
 from broker.topic_counts import TopicCounts
@@ -123,6 +125,7 @@ class Snapshot:
     topics: Mapping[str, TopicCounts]
     connections: Mapping[str, int]  # by listener
     logins: Mapping[str, Mapping[str, int]]  # by listener, and by what happened
+    authorizations: AuthorizationRow | None
     fetches: FetchRows
     logs: Sequence[LogRow]
     topic_count: int
@@ -134,6 +137,7 @@ class Snapshot:
     problem_count: int
     clients: Sequence[ClientRow]
     dropped_client_series: int
+    quotas: QuotaRows
 
 
 async def take_snapshot(broker: Broker) -> Snapshot:
@@ -150,6 +154,7 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         topics={name: copy(counts) for name, counts in broker.metrics.topics.items()},
         connections=listeners | open_now,
         logins=_logins(broker),
+        authorizations=_authorizations(broker),
         fetches=FetchRows(
             len(broker.purgatory),
             len(broker.sessions),
@@ -168,6 +173,7 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         problem_count=len(broker.problems()),
         clients=broker.telemetry.rows(),
         dropped_client_series=broker.telemetry.dropped_series,
+        quotas=read_quotas(broker),
     )
 
 
@@ -179,6 +185,13 @@ def _logins(broker: Broker) -> Mapping[str, Mapping[str, int]]:
     for (listener, what), count in broker.metrics.authentications.items():
         found.setdefault(listener, {})[what] = count
     return found
+
+
+def _authorizations(broker: Broker) -> AuthorizationRow | None:
+    acls = broker.security.acls
+    if acls is None:
+        return None
+    return AuthorizationRow(copy(broker.metrics.authorizations), len(acls.authorizer.acls))
 
 
 def _requests(broker: Broker) -> RequestRows:

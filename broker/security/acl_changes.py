@@ -24,6 +24,7 @@ from broker.security.acls import (
     to_row,
 )
 from broker.security.authorization import CLUSTER_NAME
+from broker.security.authorization_counts import AuthorizationCounts
 from broker.security.authorizer import AclAuthorizer
 from config.acl import AclConfig
 from protocol.errors import ErrorCode
@@ -52,6 +53,7 @@ class AclChanges:
         config: AclConfig,
         store: MetadataStore,
         changes: Changes,
+        counts: AuthorizationCounts,
     ) -> None:
         """Put what is stored in force. Raises MetadataError for what cannot be read."""
         try:
@@ -62,7 +64,10 @@ class AclChanges:
             ) from error
         self._store, self._changes = store, changes
         self.authorizer = AclAuthorizer(
-            acls, config.super_user_names, allows_by_default=config.allow_everyone_if_no_acl_found
+            acls,
+            config.super_user_names,
+            counts,
+            allows_by_default=config.allow_everyone_if_no_acl_found,
         )
 
     def describe(self, which: AclFilter) -> list[Acl]:

@@ -99,6 +99,16 @@ class Acl:
     operation: AclOperation
     permission: Permission
 
+    @property
+    def is_vague(self) -> bool:
+        """Tell whether it says ANY or MATCH, which only filters may say."""
+        return (
+            self.kind is AclKind.ANY
+            or self.pattern in (PatternType.ANY, PatternType.MATCH)
+            or self.operation is AclOperation.ANY
+            or self.permission is Permission.ANY
+        )
+
     def __str__(self) -> str:
         # As Kafka's audit log has it.
         return (
@@ -152,9 +162,8 @@ def to_row(acl: Acl) -> str:
 
 def from_row(text: str) -> Acl:
     """Read what `to_row` wrote. Raises ValueError, also for what a later release wrote."""
-    told = json.loads(text)
     try:
-        kind, name, pattern, principal, host, operation, permission = told
+        kind, name, pattern, principal, host, operation, permission = json.loads(text)
         return Acl(
             AclKind[kind], name, PatternType[pattern], principal, host,
             AclOperation[operation], Permission[permission],

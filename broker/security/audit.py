@@ -4,17 +4,21 @@
     Topic:LITERAL:prices for request = Fetch with resourceRefCount = 1 based on rule DefaultDeny
 
 What is denied is told at INFO, what is allowed at DEBUG. What nobody asked for, such as the
-entries that are left out of a list, is told at TRACE.
+entries that are left out of a list, is told at TRACE. Line ends in names are written as Python
+writes them, so that nobody can write lines of his own.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+from logging.handlers import WatchedFileHandler
 
 from broker.apis import BY_KEY
 from broker.authorized_operations import Operation
 from broker.security.acl_index import Rule
 from broker.security.authorization import Requester, ResourceKind
+from config.errors import ConfigError
 
 # Kafka's name for it, so that what sends it elsewhere, or sets its level, does so here.
 LOGGER = "kafka.authorizer.logger"
@@ -44,13 +48,47 @@ def note(
         level,
         "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s "
         "for request = %s with resourceRefCount = %d based on rule %s",
-        requester.principal,
+        _one_line(str(requester.principal)),
         "Allowed" if rule.allowed else "Denied",
         operation.name,
         requester.host,
         kind.name.title().replace("_", ""),
-        name,
+        _one_line(name),
         requester.api_key if api is None else api.name,
         references,
         rule.text,
     )
+
+
+class AuditFile:
+    """A file that the audit log goes to instead of the broker's; begun anew when it is moved."""
+
+    def __init__(self, path: str) -> None:
+        """Open the file, for its owner alone when it is new. Raises ConfigError."""
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
+            self._handler = WatchedFileHandler(path, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(
+                f"odradek.audit.log: cannot write {path}: {error.strerror}. Choose another file, "
+                "or let the broker write there"
+            ) from error
+        for one in logging.getLogger().handlers:  # text or JSON, as in the broker's log
+            self._handler.setFormatter(one.formatter)
+        logger.addHandler(self._handler)
+        logger.propagate = False
+        # Whatever the level of the broker's log: who asks for the file wants what is denied.
+        logger.setLevel(logging.INFO)
+
+    def close(self) -> None:
+        """Let go of the file; the audit log goes to the broker's again."""
+        logger.removeHandler(self._handler)
+        logger.propagate = True
+        logger.setLevel(logging.NOTSET)
+        self._handler.close()
+
+
+def _one_line(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)

@@ -13,10 +13,13 @@ from broker.security.acl_index import DEFAULT_ALLOW, DEFAULT_DENY, SUPER_USER, A
 from broker.security.acls import Acl
 from broker.security.audit import note
 from broker.security.authorization import Requester, ResourceKind
+from broker.security.authorization_counts import AuthorizationCounts
 from broker.security.principals import Principal
 
-# So many decisions are remembered, each some hundred bytes.
+# So many decisions are remembered, each some hundred bytes. Names may be longer than those of
+# topics, but not to be remembered: clients make them up.
 _REMEMBERED_MAX = 20_000
+_NAME_MAX = 249
 # Stands for a resource that no entry names, so that a super user is known (Authorizer).
 _ANY_NAME = "hardcode"
 
@@ -25,12 +28,17 @@ class AclAuthorizer:
     """The ACLs in force; the event loop owns it."""
 
     def __init__(
-        self, acls: Iterable[Acl], super_users: Set[str], *, allows_by_default: bool
+        self,
+        acls: Iterable[Acl],
+        super_users: Set[str],
+        counts: AuthorizationCounts,
+        *,
+        allows_by_default: bool,
     ) -> None:
         """Take the entries; super users are each type:name."""
+        self._counts = counts
         self._super_users = super_users
         self._default = DEFAULT_ALLOW if allows_by_default else DEFAULT_DENY
-        self.allowed_count = self.denied_count = 0
         # Grows with each change: who remembers a decision looks whether it still stands.
         self.generation = 0
         self._put_in_force(frozenset(acls))
@@ -66,11 +74,12 @@ class AclAuthorizer:
             rule = self._rule(*key)
             if len(self._rules) >= _REMEMBERED_MAX:
                 self._rules.clear()
-            self._rules[key] = rule
+            if len(name) <= _NAME_MAX:
+                self._rules[key] = rule
         if rule.allowed:
-            self.allowed_count += 1
+            self._counts.allowed += 1
         else:
-            self.denied_count += 1
+            self._counts.denied += 1
         is_told = logs_allowed if rule.allowed else logs_denied
         note(requester, operation, kind, name, rule, is_told=is_told, references=references)
         return rule.allowed

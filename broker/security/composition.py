@@ -22,12 +22,14 @@ from broker.security.quotas.composition import QuotaTable
 from broker.tasks import start_task
 from config.acl import AclConfig
 from config.oauth import OAuthConfig
-from config.sasl import OAUTHBEARER
+from config.sasl import OAUTHBEARER, SaslConfig
+from config.scram_users import parse_scram_users
 from config.tls import PROTOCOLS as TLS
 from config.tokens import TokenConfig
 
 if TYPE_CHECKING:
     from broker.security.acl_changes import AclChanges
+    from broker.security.audit import AuditFile
     from broker.security.oauth.keys import Keys
     from broker.security.sasl.listener import SaslListener
     from broker.security.scram_users import ScramUsers
@@ -55,6 +57,7 @@ class Security:
         self.metrics, self.now_ms = metrics, now_ms
         # None: everybody may do everything, and there are no ACLs to change.
         self.authorizer: Authorizer | None = None
+        self._audit_file: AuditFile | None = None
         self.acls = self._load_acls(metadata)
         if self.acls is not None:
             self.authorizer = self.acls.authorizer
@@ -70,6 +73,23 @@ class Security:
         self.quotas = QuotaTable(configs, quotas, store, changes)
         # None: no listener speaks TLS.
         self.tls: Tls | None = self._make_tls()
+
+    async def start(self) -> None:
+        """Make what the settings ask for and is missing, and begin what goes on until close().
+
+        Raises MetadataError.
+        """
+        wanted = self.configs.of(SaslConfig).odradek_scram_users
+        if wanted:
+            from broker.security.initial_users import add_initial_users
+
+            users = parse_scram_users(wanted)
+            await add_initial_users(users, self.scram_users, self.changes)
+        if self.tokens is not None:
+            self._preparing = start_task("prepare tokens", self.tokens.prepare())
+        for one in self.configs.broker.bound_endpoints:
+            if one.protocol in SASL and OAUTHBEARER in self.sasl_listener(one.name).enabled:
+                self.oauth_keys(one.name)
 
     @cached_property
     def scram_users(self) -> ScramUsers:
@@ -100,20 +120,14 @@ class Security:
             found.start()
         return found
 
-    def start(self) -> None:
-        """Begin what goes on in the background, until close()."""
-        if self.tokens is not None:
-            self._preparing = start_task("prepare tokens", self.tokens.prepare())
-        for one in self.configs.broker.bound_endpoints:
-            if one.protocol in SASL and OAUTHBEARER in self.sasl_listener(one.name).enabled:
-                self.oauth_keys(one.name)
-
     def close(self) -> None:
-        """End what goes on in the background."""
+        """End what goes on in the background, and let go of what is open."""
         if self._preparing is not None:
             self._preparing.cancel()
         for keys in self._keys.values():
             keys.close()
+        if self._audit_file is not None:
+            self._audit_file.close()
 
     def problems(self) -> Iterator[str]:
         """Yield what an operator has to look at."""
@@ -142,7 +156,12 @@ class Security:
         from broker.security.acl_changes import AclChanges
 
         stored = metadata.security.get(SecurityKind.ACL, {})
-        return AclChanges(stored, config, self.store, self.changes)
+        if config.odradek_audit_log:
+            from broker.security.audit import AuditFile
+
+            self._audit_file = AuditFile(config.odradek_audit_log)
+        counts = self.metrics.authorizations
+        return AclChanges(stored, config, self.store, self.changes, counts)
 
     def _load_tokens(self, metadata: Metadata) -> DelegationTokens | None:
         config = self.configs.of(TokenConfig)

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 
 from broker.metadata import MetadataStore, Rows, SecurityKind
 from broker.security.credentials import ScramCredential
-from broker.security.sasl.scram_messages import ITERATIONS_MIN, hash_size_bytes
+from broker.security.sasl.scram_messages import hash_size_bytes
+from config.scram_users import ITERATIONS_MIN
 
 Key = tuple[str, str]
 """A mechanism and a user's name."""

@@ -1,23 +1,36 @@
-"""The admin token: what a request has to show to change anything.
+"""Who may read over HTTP, and who may change anything: who shows a token.
 
-Reading needs none, as from a PLAINTEXT listener. The token is the one that odradek.admin.token
-sets, else a random one in a file that only the broker's own user may read, so that commands on
-the same machine find it, and that stays from one start to the next:
+The admin token allows all. It is the one that odradek.admin.token sets, else a random one in a
+file that only the broker's own user may read, so that commands on the same machine find it, and
+that stays from one start to the next:
 
     data/odradek-admin-token
+
+Reading is free, as from a PLAINTEXT listener, unless odradek.http.read.token is set: then it takes
+that token or the admin's. With an authorizer reading takes a token in any case, for what it denies
+over Kafka's protocol is not to be had here. /health tells whether the broker is well to everybody.
+
+A token is taken from the header Authorization and from nowhere else: addresses are logged, by
+browsers and proxies if not here.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import logging
+import math
 import re
 import secrets
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 
 from aiohttp import web
 
+from broker.addresses import plain_address
+from broker.web.guesses import Guesses
 from broker.web.requests import Problem
 from storage.errors import StorageError
 from storage.files import FileSystem
@@ -28,30 +41,110 @@ FILE_NAME = "odradek-admin-token"
 _TOKEN_BYTES = 16
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{22}")
 _SCHEME = "Bearer "
+# What a page is made of says nothing of the broker.
+_FREE = re.compile(r"/|/page/.*|/health")
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """Whom the broker lets change something over HTTP."""
+class AdminToken:
+    """What allows everything, and where a person finds it."""
 
-    token: str
-    source: str  # where a person finds the token
-    path: Path | None = None  # the file that the token is in, if it is in one
+    text: str = field(repr=False)
+    source: str
+    path: Path | None = None  # the file that it is in, if it is in one
+
+
+class Access:
+    """Whom the broker lets read and change something over HTTP; the event loop owns it."""
+
+    def __init__(
+        self,
+        admin: AdminToken,
+        guesses: Guesses,
+        read_token: Callable[[], str | None] = lambda: None,
+        has_authorizer: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._admin, self._guesses = admin, guesses
+        self._read_token, self._has_authorizer = read_token, has_authorizer
+
+    @property
+    def token(self) -> str:
+        """The admin token."""
+        return self._admin.text
+
+    @property
+    def path(self) -> Path | None:
+        """The file with the admin token, if there is one."""
+        return self._admin.path
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether reading takes a token."""
+        return self._read_token() is not None or self._has_authorizer()
 
     def require(self, request: web.Request) -> None:
-        """Raise Problem for a request that does not show the token."""
-        shown = request.headers.get("Authorization", "")
-        expected = (_SCHEME + self.token).encode()
-        if hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), expected):
+        """Raise Problem for a request that does not show the admin token."""
+        self._require(request, "the admin token", self._admin.text)
+
+    def require_to_read(self, request: web.Request) -> None:
+        """Raise Problem for a request that may not read."""
+        if not self.is_guarded or _FREE.fullmatch(request.path):
             return
-        wrong = "this is not the admin token" if shown else "this takes the admin token"
-        raise Problem(401, f"{wrong}: {self.source}")
+        own = self._read_token()
+        if own is None:
+            self._require(request, "the admin token", self._admin.text)
+        else:
+            self._require(request, "a token of the broker's", own, self._admin.text)
+
+    def may_read(self, request: web.Request) -> bool:
+        """Tell whether what anybody may ask for can be answered in full."""
+        if not self.is_guarded:
+            return True
+        own = self._read_token()
+        tokens = [self._admin.text] if own is None else [own, self._admin.text]
+        return self._guesses.wait_s(_address(request)) == 0.0 and _shows(request, *tokens)
+
+    def _require(self, request: web.Request, what: str, *tokens: str) -> None:
+        has_shown = "Authorization" in request.headers
+        address = _address(request)
+        # Of something without a token there is nothing to learn, however often it comes.
+        wait_s = self._guesses.wait_s(address) if has_shown else 0.0
+        if wait_s > 0:
+            told = f"too many wrong tokens from {address}: wait {math.ceil(wait_s)} seconds"
+            raise Problem(429, told, {"Retry-After": str(math.ceil(wait_s))})
+        if has_shown and _shows(request, *tokens):
+            return
+        if has_shown:
+            self._note_wrong(request, address)
+        told = f"this is not {what}" if has_shown else f"this takes {what}"
+        raise Problem(
+            401,
+            f"{told}: {self._place(address)}",
+            {"WWW-Authenticate": 'Bearer realm="odradek"'},
+            # For commands on the same machine, which look for the file themselves.
+            {"token_file": str(self.path)} if self.path and _is_here(address) else {},
+        )
+
+    def _note_wrong(self, request: web.Request, address: str) -> None:
+        # Without the query, which may hold keys of records.
+        logger.warning(
+            "refused a wrong token over HTTP address=%s method=%s path=%s",
+            address, request.method, request.path,
+        )  # fmt: skip
+        if self._guesses.count(address):
+            logger.warning("takes no more tokens over HTTP for a minute address=%s", address)
+
+    def _place(self, address: str) -> str:
+        """Say where the token is; paths of this machine are for those who are on it."""
+        if self._admin.path is None or _is_here(address):
+            return self._admin.source
+        return f"the broker keeps it in {FILE_NAME} of its first log directory"
 
 
-def grant_access(fs: FileSystem, directory: Path, configured: str | None) -> Access:
-    """Return who has access: with the token configured, that of the file, or a new one."""
+def grant_access(fs: FileSystem, directory: Path, configured: str | None) -> AdminToken:
+    """Return the admin token: the one configured, that of the file, or a new one."""
     if configured:
-        return Access(configured, "it is the broker's setting odradek.admin.token")
+        return AdminToken(configured, "it is the broker's setting odradek.admin.token")
     path = directory / FILE_NAME
     try:
         kept = fs.read_bytes(path).decode("ascii", "replace").strip() if fs.exists(path) else ""
@@ -59,7 +152,33 @@ def grant_access(fs: FileSystem, directory: Path, configured: str | None) -> Acc
         # Even when it stays the same: somebody may have made the file readable for others.
         fs.write_private(path, f"{token}\n".encode())
     except StorageError as error:
-        logger.warning("kept no admin token, the next start makes another: %s", error)
+        logger.warning("kept no admin token, set odradek.admin.token to have one: %s", error)
         token = secrets.token_urlsafe(_TOKEN_BYTES)
-        return Access(token, "the broker has printed it at its start")
-    return Access(token, f"it is in {path} on the broker's machine", path)
+        return AdminToken(token, "it could not be kept: set the broker's odradek.admin.token")
+    return AdminToken(token, f"it is in {path} on the broker's machine", path)
+
+
+def _shows(request: web.Request, *tokens: str) -> bool:
+    """Tell whether a request shows one of some tokens, in a time that tells nothing of them."""
+    shown = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+    found = False
+    for token in tokens:
+        expected = (_SCHEME + token).encode()
+        # Digests are of one length, whatever they are of.
+        found |= hmac.compare_digest(_digest(shown), _digest(expected))
+    return found
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.sha256(text).digest()
+
+
+def _address(request: web.Request) -> str:
+    """Return who asks; a proxy's word for somebody else does not count."""
+    transport = request.transport
+    peer = transport.get_extra_info("peername") if transport is not None else None
+    return plain_address(str(peer[0])) if peer else ""
+
+
+def _is_here(address: str) -> bool:
+    return bool(address) and ip_address(address.partition("%")[0]).is_loopback

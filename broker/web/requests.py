@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -22,10 +20,7 @@ from storage.log import Log
 if TYPE_CHECKING:
     from broker.composition import Broker
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 _FLAGS = {"true": True, "1": True, "": True, "false": False, "0": False}
-_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _TOPICS_TOLD_MAX = 10
 
 to_json = partial(json.dumps, indent=2)
@@ -34,27 +29,28 @@ to_json = partial(json.dumps, indent=2)
 class Problem(Exception):
     """A request that is not carried out; says what to change."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        headers: Mapping[str, str] | None = None,
+        facts: Mapping[str, object] | None = None,
+    ) -> None:
+        """`facts` go beside the message."""
         super().__init__(message)
         self.status = status
+        self.headers, self.facts = headers or {}, facts or {}
 
 
-@web.middleware
-async def answer_problems(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer a Problem as JSON, and refuse what another site's page has a browser send."""
-    try:
-        _refuse_other_names(request)
-        if request.method not in _SAFE_METHODS:
-            _refuse_other_sites(request)
-        return await handler(request)
-    except Problem as problem:
-        return answer({"error": str(problem)}, status=problem.status)
-
-
-def answer(body: object, status: int = 200) -> web.Response:
+def answer(
+    body: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
     """Answer with JSON that a person can read, too."""
     return web.Response(
-        text=to_json(body) + "\n", status=status, content_type="application/json"
+        text=to_json(body) + "\n",
+        status=status,
+        content_type="application/json",
+        headers=headers,
     )
 
 
@@ -132,30 +128,3 @@ def logs_of(broker: Broker, topic: str, partition: int | None) -> list[Log]:
             503, f"a partition of {topic} is offline, see /health and try again: {error}"
         ) from error
     return [log for log in logs if log is not None]
-
-
-def _refuse_other_names(request: web.Request) -> None:
-    """Raise Problem when a browser on this machine was led here under the name of another site.
-
-    A site whose name is made to lead to this machine (DNS rebinding) is the same site to a
-    browser, which would let its page read all answers.
-    """
-    transport = request.transport
-    here = transport.get_extra_info("sockname") if transport is not None else None
-    if here is None or not ip_address(here[0].partition("%")[0]).is_loopback:
-        return
-    try:
-        name = urlsplit(f"//{request.host}").hostname or ""
-        if name != "localhost" and not name.endswith(".localhost"):
-            ip_address(name.partition("%")[0])
-    except ValueError:
-        raise Problem(
-            403, f"{request.host} is no name of this machine: ask for localhost, or for an address"
-        ) from None
-
-
-def _refuse_other_sites(request: web.Request) -> None:
-    """Raise Problem when a browser says that the request comes from a page of another site."""
-    origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc != request.host:
-        raise Problem(403, f"the page of {origin} may not change anything here")

@@ -8,27 +8,38 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from broker.exposition.render import render
 from broker.exposition.snapshot import take_snapshot
-from broker.web.access import grant_access
+from broker.security.exposure import warn_of_http
+from broker.tasks import start_task
+from broker.web.access import Access, grant_access
 from broker.web.cleaner_routes import add_cleaner_routes
 from broker.web.groups import add_group_routes
+from broker.web.guard import Guard
+from broker.web.guesses import Guesses
+from broker.web.headers import protect
+from broker.web.limits import HANDSHAKE_S, IDLE_S, REQUEST_BYTES_MAX, Limits
+from broker.web.origins import own_names
 from broker.web.page import add_page
 from broker.web.proofs import add_routes as add_proof_routes
 from broker.web.records import add_record_routes
-from broker.web.requests import answer_problems
 from broker.web.state import add_state_routes
 from broker.web.topics import add_topic_routes
+from config.http import HttpConfig
 
 if TYPE_CHECKING:
     from broker.composition import Broker
+    from broker.web.certificate import Certificate
+
+logger = logging.getLogger(__name__)
 
 # How long a stop waits for answers that are on their way.
 _DRAIN_S = 1.0
@@ -38,11 +49,24 @@ class HttpServer:
     """Serves the broker's state over HTTP; the event loop owns it."""
 
     def __init__(self, broker: Broker) -> None:
+        """Read what is needed of files. Raises ConfigError."""
         self._broker = broker
-        self.access = grant_access(
-            broker.fs, broker.directories[0].path, broker.config.odradek_admin_token
+        config = broker.configs.of(HttpConfig)
+        self._certificate = self._read_certificate(config)
+        self.access = Access(
+            grant_access(broker.fs, broker.directories[0].path, broker.config.odradek_admin_token),
+            Guesses(broker.loop.time),
+            lambda: broker.configs.of(HttpConfig).odradek_http_read_token,
+            lambda: broker.security.authorizer is not None,
         )
-        app = web.Application(middlewares=[answer_problems])
+        names = own_names(
+            [*config.odradek_http_hosts, *(one.advertised_host for one in broker.server.listeners)]
+        )
+        self._guard = Guard(self.access, lambda: names)
+        app = web.Application(
+            middlewares=[self._guard.handle], client_max_size=REQUEST_BYTES_MAX
+        )
+        app.on_response_prepare.append(protect)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/health", self._health)
         add_proof_routes(app, broker, self.access)
@@ -52,34 +76,74 @@ class HttpServer:
         add_topic_routes(app, broker)
         add_group_routes(app, broker)
         add_record_routes(app, broker)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_DRAIN_S)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=_DRAIN_S,
+            keepalive_timeout=IDLE_S,
+            lingering_time=_DRAIN_S,
+        )
         self._sockets: Sequence[socket.socket] = ()
+        self._servers: list[asyncio.Server] = []
+        self._following: asyncio.Task[None] | None = None
 
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
         """Accept connections on bound sockets."""
         await self._runner.setup()
+        loop = self._broker.loop
+        server = self._runner.server
+        assert server is not None
+        configs = self._broker.configs
+        limits = Limits(server, loop, lambda: configs.of(HttpConfig).odradek_http_connections_max)
+        self._guard.limits = limits
         self._sockets = sockets
+        secured: dict[str, Any] = {}
+        if self._certificate is not None:
+            secured = {"ssl": self._certificate.context, "ssl_handshake_timeout": HANDSHAKE_S}
+            self._following = start_task("follow the certificate", self._certificate.follow())
+        warning = warn_of_http(
+            [one.getsockname()[:2] for one in sockets],
+            is_guarded=self.access.is_guarded,
+            is_secured=bool(secured),
+        )
+        if warning:
+            logger.warning("%s", warning)
         for one in sockets:
-            await web.SockSite(self._runner, one).start()
+            self._servers.append(await loop.create_server(limits, sock=one, **secured))
 
     @property
     def url(self) -> str:
         """The address of the page, for a browser on this machine."""
         host, port = self._sockets[0].getsockname()[:2]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        scheme = "http" if self._certificate is None else "https"
+        return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
 
     async def close(self) -> None:
         """Stop serving."""
+        if self._following is not None:
+            self._following.cancel()
+        for one in self._servers:
+            one.close()
         await self._runner.cleanup()
+
+    @staticmethod
+    def _read_certificate(config: HttpConfig) -> Certificate | None:
+        if config.tls_files is None:
+            return None
+        from broker.web.certificate import Certificate
+
+        return Certificate(config)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         snapshot = await take_snapshot(self._broker)
         text = await asyncio.get_running_loop().run_in_executor(None, render, snapshot)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def _health(self, _: web.Request) -> web.Response:
+    async def _health(self, request: web.Request) -> web.Response:
         problems = self._broker.problems()
+        if problems and not self.access.may_read(request):
+            problems = [f"{len(problems)} of them: what they are takes a token"]
         status = "failing" if problems else "ok"
         body = json.dumps({"status": status, "problems": problems}, indent=2) + "\n"
         return web.Response(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -24,6 +25,7 @@ from broker.tasks import start_task
 from broker.version import VERSION
 from broker.web import cleaner_json
 from broker.web.access import Access
+from broker.web.limits import address_of
 from broker.web.requests import Parameters, Problem, answer, answer_from_thread
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 Json = dict[str, object]
 
 LISTENERS_MAX = 64
+# Of one address, so that there is a place for another.
+LISTENERS_PER_ADDRESS_MAX = 32
 # How soon a cleaning that has begun or ended is told.
 _LOOK_S = 0.25
 _LOOKS_PER_TICK = 4
@@ -56,6 +60,7 @@ class StateRoutes:
     def __init__(self, broker: Broker, access: Access) -> None:
         self._broker, self._access = broker, access
         self._listeners: set[Queue[bytes]] = set()
+        self._counts: Counter[str] = Counter()
         self._looking: Task[None] | None = None
         self._is_stopping = False
 
@@ -101,11 +106,17 @@ class StateRoutes:
         Parameters(request, ())
         if len(self._listeners) >= LISTENERS_MAX:
             raise Problem(503, f"{LISTENERS_MAX} listen already: close a page, or ask /api/broker")
+        address = address_of(request.transport) if request.transport is not None else ""
+        if self._counts[address] >= LISTENERS_PER_ADDRESS_MAX:
+            raise Problem(
+                503, f"{LISTENERS_PER_ADDRESS_MAX} of {address} listen already: close a page"
+            )
         headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         stream = web.StreamResponse(headers=headers)
         await stream.prepare(request)
         unread: Queue[bytes] = asyncio.Queue(_UNREAD_MAX)
         self._listeners.add(unread)
+        self._counts[address] += 1
         if self._looking is None:
             self._looking = start_task("look for events", self._look())
         try:
@@ -116,6 +127,7 @@ class StateRoutes:
             pass
         finally:
             self._listeners.discard(unread)
+            self._counts -= Counter({address: 1})
         return stream
 
     async def _look(self) -> None:

@@ -17,7 +17,7 @@ from protocol.batches import (
 )
 from protocol.errors import ErrorCode
 from protocol.messages import message_classes
-from protocol.schema import fields_of
+from protocol.schema import fields_of, info_of
 from tests.authorization.rules import Rule
 
 NODE_ID = 1
@@ -69,8 +69,16 @@ class Case:
 def request_of(rule: Rule, names: Names) -> tuple[Any, int]:
     """Return the request of a rule, and its version."""
     case = CASES[rule.name]
-    version = API_VERSIONS[_key(rule.api)][1] if case.version is None else case.version
+    version = rule_version(rule)
     return made(message_classes(rule.api)[0], version, case.values(names)), version
+
+
+def rule_version(rule: Rule) -> int:
+    """Return the version in which the requests of a rule are sent."""
+    version = CASES[rule.name].version
+    if version is None:
+        version = API_VERSIONS[info_of(message_classes(rule.api)[0]).key][1]
+    return version
 
 
 def is_refused(rule: Rule, answer: Any, names: Names) -> bool:
@@ -89,7 +97,8 @@ def codes(value: Any) -> Iterator[int]:
         for field in fields(value):
             inner = getattr(value, field.name)
             if field.name.endswith("error_code"):
-                yield inner
+                if field.name != "topic_config_error_code":
+                    yield inner
             else:
                 yield from codes(inner)
 
@@ -108,12 +117,6 @@ def made(cls: type, version: int, values: Values) -> Any:
                 value = made(one, version, value)
         told[name] = value
     return cls(**told)
-
-
-def _key(api: str) -> int:
-    from protocol.schema import info_of
-
-    return info_of(message_classes(api)[0]).key
 
 
 def _batch(*, is_transactional: bool = False) -> bytes:
@@ -151,6 +154,14 @@ def _fetching(n: Names, *, by_id: bool = False, **more: Any) -> Values:
             partitions=_one(partition=0, partition_max_bytes=100),
         ),
         **more,
+    }
+
+
+def _creating(n: Names) -> Values:
+    return {
+        "topics": _one(name=n.new_topic + "-x", num_partitions=1, replication_factor=1),
+        "timeout_ms": 1_000,
+        "validate_only": True,
     }
 
 
@@ -194,6 +205,13 @@ def _named(items: Iterable[Any], name: str, field: str = "name") -> bool:
     return any(getattr(item, field) == name for item in items)
 
 
+_ACL = {
+    "resource_pattern_type": 3,
+    "principal": "User:nobody",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
 _RESOURCES = (
     ("of a topic", _TOPIC, "retention.ms"),
     ("of a group", _GROUP, "consumer.session.timeout.ms"),
@@ -216,6 +234,8 @@ def _config_cases() -> Iterator[tuple[str, Case]]:
             Case(lambda n, kind=kind: _settings(kind, _resource(kind, n))),  # type: ignore[misc]
         )
         for api in ("AlterConfigs", "IncrementalAlterConfigs"):
+            if kind == _LOGGER and api == "AlterConfigs":
+                continue  # which does not know them
             yield (
                 f"{api} {what}",
                 Case(
@@ -279,12 +299,9 @@ CASES: Mapping[str, Case] = {
     "DescribeProducers": Case(
         lambda n: {"topics": _one(name=n.topic, partition_indexes=[0])}
     ),
-    "CreateTopics": Case(
-        lambda n: {
-            "topics": _one(name=n.new_topic + "-x", num_partitions=1, replication_factor=1),
-            "timeout_ms": 1_000,
-            "validate_only": True,
-        }
+    "CreateTopics": Case(_creating),
+    "CreateTopics with what is told of settings": Case(
+        _creating, shows=lambda answer, n: not answer.topics[0].topic_config_error_code
     ),
     "DeleteTopics by name": Case(
         lambda n: {"topics": _one(name=n.fresh_topic), "timeout_ms": 1_000},
@@ -390,6 +407,7 @@ CASES: Mapping[str, Case] = {
         lambda n: {
             "group_id": n.share_group,
             "member_id": n.member_id,
+            "max_wait_ms": 100,
             "max_records": 1,
             "topics": _one(topic_id=n.topic_id, partitions=_one(partition_index=0)),
         }
@@ -551,10 +569,30 @@ CASES: Mapping[str, Case] = {
             "permission_type": _ANY,
         }
     ),
-    "CreateAcls": Case(lambda n: {}),
-    "DeleteAcls": Case(lambda n: {}),
+    # Of a cluster that there is not.
+    "CreateAcls": Case(lambda n: {"creations": _one(**_ACL, resource_type=4, resource_name="x")}),
+    "DeleteAcls": Case(
+        lambda n: {
+            "filters": _one(
+                resource_type_filter=_TOPIC,
+                resource_name_filter="nobody",
+                principal_filter=None,
+                host_filter=None,
+                operation=_ANY,
+                permission_type=_ANY,
+            )
+        }
+    ),
     "DescribeClientQuotas": Case(lambda n: {"components": []}),
-    "AlterClientQuotas": Case(lambda n: {"validate_only": True}),
+    "AlterClientQuotas": Case(
+        lambda n: {
+            "entries": _one(
+                entity=_one(entity_type="user", entity_name="nobody"),
+                ops=_one(key="consumer_byte_rate", value=1_000.0, remove=False),
+            ),
+            "validate_only": True,
+        }
+    ),
     "DescribeUserScramCredentials": Case(lambda n: {"users": _one(name="nobody")}),
     "AlterUserScramCredentials": Case(lambda n: {"deletions": _one(name="nobody", mechanism=1)}),
 }

@@ -46,7 +46,7 @@ class Rule:
     @property
     def ways(self) -> tuple[Rights, ...]:
         """The sets of rights of which each suffices."""
-        return tuple(_rights(way) for way in self.takes.split(" or "))
+        return tuple(parse_rights(way) for way in self.takes.split(" or "))
 
     def is_met(self, rights: Rights) -> bool:
         """Tell whether somebody with exactly these rights is served."""
@@ -54,7 +54,8 @@ class Rule:
         return any(way <= rights | implied for way in self.ways)
 
 
-def _rights(way: str) -> Rights:
+def parse_rights(way: str) -> Rights:
+    """Read what one way takes: "READ GROUP + READ TOPIC"."""
     pairs = (one.split() for one in way.split(" + "))
     return frozenset((Operation[what], ResourceKind[kind]) for what, kind in pairs)
 
@@ -100,6 +101,12 @@ RULES: tuple[Rule, ...] = (
     Rule("DescribeTopicPartitions", "of all topics", "DESCRIBE TOPIC", HIDDEN),
     Rule("DescribeProducers", "", "READ TOPIC", TOPIC),
     Rule("CreateTopics", "", "CREATE CLUSTER or CREATE TOPIC", TOPIC),
+    Rule(
+        "CreateTopics",
+        "with what is told of settings",
+        "CREATE CLUSTER + DESCRIBE_CONFIGS TOPIC or CREATE TOPIC + DESCRIBE_CONFIGS TOPIC",
+        "the topic is created, its partitions and settings are not told",
+    ),
     Rule(
         "DeleteTopics",
         "by name",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from broker.authorized_operations import Operation
@@ -17,11 +18,13 @@ from protocol.messages import message_classes
 from protocol.wire import encode_uuid
 from tests.authorization.cases import Names, made
 from tests.authorization.clients import ADMINISTRATOR, Client
-from tests.authorization.rules import RULES, Right, Rights
+from tests.authorization.rules import RULES, Rights
 
 MAY, NOT = "may-", "not-"
+_NO_TOPIC = bytes(range(16))
 NEW = "made-while-asking"
 PARTITIONS = 2
+_NOBODY = SimpleNamespace(topic_partitions=())
 _ANONYMOUS = "User:ANONYMOUS"
 _ALL, _LITERAL, _PREFIXED, _ALLOW = 2, 3, 4, 3
 _DEADLINE_S = 60.0
@@ -55,17 +58,20 @@ SINGLE: Mapping[ResourceKind, Sequence[str]] = {
 }
 
 
+ALL: Rights = frozenset(
+    (Operation[name], kind) for kind, names in SINGLE.items() for name in names
+)
+
+
 def principals() -> list[Rights]:
-    """Return the sets of rights to try: none, each alone, what some rule takes, and all."""
-    singles: list[Right] = [
-        (Operation[name], kind) for kind, names in SINGLE.items() for name in names
-    ]
+    """Return the sets of rights to try.
+
+    That is none, each alone, what some rule takes, all of what has a name, and all.
+    """
+    singles: list[Rights] = [frozenset((one,)) for one in sorted(ALL)]
     together = [way for rule in RULES for way in rule.ways if len(way) > 1]
-    return list(
-        dict.fromkeys(
-            [frozenset(), *(frozenset((one,)) for one in singles), *together, frozenset(singles)]
-        )
-    )
+    named: Rights = frozenset(one for one in ALL if one[1] is not ResourceKind.CLUSTER)
+    return list(dict.fromkeys([frozenset(), *singles, *together, named, ALL]))
 
 
 def message(api: str, version: int, **values: Any) -> Any:
@@ -103,12 +109,12 @@ class World:
         fresh = f"{prefix}fresh-{number}"
         return Names(
             f"{prefix}topic",
-            self.topic_ids[f"{prefix}topic"],
+            self.topic_ids.get(f"{prefix}topic", _NO_TOPIC),
             f"{prefix}group",
             f"{prefix}share",
             f"{prefix}transaction",
             fresh,
-            self.topic_ids.get(fresh, bytes(16)),
+            self.topic_ids.get(fresh, _NO_TOPIC),
             f"{prefix}{NEW}-{number}",
             f"member-{number}",
         )
@@ -177,6 +183,42 @@ class World:
 
         until(is_there)
 
+    def existing(self, names: Iterable[str]) -> set[str]:
+        """Return those topics that are there, of some."""
+        named = [{"name": name} for name in names]
+        asking = message("Metadata", 12, topics=named, allow_auto_topic_creation=False)
+        answer = self.administrator.ask(asking, 12)
+        return {one.name for one in answer.topics if not one.error_code}
+
+    def log_directory(self) -> str:
+        """Return where the broker keeps its logs."""
+        answer = self.administrator.ask(message("DescribeLogDirs", 4, topics=[]), 4)
+        directory: str = answer.results[0].log_dir
+        return directory
+
+    def join_by_expression(self, client: Client, group: str, expression: str) -> set[bytes]:
+        """Have a member in a group, and return the ids of the topics that it is assigned."""
+        joining = {
+            "group_id": group,
+            "member_id": f"{group}-member",
+            "rebalance_timeout_ms": 900_000,
+            "subscribed_topic_regex": expression,
+            "topic_partitions": [],
+        }
+        epoch, found = 0, set[bytes]()
+
+        def is_assigned() -> bool:
+            nonlocal epoch
+            asking = message("ConsumerGroupHeartbeat", 1, **joining, member_epoch=epoch)
+            told = client.ask(asking, 1)
+            assert not told.error_code, told
+            epoch = told.member_epoch
+            found.update(one.topic_id for one in (told.assignment or _NOBODY).topic_partitions)
+            return bool(found)
+
+        until(is_assigned)
+        return found
+
     def _allow_administrator(self) -> None:
         # The cluster last: from then on only who is allowed to may create ACLs.
         kinds = [ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.TRANSACTIONAL_ID]
@@ -197,11 +239,15 @@ class World:
             9,
             group_id=names.group + "-simple",
             topics=[
-                {"name": names.topic, "partitions": [{"partition_index": 0, "committed_offset": 1}]}
+                {
+                    "name": names.topic,
+                    "partitions": [{"partition_index": 0, "committed_offset": 1}],
+                }
             ],
         )
         self._ask_until_done(committing, 9, lambda told: told.topics[0].partitions[0].error_code)
-        self._join("ConsumerGroupHeartbeat", names.group, names.topic, rebalance_timeout_ms=900_000)
+        slow = {"rebalance_timeout_ms": 900_000}
+        self._join("ConsumerGroupHeartbeat", names.group, names.topic, **slow)
         self._join("ShareGroupHeartbeat", names.share_group, names.topic)
         beginning = message(
             "InitProducerId",

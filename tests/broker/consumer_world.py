@@ -15,6 +15,7 @@ from typing import Any
 from broker.coordination.effects import (
     Caller,
     CancelTimer,
+    Describable,
     Effect,
     Persist,
     Reload,
@@ -63,6 +64,7 @@ class ConsumerWorld:
     client_id: str = "a-client"
     client_host: str = "/127.0.0.1"
     fresh_id: str = "fresh"
+    describable: Describable | None = None
     # Topics that have been created, so that each has an id of its own.
     topic_count: int = 0
 
@@ -73,7 +75,9 @@ class ConsumerWorld:
     def ask(self, operation: str, request: Any, version: int = 1) -> Any:
         """Have the shard carry out a request; return its answer, None while it stays parked."""
         token = object()
-        caller = Caller(token, version, self.client_id, self.client_host, self.fresh_id)
+        caller = Caller(
+            token, version, self.client_id, self.client_host, self.fresh_id, self.describable
+        )
         act = attrgetter(operation)(self.shard)
         self.perform(act(request, caller, self.now_ms))
         if token not in self.replies:

@@ -10,6 +10,11 @@ from dataclasses import dataclass
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
+def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """Salt a password."""
+    return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
+
+
 @dataclass
 class ScramClient:
     """Who logs in; `password` is right or not."""
@@ -34,12 +39,8 @@ class ScramClient:
     def final(self, server_first: bytes, *, nonce: str | None = None) -> bytes:
         """Return the last message; `nonce` is sent in place of the right one."""
         told = dict(part.split("=", 1) for part in server_first.decode().split(","))
-        self._salted = hashlib.pbkdf2_hmac(
-            HASHES[self.mechanism],
-            self.password.encode(),
-            base64.b64decode(told["s"]),
-            int(told["i"]),
-        )
+        salt = base64.b64decode(told["s"])
+        self._salted = salted(self.mechanism, self.password, salt, int(told["i"]))
         binding = base64.b64encode(self.header.encode()).decode()
         unproven = f"c={binding},r={nonce or told['r']}"
         self._signed = f"{self.bare},{server_first.decode()},{unproven}".encode()

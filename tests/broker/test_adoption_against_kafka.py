@@ -14,10 +14,28 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AdminClient,
+)
+from confluent_kafka.admin import (
+    AclOperation as Do,
+)
+from confluent_kafka.admin import (
+    AclPermissionType as Permission,
+)
+from confluent_kafka.admin import (
+    ResourcePatternType as Pattern,
+)
+from confluent_kafka.admin import (
+    ResourceType as ResourceKind,
+)
 
 from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_tool
 from broker.adoption.image import ClusterImage
 from broker.metadata import ResourceType
+from config.acl import STANDARD_AUTHORIZER
 from protocol.messages import snake_case
 from protocol.wire import encode_uuid
 from storage.directory import METADATA_DIRECTORY
@@ -41,6 +59,7 @@ from tests.broker.moved_cluster import (
 )
 
 NODE_ID = 3
+AUTHORIZER = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
 SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "3000"}
 _PAYLOAD = re.compile(r"payload: (\{.*\})$")
 
@@ -56,6 +75,8 @@ class Move:
     before: Seen
     before_committed: Seen
     after: Seen
+    before_acls: set[AclBinding]
+    after_acls: set[AclBinding]
     changed_files: set[str] = field(default_factory=set)
     while_running: subprocess.CompletedProcess[str] | None = None
     adoption: subprocess.CompletedProcess[str] | None = None
@@ -86,13 +107,15 @@ def move(
         folder,
         {
             **KAFKA_SETTINGS,
+            **AUTHORIZER,
             "node.id": str(NODE_ID),
             "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{port}",
             **(SNAPSHOTS if request.param == "killed" else {}),
         },
         controller_port=port,
     )
-    odradek = OdradekProcess(folder, {"log.cleaner.enable": "false"}, port=kafka.port)
+    settings = {"log.cleaner.enable": "false", **AUTHORIZER}
+    odradek = OdradekProcess(folder, settings, port=kafka.port)
     try:
         kafka.start()
         fill(kafka.bootstrap, 20 if request.param == "stopped" else 2_000, NODE_ID)
@@ -104,7 +127,9 @@ def move(
                              "log_level": 1})  # fmt: skip
         produce(producer, "before")
         before_committed = see(kafka.bootstrap, NODE_ID, "read_committed")
+        give_rights(kafka.bootstrap)
         before = see(kafka.bootstrap, NODE_ID)
+        before_acls = rights(kafka.bootstrap)
         while_running = adopt(kafka.data)
         if request.param == "stopped":
             kafka.stop()
@@ -117,9 +142,11 @@ def move(
         assert adoption.returncode == 0, adoption.stderr
         odradek.start()
         after = see(odradek.bootstrap, NODE_ID)
+        after_acls = rights(odradek.bootstrap)
         yield Move(
-            odradek, producer, before, before_committed, after, changed, while_running, adoption
-        )
+            odradek, producer, before, before_committed, after, before_acls, after_acls, changed,
+            while_running, adoption,
+        )  # fmt: skip
     finally:
         kafka.stop()
         odradek.stop()
@@ -138,6 +165,40 @@ def produce(producer: Producer, word: str) -> list[int]:
         producer.poll(0)
     assert producer.flush(PATIENCE_S) == 0
     return offsets
+
+
+def give_rights(bootstrap: str) -> None:
+    """Create ACLs, and delete one of them again."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    made = [
+        AclBinding(kind, name, pattern, f"User:{who}", host, operation, permission)
+        for who in ("ann", "bob")
+        for kind, name, pattern, host, operation, permission in (
+            (ResourceKind.TOPIC, "orders", Pattern.LITERAL, "*", Do.READ, Permission.ALLOW),
+            (ResourceKind.TOPIC, "o", Pattern.PREFIXED, "10.0.0.7", Do.ALL, Permission.DENY),
+            (ResourceKind.GROUP, "*", Pattern.LITERAL, "*", Do.DESCRIBE, Permission.ALLOW),
+        )
+    ]
+    for future in admin.create_acls(made).values():
+        future.result()
+    for future in admin.delete_acls([_which(ResourceKind.GROUP, "User:bob")]).values():
+        assert len(future.result()) == 1
+
+
+def rights(bootstrap: str) -> set[AclBinding]:
+    """Return all ACLs."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return set(admin.describe_acls(_which(ResourceKind.ANY, None)).result())
+
+
+def _which(kind: ResourceKind, who: str | None) -> AclBindingFilter:
+    return AclBindingFilter(kind, None, Pattern.ANY, who, None, Do.ANY, Permission.ANY)
+
+
+def test_access_control_lists_are_the_same(move: Move) -> None:
+    assert len(move.before_acls) == 5
+    assert move.after_acls == move.before_acls
+    assert "5 ACLs" in move.adoption.stdout
 
 
 def test_a_running_kafka_is_left_alone(move: Move) -> None:

@@ -447,14 +447,16 @@ async def test_a_resource_that_comes_twice_is_refused_and_others_are_not(tmp_pat
 async def test_a_broker_is_changed_at_once_and_for_good(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         heard: list[int] = []
-        broker.configs.on_changed.append(lambda config: heard.append(config.max_connections))
+        broker.configs.on_changed.append(lambda one: heard.append(one.max_connections_per_ip))
         for name, value in (("", "50"), (ME, "60")):
-            assert (await change(broker, BROKER, name, ("max.connections", SET, value)))[0] == 0
+            limit: Change = ("max.connections.per.ip", SET, value)
+            assert (await change(broker, BROKER, name, limit))[0] == 0
         assert heard == [50, 60]
     async with admin(tmp_path) as broker:
-        assert broker.config.max_connections == 60
-        assert (await change(broker, BROKER, ME, ("max.connections", DELETE, None)))[0] == 0
-        assert broker.config.max_connections == 50
+        assert broker.config.max_connections_per_ip == 60
+        unset: Change = ("max.connections.per.ip", DELETE, None)
+        assert (await change(broker, BROKER, ME, unset))[0] == 0
+        assert broker.config.max_connections_per_ip == 50
 
 
 async def test_a_topic_tells_that_a_setting_comes_from_the_broker(tmp_path: Path) -> None:

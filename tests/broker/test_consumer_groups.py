@@ -142,6 +142,17 @@ def test_an_expression_is_matched_soon_and_anew_when_topics_come() -> None:
     assert assigned(world.heartbeat("a", 2)) == [0, 0, 1, 2, 3]
 
 
+def test_an_expression_matches_only_what_its_member_may_describe() -> None:
+    world = ConsumerWorld()
+    world.grow("tt", 1)
+    world.describable = lambda names: {name for name in names if name != "t"}
+    join(world, "a", topics=(), subscribed_topic_regex="t.*")
+    world.describable = None  # that of the heartbeat that had them matched counts
+    world.pass_time(10)
+    assert assigned(world.heartbeat("a", 1)) == [0]
+    assert world.group().resolved["t.*"].topics == {"tt"}
+
+
 def test_new_partitions_are_assigned_at_the_next_heartbeat() -> None:
     world = ConsumerWorld()
     join(world, "a")

@@ -21,6 +21,14 @@ import pytest
 
 from bench.processes import KafkaProcess, free_port, kafka_tool
 from broker.metrics_reference import all_families
+from config.acl import STANDARD_AUTHORIZER
+from protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from tests.broker.kafka_peer import Peer
 
 pytestmark = pytest.mark.kafka
 
@@ -46,7 +54,7 @@ _PERCENTILE = re.compile(r"(\d+)thPercentile")
 def exported(domain: str, keys: Mapping[str, str], attribute: str) -> tuple[str, set[str]]:
     """Return the name and the labels that an attribute of an MBean gets; no name for none."""
     parts = [domain, keys["type"]]
-    labels = set(keys) - {"type", "name"}
+    labels = {re.sub(r"\W", "_", key) for key in set(keys) - {"type", "name"}}
     if "name" not in keys:  # one of Kafka's own metrics, the others are Yammer's
         return _safe([*parts, attribute]), labels
     name = keys["name"]
@@ -82,12 +90,18 @@ def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
     )
     options = " ".join(f"-Dcom.sun.management.jmxremote.{one}" for one in flags)
     kafka = KafkaProcess(
-        tmp_path_factory.mktemp("kafka"), {"offsets.topic.num.partitions": "1"}
+        tmp_path_factory.mktemp("kafka"),
+        {
+            "offsets.topic.num.partitions": "1",
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "super.users": "User:ANONYMOUS",
+        },
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KAFKA_OPTS", f"{options} -Djava.rmi.server.hostname=127.0.0.1")
         kafka.start()
     try:
+        _set_quotas(kafka)
         to = ["--bootstrap-server", kafka.bootstrap, "--topic", "orders"]
         kafka_tool(["org.apache.kafka.tools.ConsoleProducer", *to], text="a\nb\n")
         read = [*to, "--from-beginning", "--max-messages", "2", "--group", "readers"]
@@ -102,6 +116,25 @@ def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
         name, labels = exported(*one)
         found[name] |= labels
     return found
+
+
+def _set_quotas(kafka: KafkaProcess) -> None:
+    """Set quotas that hold nobody back: Kafka has metrics of them then."""
+    names = "producer_byte_rate consumer_byte_rate request_percentage controller_mutation_rate"
+    clients = [OpData(key=key, value=1e9, remove=False) for key in names.split()]
+    addresses = [OpData(key="connection_creation_rate", value=1e9, remove=False)]
+    request = AlterClientQuotasRequest(
+        entries=[
+            EntryData(
+                entity=[EntityData(entity_type=kind, entity_name=None) for kind in kinds],
+                ops=operations,
+            )
+            for kinds, operations in ((("user", "client-id"), clients), (("ip",), addresses))
+        ],
+        validate_only=False,
+    )
+    with Peer(kafka.port) as peer:
+        assert not any(one.error_code for one in peer.ask(request, 1).entries)
 
 
 def test_each_of_our_metrics_in_kafkas_names_is_one_of_kafkas(

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.composition import Broker
 from broker.exposition.group_rows import GroupRows
+from broker.exposition.quota_rows import QuotaRows
 from broker.exposition.render import render
 from broker.exposition.snapshot import (
     CleanerRows,
@@ -53,6 +54,7 @@ def snapshot(**changes: Any) -> Snapshot:
         "topics": {},
         "connections": {},
         "logins": {},
+        "authorizations": None,
         "fetches": FetchRows(0, 0, 0, 0),
         "logs": [],
         "topic_count": 0,
@@ -64,6 +66,7 @@ def snapshot(**changes: Any) -> Snapshot:
         "problem_count": 0,
         "clients": [],
         "dropped_client_series": 0,
+        "quotas": QuotaRows({}, [], {}, {}),
     }
     return Snapshot(**{**values, **changes})
 

@@ -182,6 +182,40 @@ async def test_a_connection_too_many_waits_for_its_turn(tmp_path: Path) -> None:
         assert await answer
 
 
+TWO_LISTENERS = {
+    "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
+    "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+    "inter.broker.listener.name": "A",
+}
+
+
+@on_uvloop
+async def test_a_listener_has_limits_of_its_own(tmp_path: Path) -> None:
+    settings = {
+        **TWO_LISTENERS,
+        "max.connections": "50",
+        "listener.name.b.max.connections": "1",
+        "listener.name.a.max.connection.creation.rate": "0",
+    }
+    async with (
+        live(tmp_path, settings) as broker,
+        client(broker, listener=1) as one,
+        client(broker, listener=1) as other,
+        client(broker, listener=0) as shut_out,
+    ):
+        assert await served(one)
+        waiting = [asyncio.ensure_future(served(two)) for two in (other, shut_out)]
+        await asyncio.sleep(0.05)
+        assert not any(answer.done() for answer in waiting)
+        await reconfigure(one, "listener.name.b.max.connections", "2")
+        assert await waiting[0]
+        await asyncio.sleep(0.05)
+        assert not waiting[1].done()
+        await reconfigure(one, "listener.name.a.max.connection.creation.rate", "10")
+        assert await waiting[1]
+        assert dict(broker.server.accepted) == {"A": 1, "B": 2}
+
+
 @on_uvloop
 async def test_connections_are_made_no_faster_than_allowed(tmp_path: Path) -> None:
     settings = {"max.connection.creation.rate": "1"}

@@ -20,6 +20,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.certificates import Authority, Identity
 from tests.broker.live import append, batch, client, create, live, on_uvloop, until
+from tests.broker.sasl_client import jaas, log_in
 
 AUTHORITY = Authority()
 SERVER = AUTHORITY.issue()
@@ -393,3 +394,40 @@ def test_a_start_names_the_option_and_the_file_that_is_wrong(tmp_path: Path) -> 
         assert wanted in problem, more
         assert "wrong" not in problem, more
         assert "\n" not in problem
+
+
+# --- with SASL --------------------------------------------------------------------------------
+
+
+def sasl_settings(path: Path, **more: str) -> dict[str, str]:
+    """Settings of a broker that listens with TLS and asks for a login."""
+    return settings(path) | {
+        "listeners": "SSL://127.0.0.1:0",
+        "listener.security.protocol.map": "SSL:SASL_SSL",
+        "listener.name.ssl.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.ssl.plain.sasl.jaas.config": jaas(),
+        **more,
+    }
+
+
+@on_uvloop
+async def test_who_logs_in_over_tls_is_who_logged_in(tmp_path: Path) -> None:
+    given = sasl_settings(tmp_path, **{"listener.name.ssl.ssl.client.auth": "required"})
+    certified = trusting(tmp_path, AUTHORITY.issue("bob"))
+    async with live(tmp_path, given) as broker, client(broker, tls=certified) as one:
+        assert (await log_in(one)).error_code == 0
+        assert principals(broker) == [Principal("User", "alice")]
+        counts = broker.metrics.authentications
+        assert counts["SSL", "successful_authentication"] == 1
+
+
+@on_uvloop
+async def test_of_listeners_with_sasl_only_their_own_settings_ask_for_certificates(
+    tmp_path: Path,
+) -> None:
+    given = sasl_settings(tmp_path, **{"ssl.client.auth": "required"})
+    async with live(tmp_path, given) as broker, client(broker, tls=trusting(tmp_path)) as one:
+        assert (await log_in(one)).error_code == 0
+    given |= {"listener.name.ssl.ssl.client.auth": "required"}
+    async with live(tmp_path, given) as broker:
+        await refused(broker, trusting(tmp_path))

@@ -35,9 +35,9 @@ class PartlyBrokenDisk:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fs, name)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, is_private: bool = False) -> None:
         self._check(path)
-        self._fs.make_directory(path)
+        self._fs.make_directory(path, is_private=is_private)
 
     def rename(self, source: Path, target: Path) -> None:
         self._check(source)

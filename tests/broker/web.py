@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from broker.composition import Broker
-from tests.broker.live import live
+from tests.broker.live import PATIENCE_S, live
 
 # The cleaner does what it is asked for, and nothing else.
 SETTINGS = {"metrics.listener": "127.0.0.1:0", "log.cleaner.backoff.ms": "600000"}
@@ -59,3 +61,47 @@ async def post(broker: Broker, path: str, **query: str | int) -> Any:
     status, body = await request(broker, "POST", path, **query)
     assert status in (200, 202), body
     return json.loads(body)
+
+
+def bearer(token: str) -> dict[str, str]:
+    """Return the header that shows a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def ask(
+    broker: Broker, path: str, headers: Mapping[str, str] | None = None, method: str = "GET"
+) -> tuple[int, dict[str, str], bytes]:
+    """Ask without any header of ours."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, url(broker) + path, headers=headers) as response,
+    ):
+        if response.content_type == "text/event-stream":
+            return response.status, dict(response.headers), b""
+        return response.status, dict(response.headers), await response.read()
+
+
+@asynccontextmanager
+async def connection(
+    broker: Broker, context: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Connect to a broker's HTTP listener, over TLS with a context."""
+    host, port = broker.http_sockets[0].getsockname()
+    reader, writer = await asyncio.open_connection(
+        host, port, ssl=context, server_hostname="localhost" if context else None
+    )
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def is_reset(reader: asyncio.StreamReader) -> bool:
+    """Wait until the broker ends a connection."""
+    async with asyncio.timeout(PATIENCE_S):
+        try:
+            while await reader.read(1 << 16):
+                pass
+        except ConnectionError:
+            pass
+        return True

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, free_port
+from config.acl import STANDARD_AUTHORIZER
 from tests.cli.commands import Commands, fresh
 from tests.conftest import starting
 
@@ -24,7 +25,7 @@ class _Kafka:
         self.process = KafkaProcess(directory)
         plain, controller = self.process.port, self.process.controller_port
         self.process.settings = {
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "authorizer.class.name": STANDARD_AUTHORIZER,
             "super.users": "User:ANONYMOUS",
             "listeners": f"PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},"
             f"SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}",
@@ -65,7 +66,18 @@ def _login(folder: Path, password: str) -> tuple[str, str]:
 
 
 @pytest.mark.kafka
-def test_entries_are_created_listed_and_deleted(admin: Commands) -> None:
+def test_entries_of_kafka_are_created_listed_and_deleted(admin: Commands) -> None:
+    _create_list_and_delete(admin)
+
+
+def test_entries_are_created_listed_and_deleted(tmp_path: Path) -> None:
+    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    starts = starting(OdradekProcess, tmp_path)
+    _create_list_and_delete(Commands(next(starts)(settings).bootstrap))
+    assert next(starts, None) is None
+
+
+def _create_list_and_delete(admin: Commands) -> None:
     topic, who = fresh("prices"), ("--principal", f"User:{fresh('bob')}")
     made = admin.document("acls", "create", *who, "--operation", "read", "--operation", "write",
                           "--topic", topic)["acls"]  # fmt: skip
@@ -129,21 +141,19 @@ def test_wrong_credentials_are_told_soon(ann: Commands, tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-def test_a_broker_without_an_authorizer_is_told(kafka: KafkaProcess) -> None:
-    line = Commands(kafka.bootstrap).refusal("acls", "list")
+def test_a_kafka_without_an_authorizer_is_told(kafka: KafkaProcess) -> None:
+    _expect_no_authorizer(Commands(kafka.bootstrap))
+
+
+def test_a_broker_without_an_authorizer_is_told(tmp_path: Path) -> None:
+    starts = starting(OdradekProcess, tmp_path)
+    _expect_no_authorizer(Commands(next(starts)().bootstrap))
+    assert next(starts, None) is None
+
+
+def _expect_no_authorizer(admin: Commands) -> None:
+    line = admin.refusal("acls", "list")
     assert "has no authorizer" in line and "authorizer.class.name" in line
     bob = ("--principal", "User:bob", "--operation", "read", "--topic", "t")
-    line = Commands(kafka.bootstrap).refusal("acls", "create", *bob)
+    line = admin.refusal("acls", "create", *bob)
     assert "has no authorizer" in line and "(SECURITY_DISABLED)" in line
-
-
-def test_a_broker_that_has_no_such_request_is_told(tmp_path: Path) -> None:
-    starts = starting(OdradekProcess, tmp_path)
-    commands = Commands(next(starts)().bootstrap)
-    for arguments in (
-        ("list",),
-        ("create", "--principal", "User:a", "--operation", "read", "--topic", "t"),
-        ("delete", "--yes"),
-    ):
-        assert "does not offer it" in commands.refusal("acls", *arguments)
-    assert next(starts, None) is None

@@ -112,6 +112,8 @@ OF_THE_JVM = {
     "KAFKA_DEBUG": "y",
 }
 
+EVERYWHERE = ("listener=PLAINTEXT address=0.0.0.0:", "listener=PLAINTEXT_HOST address=0.0.0.0:")
+
 # Name, environment, and what is warned of: a word of each line.
 STARTING: list[tuple[str, Environment, tuple[str, ...]]] = [
     ("apache/kafka", APACHE, ()),
@@ -121,10 +123,13 @@ STARTING: list[tuple[str, Environment, tuple[str, ...]]] = [
     ("cp-server", CONFLUENT_SERVER, (
         "confluent.balancer.topic", "confluent.license.topic", "confluent.schema.registry.url",
     )),
-    ("cp-kafka with ZooKeeper", ZOOKEEPER, ("zookeeper.connect",)),
+    # Those listen on every interface, and are told of.
+    ("cp-kafka with ZooKeeper", ZOOKEEPER, ("zookeeper.connect", *EVERYWHERE)),
     ("settings of the JVM", {**APACHE, **OF_THE_JVM}, ()),
     ("an underscore and a dash", {**APACHE, "KAFKA_A__B___C": "x"}, ("a_b-c (environment",)),
-    ("an empty variable", {**ZOOKEEPER, "KAFKA_LISTENERS": ""}, ("zookeeper.connect",)),
+    ("an empty variable", {**ZOOKEEPER, "KAFKA_LISTENERS": ""}, (
+        "zookeeper.connect", *EVERYWHERE,
+    )),
 ]  # fmt: skip
 
 # Name, environment, and what is in the one line that ends the start.
@@ -143,7 +148,7 @@ REFUSED: list[tuple[str, Environment, tuple[str, ...]]] = [
             "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,SSL:SSL",
             "KAFKA_SSL_KEYSTORE_FILENAME": "kafka01.keystore.jks",
         },
-        ("SSL", "only PLAINTEXT is supported", "KAFKA_LISTENERS"),
+        ("SSL", "there is no certificate to show", "ssl.keystore.location"),
     ),
     (
         "an unknown listener",
@@ -195,5 +200,5 @@ def test_it_says_why_it_does_not(
     with pytest.raises(RuntimeError):
         broker.start()
     text = broker.log_text()
-    assert re.fullmatch(r"odradek: [^\n]+\n", text), text
+    assert re.fullmatch(r"([^\n]+ WARNING [^\n]+\n)*odradek: [^\n]+\n", text), text
     assert all(word in text for word in words), text

@@ -20,7 +20,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -30,12 +30,15 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from broker.apis import BY_KEY
+from config.acl import STANDARD_AUTHORIZER
 from tests.compat.tools import CLIENTS, Client, Printed, Tools
 
 SCRIPTS = Path(__file__).with_name("tool_scripts")
 # A minute of `make test`; the others run in `make interop`.
 SHORT = ("groups",)
-LONG = sorted({path.stem for path in SCRIPTS.glob("*.txt")} - {*SHORT})
+# These need brokers with an authorizer.
+WITH_ACLS = ("acls",)
+LONG = sorted({path.stem for path in SCRIPTS.glob("*.txt")} - {*SHORT, *WITH_ACLS})
 SETTINGS = {
     "node.id": "1",
     "offsets.topic.num.partitions": "5",
@@ -43,9 +46,11 @@ SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "5",
     "share.coordinator.state.topic.replication.factor": "1",
 }
-# Kafka's broker hears of what its controller has done a little later.
+AUTHORIZER = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+# Kafka's broker hears of what its controller has done a little later. What changes ACLs lists
+# them, too, and may be said twice.
 SETTLE_S = 10.0
-READING = re.compile(r"--(describe|list)\b|^(offsets|versions)\b|\bdescribe\b")
+READING = re.compile(r"--(describe|list)\b|^(offsets|versions|acls)\b|\bdescribe\b")
 
 # Times, ids, addresses, and traces of the tools' own code.
 NATURAL = (
@@ -102,8 +107,6 @@ class Peer:
     """One broker, and what the script has to know of it."""
 
     process: OdradekProcess | KafkaProcess
-    # There are no ACLs yet: the client is told so.
-    acls: str
     ids: dict[str, str] = field(default_factory=dict)
     clients: dict[str, Client] = field(default_factory=dict)
 
@@ -143,7 +146,7 @@ class Stage:
 
     def _filled(self, peer: Peer, words: list[str]) -> list[str]:
         ids = {f"{{id:{topic}}}": topic_id for topic, topic_id in peer.ids.items()}
-        known = {"{dir}": str(self.directory), "{acls}": peer.acls, **ids}
+        known = {"{dir}": str(self.directory), **ids}
         filled = ["--bootstrap-server", peer.process.bootstrap]
         for word in words:
             for name, value in known.items():
@@ -154,13 +157,22 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    yield from staged(tmp_path_factory.mktemp("tools"), SETTINGS)
+
+
+@pytest.fixture
+def stage_with_acls(tmp_path: Path) -> Iterator[Stage]:
+    yield from staged(tmp_path, SETTINGS | AUTHORIZER)
+
+
+def staged(directory: Path, settings: Mapping[str, str]) -> Iterator[Stage]:
+    """Start both brokers with settings, and stop them at the end."""
     if kafka_libs() is None:
         pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
-    directory = tmp_path_factory.mktemp("tools")
-    ours = OdradekProcess(directory / "ours", SETTINGS)
-    theirs = KafkaProcess(directory / "theirs", SETTINGS)
+    ours = OdradekProcess(directory / "ours", settings)
+    theirs = KafkaProcess(directory / "theirs", settings)
     tools = Tools()
-    peers = Peer(ours, "false"), Peer(theirs, "true")
+    peers = Peer(ours), Peer(theirs)
     try:
         ours.start()
         theirs.start()
@@ -187,6 +199,14 @@ def test_the_tools_print_the_same(stage: Stage, script: str) -> None:
 @pytest.mark.parametrize("script", LONG)
 def test_all_tools_print_the_same(stage: Stage, script: str) -> None:
     assert not (found := differences(stage, script)), "\n".join(found)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("script", WITH_ACLS)
+def test_the_tools_print_the_same_of_acls(stage_with_acls: Stage, script: str) -> None:
+    assert not (found := differences(stage_with_acls, script)), "\n".join(found)
 
 
 def differences(stage: Stage, script: str) -> list[str]:
@@ -252,6 +272,8 @@ def _normal(line: str, text: str) -> list[str]:
         if line.startswith(command):
             text = re.sub(pattern, "", text)
     lines = [one.strip() for one in text.splitlines() if one.strip()]
+    if line.startswith("acls"):  # the tool takes them from hash sets
+        return sorted(lines)
     # What is logged of several partitions comes in any order.
     logged = sorted(one for one in lines if one.startswith("[TIME]"))
     return [*logged, *(one for one in lines if not one.startswith("[TIME]"))]

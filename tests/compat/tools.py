@@ -35,6 +35,7 @@ CLASSES = {
     "elections": f"{_TOOLS}LeaderElectionCommand",
     "reassign": f"{_TOOLS}reassign.ReassignPartitionsCommand",
     "transactions": f"{_TOOLS}TransactionsCommand",
+    "acls": f"{_TOOLS}AclCommand",
 }
 CLIENTS = {
     "perf": f"{_TOOLS}ProducerPerformance",

@@ -4,7 +4,7 @@
 //
 // Questions: "values" [scope, name, text], "properties" [text], "describe" {static, topic},
 // "dynamic" {values, perBroker}, "brokers" {properties}, "topics" {properties},
-// "provided" {properties}.
+// "provided" {properties}, "jaas" [text].
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -18,12 +18,15 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
+import javax.security.auth.login.AppConfigurationEntry;
 import kafka.server.ConfigHelper;
 import kafka.server.KafkaConfig;
 import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.common.message.DescribeConfigsResponseData.DescribeConfigsResourceResult;
 import org.apache.kafka.common.message.DescribeConfigsResponseData.DescribeConfigsSynonym;
+import org.apache.kafka.common.security.JaasContext;
 import org.apache.kafka.server.config.AbstractKafkaConfig;
 import org.apache.kafka.server.config.ConfigSynonym;
 import org.apache.kafka.server.config.DynamicBrokerConfig;
@@ -62,6 +65,9 @@ public class KafkaConfigs {
         for (JsonNode one : questions.get("topics"))
             topics.add(error(() -> LogConfig.validate(strings(one))));
         answers.put("topics", topics);
+        List<Object> jaas = new ArrayList<>();
+        for (JsonNode one : questions.get("jaas")) jaas.add(jaas(one.asText()));
+        answers.put("jaas", jaas);
         List<Object> provided = new ArrayList<>();
         for (JsonNode one : questions.get("provided")) provided.add(provided(one));
         answers.put("provided", provided);
@@ -164,6 +170,18 @@ public class KafkaConfigs {
     private static String dynamic(JsonNode question) {
         return error(() -> DynamicBrokerConfig.validateConfigs(
             properties(question.get("values")), question.get("perBroker").asBoolean()));
+    }
+
+    private static List<Object> jaas(String text) {
+        try {
+            AppConfigurationEntry entry = JaasContext.loadClientContext(
+                Map.of("sasl.jaas.config", new Password(text))).configurationEntries().get(0);
+            // An option named by a number has no name then; none can be meant.
+            if (entry.getOptions().containsKey(null)) return null;
+            return Arrays.asList(entry.getLoginModuleName(), entry.getOptions());
+        } catch (RuntimeException problem) {
+            return null;
+        }
     }
 
     private interface Act {

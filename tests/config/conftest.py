@@ -26,7 +26,7 @@ def ask_kafka() -> Ask:
 
     def ask(**questions: list[Any]) -> dict[str, Any]:
         kinds = (
-            "values", "properties", "describe", "dynamic", "brokers", "topics", "provided",
+            "values", "properties", "describe", "dynamic", "brokers", "topics", "provided", "jaas",
         )  # fmt: skip
         asked = {kind: questions.get(kind, []) for kind in kinds}
         run = subprocess.run(

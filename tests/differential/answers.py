@@ -98,9 +98,13 @@ class Pairs:
             return []  # a label: no API that could be decoded
         mine = read_answer(api, version, ours.answer)
         other = read_answer(api, version, theirs.answer)
+        return self.between(api, version, mine, other)
+
+    def between(self, api: str, version: int, ours: Any, theirs: Any) -> list[Difference]:
+        """Return where two decoded answers differ."""
         return [
             Difference(api, version, path, one, two)
-            for path, one, two in self._compare(mine, other, "")
+            for path, one, two in self._compare(ours, theirs, "")
         ]
 
     def pair(self, ours: Any, theirs: Any) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 PROGRAMS = (
     "odradek", "make", "kcat", "curl", "pip", "pipx", "uv", "docker", "kafka-", "python -m",
     "spark-submit", "systemctl", "journalctl", "sudo", "git", "connect-",
+    "openssl", "keytool",
 )  # fmt: skip
 RUN = "console"
 _FENCE = re.compile(r"^(\s*)(`{3,})\s*(\w*)")

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.processes import QUICK_START, ROOT, java, kafka_libs
+from bench.processes import QUICK_START, ROOT, free_port, java, kafka_libs
 from tests.compat.tools import CLASSES
 from tests.docs.blocks import Command, blocks
 from tests.page.conftest import Service
@@ -24,16 +26,22 @@ _TOOLS = {
     "kafka-topics.sh": CLASSES["topics"],
     "kafka-configs.sh": CLASSES["configs"],
     "kafka-consumer-groups.sh": CLASSES["groups"],
+    "kafka-acls.sh": CLASSES["acls"],
     "kafka-get-offsets.sh": CLASSES["offsets"],
     "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
     "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
 }
 # Where a broker listens that nobody has told anything else.
 _KAFKA = re.compile(r"\b(?:127\.0\.0\.1|localhost):9092\b")
+# Where one listens that a page starts itself; it writes its number into a file.
+_OTHER = re.compile(r"\b(127\.0\.0\.1|localhost):9093\b")
+_NUMBERS = "*.pid"
 _HTTP = re.compile(r"\b(?:127\.0\.0\.1|localhost):9308\b")
 # What stands behind a figure changes with it.
 _UNITS = {"B", "kB", "MB", "GB", "ns", "us", "µs", "ms", "s", "min", "h", "d", "in", "ago"}
 _UNITS |= {f"{unit}/s" for unit in ("B", "kB", "MB", "GB")}
+# What the broker of a page is told: `<!-- broker: super.users=User:ANONYMOUS -->`.
+_SETTING = re.compile(r"(?m)^<!-- broker: ([\w.]+)=(.*) -->$")
 _ABSENT = re.compile(r"(\S+): command not found")
 
 
@@ -73,9 +81,9 @@ def commands(page: Path) -> list[Command]:
 
 def run_page(page: Path, folder: Path, *, timeout_s: float) -> Iterator[Ran]:
     """Run a page's commands one after the other; a fresh broker has its data in folder/data."""
-    programs = folder / ".programs"
+    programs, other_port = folder / ".programs", free_port()
     _provide(programs)
-    broker = Service(folder)
+    broker = Service(folder, dict(_SETTING.findall(page.read_text())))
     broker.start()
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")},
@@ -89,6 +97,7 @@ def run_page(page: Path, folder: Path, *, timeout_s: float) -> Iterator[Ran]:
     try:
         for command in commands(page):
             text = _KAFKA.sub(broker.bootstrap, command.text)
+            text = _OTHER.sub(rf"\1:{other_port}", text)
             text = _HTTP.sub(broker.http.removeprefix("http://"), text)
             ended = subprocess.run(
                 ["bash", "-c", text],
@@ -103,6 +112,14 @@ def run_page(page: Path, folder: Path, *, timeout_s: float) -> Iterator[Ran]:
             yield Ran(command, ended.returncode, ended.stdout)
     finally:
         broker.stop()
+        _end_what_was_started(folder)
+
+
+def _end_what_was_started(folder: Path) -> None:
+    """End what a page has started and, having failed, not ended."""
+    for file in folder.glob(_NUMBERS):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(file.read_text()), signal.SIGTERM)
 
 
 def _provide(folder: Path) -> None:

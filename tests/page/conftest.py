@@ -74,9 +74,10 @@ class Service(OdradekProcess):
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    """A broker that cleans what it is asked to, and nothing else."""
-    running = Service(tmp_path / "broker", {"log.cleaner.backoff.ms": "600000"})
+def service(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Service]:
+    """A broker that cleans what it is asked to, and nothing else; a test may add settings."""
+    settings = {"log.cleaner.backoff.ms": "600000", **getattr(request, "param", {})}
+    running = Service(tmp_path / "broker", settings)
     running.start()
     yield running
     running.stop()

@@ -79,6 +79,33 @@ def test_cleaning_takes_the_token(service: Service, page: Page) -> None:
     assert len(runs_of(service)) == 1
 
 
+@pytest.mark.parametrize(
+    "service", [{"odradek.http.read.token": "look-only-17"}], indirect=True
+)
+def test_where_reading_takes_a_token_it_is_asked_for(service: Service, page: Page) -> None:
+    service.create("prices")
+    service.produce("prices", *many())
+    page.goto("/#/topics")
+    expect(page.get_by_role("heading", level=1)).to_have_text("This cannot be shown")
+    expect(page.get_by_role("main")).to_contain_text("this takes a token")
+    assert page.get_by_role("link", name="prices").count() == 0
+    page.get_by_role("button", name="Show a token").click()
+    unlock(page, "wrong")
+    expect(page.get_by_role("main")).to_contain_text("this is not a token")
+    expect(page.get_by_role("button", name="Unlock actions")).to_be_visible()
+    page.get_by_role("button", name="Show a token").click()
+    unlock(page, "look-only-17")
+    open_at(page, "topics", "Topics")
+    page.get_by_role("link", name="prices").click()
+    # Looking is all that it allows.
+    page.get_by_role("button", name="Clean partition 0 now").click()
+    expect(page.locator("#toast")).to_contain_text("this is not the admin token")
+    unlock(page, service.token)
+    page.get_by_role("button", name="Clean partition 0 now").click()
+    expect(page.locator(".bytes .clean")).to_be_visible()
+    assert "look-only-17" not in page.url and service.token not in page.url
+
+
 def runs_of(service: Service) -> list[object]:
     with urllib.request.urlopen(f"{service.http}/api/cleaner/runs", timeout=10) as answer:
         found = json.load(answer)["runs"]

@@ -201,7 +201,7 @@ class CrashFileSystem:
     def list(self, directory: Path) -> list[str]:
         return sorted(self._directory(directory).entries)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, is_private: bool = False) -> None:
         for level in [*reversed(path.parents), path]:
             if self._look_up(level) is None:
                 self._operation("make_directory", level)
@@ -242,7 +242,10 @@ class CrashFileSystem:
     def write_private(self, path: Path, data: bytes) -> None:
         self.write_bytes(path, data)
 
-    def write_atomically(self, path: Path, data: bytes) -> None:
+    def make_private(self, path: Path) -> int | None:
+        return None
+
+    def write_atomically(self, path: Path, data: bytes, *, is_private: bool = False) -> None:
         temporary = path.with_name(path.name + ".tmp")
         self.write_bytes(temporary, data)
         self.open(temporary, write=True).sync()

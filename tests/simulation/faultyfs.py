@@ -45,9 +45,9 @@ class FaultyFileSystem:
         self.check("list", directory)
         return self._real.list(directory)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, is_private: bool = False) -> None:
         self.check("make_directory", path)
-        self._real.make_directory(path)
+        self._real.make_directory(path, is_private=is_private)
 
     def sync_directory(self, path: Path) -> None:
         self.check("sync_directory", path)
@@ -61,10 +61,10 @@ class FaultyFileSystem:
         self.check("write", path)
         self._real.write_private(path, data)
 
-    def write_atomically(self, path: Path, data: bytes) -> None:
+    def write_atomically(self, path: Path, data: bytes, *, is_private: bool = False) -> None:
         self.check("write", path)
         self.check("sync", path)
-        self._real.write_atomically(path, data)
+        self._real.write_atomically(path, data, is_private=is_private)
 
     def rename(self, source: Path, target: Path) -> None:
         self.check("rename", source)

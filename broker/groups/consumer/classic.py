@@ -57,7 +57,7 @@ def join(turn: ConsumerTurn, request: JoinGroupRequest, caller: Caller) -> None:
         heartbeats.replace_static(turn, replaced, member)
     was = expressions.before(group, "")
     changed = heartbeats.store_member(turn, member, updated)
-    change = expressions.update(turn, member.expression, updated.expression, was)
+    change = expressions.update(turn, member.expression, updated.expression, was, caller)
     changed = changed or change is not expressions.Change.NONE
     epochs.refresh(turn, has_changed=changed)
     owned = embedded.by_id(turn.around.topics, subscription.owned_partitions)

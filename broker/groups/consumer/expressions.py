@@ -17,6 +17,7 @@ from typing import Any
 
 import re2
 
+from broker.coordination.effects import Caller
 from broker.errors import Refusal
 from broker.groups.consumer.effects import ConsumerTimer
 from broker.groups.consumer.group import ConsumerGroup
@@ -88,8 +89,13 @@ def before(group: ConsumerGroup, expression: str | None) -> Before:
     )
 
 
-def update(turn: ConsumerTurn, old: str | None, new: str | None, was: Before) -> Change:
-    """Follow a member's change of its expression, and have all matched if it is time."""
+def update(
+    turn: ConsumerTurn, old: str | None, new: str | None, was: Before, caller: Caller
+) -> Change:
+    """Follow a member's change of its expression, and have all matched if it is time.
+
+    They are matched with the topics that the caller may describe.
+    """
     group = turn.group
     change, is_new = Change.NONE, False
     if old != new:
@@ -103,7 +109,7 @@ def update(turn: ConsumerTurn, old: str | None, new: str | None, was: Before) ->
         elif old:
             change = Change.CHANGED_AND_RESOLVED
     if (is_new or was.has_any) and _is_due(turn, was, is_new=is_new):
-        group.is_resolving = True
+        group.is_resolving, group.describable = True, caller.describable
         turn.start_timer(ConsumerTimer.EXPRESSIONS, "", 0)
     return change
 
@@ -111,8 +117,11 @@ def update(turn: ConsumerTurn, old: str | None, new: str | None, was: Before) ->
 def resolve(turn: ConsumerTurn) -> None:
     """Match the group's expressions with all topics, and raise its epoch where that is news."""
     group, topics = turn.group, turn.around.topics
-    group.is_resolving = False
+    describable, group.is_resolving, group.describable = group.describable, False, None
     matched = match_all(group.subscriptions.expressions, topics.names())
+    if describable is not None:
+        known = describable(frozenset().union(*matched.values()))
+        matched = {expression: names & known for expression, names in matched.items()}
     has_changed = False
     for expression, names in matched.items():
         present = group.resolved.get(expression)

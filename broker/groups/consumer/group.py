@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from broker.coordination.effects import Describable
 from broker.coordination.java import string_hash
 from broker.groups.consumer.member import Held, Member
 from broker.groups.consumer.records import ConsumerRecord, Kind
@@ -86,6 +87,8 @@ class ConsumerGroup:
     # Not in the log: topics may have changed since they were hashed.
     needs_refresh: bool = True
     is_resolving: bool = False
+    # What the member that has the expressions matched may know of; None for all topics.
+    describable: Describable | None = None
     # Classic members that have been told to join again.
     awaited: set[str] = field(default_factory=set)
 

@@ -65,7 +65,7 @@ def heartbeat(turn: ConsumerTurn, request: ConsumerGroupHeartbeatRequest, caller
         replace_static(turn, joining.replaced, member)
     was = expressions.before(group, updated.expression)
     names_changed = store_member(turn, member, updated)
-    change = expressions.update(turn, member.expression, updated.expression, was)
+    change = expressions.update(turn, member.expression, updated.expression, was, caller)
     raises = names_changed or change is expressions.Change.CHANGED_AND_RESOLVED
     epochs.refresh(turn, has_changed=raises)
     epochs.update_targets(turn, assignor, member_id if joining.replaced else None)

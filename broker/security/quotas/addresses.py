@@ -38,7 +38,7 @@ class AddressRates:
     def __init__(
         self, config: QuotaConfig, most: Callable[[], int], now_ms: Callable[[], int]
     ) -> None:
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
         self._throttle_max_ms = window.sample_ms
         self.sensors: Sensors[str] = Sensors(lambda: Sensor(window), most)
@@ -52,7 +52,7 @@ class AddressRates:
             limit = self.rates.get(None)
             if limit is None:
                 return 0
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         sensor = self.sensors.use(address, limit, now_ms)
         sensor.rate.record(1, now_ms)
         delay_ms = min(sensor.rate.throttle_ms(limit, now_ms), self._throttle_max_ms)

@@ -176,7 +176,7 @@ class Login:
             encoded(
                 SaslAuthenticateResponse(
                     error_code=ErrorCode.NONE,
-                    error_message=None,
+                    error_message="",  # as Kafka, though null is allowed
                     auth_bytes=step.reply,
                     session_lifetime_ms=(session and session.lifetime_ms) or 0,
                 )

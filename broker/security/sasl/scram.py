@@ -17,7 +17,6 @@ from broker.security.credentials import ScramCredential
 from broker.security.principals import USER, Principal
 from broker.security.sasl.exchange import Authenticated, AuthenticationFailed, Step
 from broker.security.sasl.scram_messages import (
-    ITERATIONS_MIN,
     ClientFirst,
     is_proven,
     read_client_final,
@@ -25,6 +24,7 @@ from broker.security.sasl.scram_messages import (
     server_final,
     server_first,
 )
+from config.scram_users import ITERATIONS_MIN
 
 if TYPE_CHECKING:
     from broker.security.composition import Security

@@ -21,9 +21,6 @@ from types import MappingProxyType
 from broker.security.credentials import ScramCredential
 from config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
 
-# Kafka's bounds (ScramMechanism, ScramControlManager).
-ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
-
 _HASHES: Mapping[str, str] = MappingProxyType({SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"})
 
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"

@@ -1,13 +1,15 @@
 // Finds the view for the address, and tells it what happens in the broker.
 
+import { listen } from "./api.js";
 import { fill, h } from "./dom.js";
-import { showLink, showProblems, startShell } from "./shell.js";
+import { askToken, showLink, showProblems, showToken, startShell } from "./shell.js";
 import { cleaner } from "./cleaner.js";
 import { group, groups } from "./groups.js";
 import { overview } from "./overview.js";
 import { topic, topics } from "./topics.js";
 
 const VIEWS = { "": overview, topics, topic, cleaner, groups, group };
+const RETRY_MS = 3000;
 const PAGES = { "": "overview", topic: "topics", group: "groups" };
 const main = document.getElementById("main");
 let view = null;
@@ -25,7 +27,6 @@ async function route() {
     if (isHere) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const place = h("div", { style: null });
   try {
     const made = await make(...rest);
     if (mine !== turn) return made.close?.();
@@ -33,8 +34,7 @@ async function route() {
     main.replaceChildren(...made.elements);
   } catch (error) {
     if (mine !== turn) return;
-    fill(place, h("h1", {}, "This cannot be shown"), h("p", {}, error.message));
-    main.replaceChildren(...place.childNodes);
+    main.replaceChildren(...failure(error));
   }
   const title = main.querySelector("h1");
   document.title = title ? `${title.textContent} – Odradek` : "Odradek";
@@ -44,27 +44,38 @@ async function route() {
   }
 }
 
-/** Listen; a browser connects again by itself, and then all may have changed. */
-function listen() {
-  const events = new EventSource("/api/events");
-  events.addEventListener("open", () => {
-    showLink("live");
-    view?.refresh?.();
-  });
-  events.addEventListener("error", () => {
-    showLink("lost");
-    // After some answers (503: too many listen) a browser gives up.
-    if (events.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
-  });
-  events.addEventListener("tick", (event) => {
-    const now = JSON.parse(event.data);
-    showProblems(now.problems);
-    if (!document.hidden) view?.tick?.(now);
-  });
-  events.addEventListener("cleaner", () => view?.refresh?.());
+/** Listen, and again when the connection is lost: then all may have changed. */
+async function follow() {
+  try {
+    await listen("/api/events", () => {
+      showLink("live");
+      view?.refresh?.();
+    }, (name, data) => {
+      if (name === "cleaner") view?.refresh?.();
+      if (name !== "tick") return;
+      showProblems(data.problems);
+      if (!document.hidden) view?.tick?.(data);
+    });
+  } catch {
+    // It is said below, and by the view.
+  }
+  showLink("lost");
+  setTimeout(follow, RETRY_MS);
+}
+
+/** Say why a view cannot be shown; where it takes a token, ask for that. */
+function failure(error) {
+  const place = h("div");
+  fill(place, h("h1", {}, "This cannot be shown"), h("p", {}, error.message));
+  if (error.status === 401) {
+    showToken();
+    const ask = async () => await askToken() && location.reload();
+    place.append(h("p", {}, h("button", { type: "button", class: "primary", onclick: ask }, "Show a token")));
+  }
+  return place.childNodes;
 }
 
 startShell();
 addEventListener("hashchange", route);
 document.addEventListener("visibilitychange", () => !document.hidden && view?.refresh?.());
-route().then(listen);
+route().then(follow);

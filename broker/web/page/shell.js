@@ -40,7 +40,7 @@ export async function askToken() {
   return dialog.returnValue === "ok" && Boolean(token());
 }
 
-function showToken() {
+export function showToken() {
   byId("token").textContent = token() ? "Lock actions" : "Unlock actions";
 }
 

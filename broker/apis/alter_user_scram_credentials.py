@@ -1,0 +1,60 @@
+"""AlterUserScramCredentials (51): make, change and remove users of SCRAM."""
+
+from __future__ import annotations
+
+import logging
+
+from broker.authorized_operations import Operation
+from broker.context import RequestContext
+from broker.errors import Refusal, code_of, message_of
+from broker.metadata import MetadataError
+from broker.security.scram_changes import alterations, plan_changes
+from protocol.errors import ErrorCode
+from protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+
+logger = logging.getLogger(__name__)
+
+
+async def handle(
+    context: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    """Write what can be done, all of it or none, and tell each user's result."""
+    security = context.broker.security
+    named = dict.fromkeys(one.name for one in alterations(request))
+    if not context.may_to_cluster(Operation.ALTER):
+        denied = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _told(dict.fromkeys(named, denied))
+
+    async def change() -> dict[str, Refusal | MetadataError | None]:
+        users = security.scram_users
+        plan = plan_changes(request, lambda *key: users.find(*key) is not None)
+        try:
+            if plan.changes:
+                await users.change(plan.changes)
+        except MetadataError as error:
+            return dict.fromkeys(named, error)
+        for (mechanism, user), made in plan.changes.items():
+            done = "removed" if made is None else "wrote"
+            logger.info("%s SCRAM credential user=%r mechanism=%s", done, user, mechanism)
+        return {name: plan.refused.get(name) for name in named}
+
+    return _told(await security.changes.run(change))
+
+
+def _told(
+    outcomes: dict[str, Refusal] | dict[str, Refusal | MetadataError | None],
+) -> AlterUserScramCredentialsResponse:
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(
+                user=name,
+                error_code=0 if error is None else code_of(error),
+                error_message=None if error is None else message_of(error),
+            )
+            for name, error in outcomes.items()
+        ]
+    )

@@ -1,0 +1,65 @@
+"""DescribeUserScramCredentials (50): which users can log in by SCRAM, and how."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.authorized_operations import Operation
+from broker.context import RequestContext
+from broker.errors import Refusal, message_of
+from broker.security.scram_changes import NUMBERS
+from broker.security.scram_users import ScramUsers
+from protocol.errors import ErrorCode
+from protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+_TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: "
+_UNKNOWN = "Attempt to describe a user credential that does not exist: "
+
+
+def handle(
+    context: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """Tell the mechanisms and iterations of the users asked for, or of all (ScramImage)."""
+    if not context.may_to_cluster(Operation.DESCRIBE):
+        denied = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        code, message = denied.code, message_of(denied)
+        # One for each user, as in Kafka, though the first code says it all.
+        refused = DescribeUserScramCredentialsResult(
+            user="", error_code=code, error_message=message, credential_infos=[]
+        )
+        return DescribeUserScramCredentialsResponse(
+            error_code=code, error_message=message, results=[refused] * len(request.users or ())
+        )
+    users = context.broker.security.scram_users
+    asked = Counter(one.name for one in request.users or ())
+    asked = asked or Counter({user: 1 for _, user in users})
+    return DescribeUserScramCredentialsResponse(
+        error_code=ErrorCode.NONE,
+        error_message="",  # as Kafka, though null is allowed
+        results=[_described(users, user, count) for user, count in asked.items()],
+    )
+
+
+def _described(users: ScramUsers, user: str, count: int) -> DescribeUserScramCredentialsResult:
+    code, message = ErrorCode.NONE, ""
+    infos = _infos(users, user) if count == 1 else []
+    if count > 1:
+        code, message = ErrorCode.DUPLICATE_RESOURCE, f"{_TWICE}{user}"
+    elif not infos:
+        code, message = ErrorCode.RESOURCE_NOT_FOUND, f"{_UNKNOWN}{user}"
+    return DescribeUserScramCredentialsResult(
+        user=user, error_code=code, error_message=message, credential_infos=infos
+    )
+
+
+def _infos(users: ScramUsers, user: str) -> list[CredentialInfo]:
+    return [
+        CredentialInfo(mechanism=number, iterations=found.iterations)
+        for mechanism, number in NUMBERS.items()
+        if (found := users.find(mechanism, user)) is not None
+    ]

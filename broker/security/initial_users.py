@@ -1,0 +1,48 @@
+"""Makes the users of odradek.scram.users, so that somebody can log in to make the others.
+
+Kafka has `kafka-storage format --add-scram` for that. Who is there already stays as it is: what
+an administrator has changed since is not undone by a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+
+from broker.changes import Changes
+from broker.security.credentials import ScramCredential
+from broker.security.sasl.scram_messages import credential_of, salted_password
+from broker.security.scram_users import ScramUsers
+from config.scram_users import InitialUser
+
+logger = logging.getLogger(__name__)
+
+_SALT_BYTES = 26  # as long as that of users whom Kafka's tools make
+
+
+async def add_initial_users(
+    wanted: Iterable[InitialUser], users: ScramUsers, changes: Changes
+) -> None:
+    """Make those that are missing. Raises MetadataError."""
+    missing = [one for one in wanted if users.find(one.mechanism, one.name) is None]
+    if not missing:
+        return
+    loop = asyncio.get_running_loop()
+    made = await loop.run_in_executor(None, lambda: [_credential(one) for one in missing])
+    pairs = zip(missing, made, strict=True)
+    wished = {(one.mechanism, one.name): credential for one, credential in pairs}
+    await changes.run(lambda: users.change(wished))
+    for one in missing:
+        logger.info("wrote SCRAM credential user=%r mechanism=%s", one.name, one.mechanism)
+
+
+def _credential(one: InitialUser) -> ScramCredential:
+    """Salt a password, which takes milliseconds."""
+    salt = one.salt or os.urandom(_SALT_BYTES)
+    salted = one.salted_password
+    if salted is None:
+        assert one.password is not None, "config/scram_users.py asks for one of the two"
+        salted = salted_password(one.mechanism, one.password, salt, one.iterations)
+    return credential_of(one.mechanism, salted, salt, one.iterations)

@@ -1,0 +1,37 @@
+"""Who may come next, where so many may come a second."""
+
+from __future__ import annotations
+
+from config.values import INT32_MAX
+
+# Who may not come at all looks so often whether that has changed.
+_NEVER_S = 1.0
+# So much of a rate may come at once.
+_BURST_S = 1.0
+
+
+class Turns:
+    """Turns at a rate, which is told anew each time; the event loop owns it."""
+
+    __slots__ = ("_next_s",)
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def delay_s(self, rate: int, now_s: float) -> float:
+        """Return how long to wait for a turn, 0 when there is one."""
+        if rate == INT32_MAX:
+            return 0.0
+        if rate == 0:
+            return _NEVER_S
+        return max(0.0, self._next_s - now_s)
+
+    def take(self, rate: int, now_s: float) -> None:
+        """Take a turn."""
+        if 0 < rate < INT32_MAX:
+            self._next_s = max(self._next_s, now_s - _BURST_S) + 1 / rate
+
+    def give_back(self, rate: int) -> None:
+        """Undo what take() did."""
+        if 0 < rate < INT32_MAX:
+            self._next_s -= 1 / rate

@@ -1,0 +1,41 @@
+"""What stands before every route: who asks, by which name, from which page, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+
+from aiohttp import web
+
+from broker.web.access import Access
+from broker.web.limits import Limits
+from broker.web.origins import refuse_other_names, refuse_other_sites
+from broker.web.requests import Problem, answer
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Guard:
+    """Lets a request through to its handler, or answers with what is wrong with it."""
+
+    def __init__(self, access: Access, names: Callable[[], Collection[str]]) -> None:
+        self._access, self._names = access, names
+        # There are none before the listener is set up.
+        self.limits: Limits | None = None
+
+    @web.middleware
+    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer a request."""
+        transport, limits = request.transport, self.limits
+        if limits is not None:
+            limits.began(transport)
+        try:
+            refuse_other_names(request, self._names())
+            refuse_other_sites(request)
+            self._access.require_to_read(request)
+            return await handler(request)
+        except Problem as problem:
+            body = {"error": str(problem), **problem.facts}
+            return answer(body, problem.status, problem.headers)
+        finally:
+            if limits is not None:
+                limits.ended(transport)

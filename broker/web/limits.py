@@ -1,0 +1,177 @@
+"""Bounds what a connection over HTTP may take: time, bytes, and the place of another one.
+
+    a request's head                arrives within 10 s of its first byte, or of the connection
+    a request                       is of at most 1 MiB, the body included, which nothing reads
+    an answer                       moves on within 30 s
+    a connection                    is idle for at most 75 s (aiohttp's part)
+
+The library reads and answers; this stands between it and the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import cast
+
+from broker.addresses import plain_address
+
+logger = logging.getLogger(__name__)
+
+HEAD_S = 10.0
+STALL_S = 30.0
+IDLE_S = 75.0
+HANDSHAKE_S = 10.0
+REQUEST_BYTES_MAX = 1 << 20
+_TELL_EVERY_S = 60.0
+
+
+class Limits:
+    """Makes the protocols of a listener's connections, and knows those that are open."""
+
+    def __init__(
+        self,
+        make: Callable[[], asyncio.Protocol],
+        loop: asyncio.AbstractEventLoop,
+        connections_max: Callable[[], int],
+    ) -> None:
+        self._make, self.loop, self._connections_max = make, loop, connections_max
+        self._open: dict[asyncio.BaseTransport, LimitedProtocol] = {}
+        self._counts: Counter[str] = Counter()
+        self._refused_count = 0
+        self._tell_from_s = 0.0
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return the protocol for a connection."""
+        return LimitedProtocol(self, self._make())
+
+    def began(self, transport: asyncio.BaseTransport | None) -> None:
+        """Take note that a request has arrived on a connection, its head at least."""
+        if transport in self._open:
+            self._open[transport].began()
+
+    def ended(self, transport: asyncio.BaseTransport | None) -> None:
+        """Take note that it was answered."""
+        if transport in self._open:
+            self._open[transport].ended()
+
+    def admit(self, transport: asyncio.BaseTransport, one: LimitedProtocol) -> bool:
+        """Tell whether there is a place for a connection, and give it that."""
+        address, limit = address_of(transport), self._connections_max()
+        if len(self._open) >= limit or self._counts[address] >= limit // 2:
+            self._tell_refused(address)
+            return False
+        self._open[transport] = one
+        self._counts[address] += 1
+        return True
+
+    def leave(self, transport: asyncio.BaseTransport) -> None:
+        """Give up a connection's place."""
+        if self._open.pop(transport, None) is not None:
+            self._counts -= Counter({address_of(transport): 1})
+
+    def _tell_refused(self, address: str) -> None:
+        self._refused_count += 1
+        now_s = self.loop.time()
+        if now_s >= self._tell_from_s:
+            logger.warning(
+                "refused connections over HTTP, odradek.http.connections.max are open count=%d "
+                "last_address=%s", self._refused_count, address,
+            )  # fmt: skip
+            self._refused_count, self._tell_from_s = 0, now_s + _TELL_EVERY_S
+
+
+class LimitedProtocol(asyncio.Protocol):
+    """One connection, which is reset when it goes beyond a limit."""
+
+    def __init__(self, limits: Limits, inner: asyncio.Protocol) -> None:
+        self._limits, self._inner = limits, inner
+        self._transport: asyncio.Transport | None = None
+        self._is_answering = False
+        self._received_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a place, or none."""
+        # uvloop's transports are of no class of asyncio's.
+        stream = cast(asyncio.Transport, transport)
+        if not self._limits.admit(transport, self):
+            stream.abort()
+            return
+        self._transport = stream
+        self._inner.connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what was received, as long as it is not too much."""
+        if self._transport is None:
+            return
+        self._received_bytes += len(data)
+        if self._received_bytes > REQUEST_BYTES_MAX:
+            self._reset("request is too large")
+            return
+        if not self._is_answering:
+            self._await_head()
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """Hand on the end of what the client sends."""
+        return self._inner.eof_received() if self._transport is not None else None
+
+    def pause_writing(self) -> None:
+        """Take note that the client does not read as fast as it is answered."""
+        self._inner.pause_writing()
+        if self._stall_timer is None:
+            self._stall_timer = self._limits.loop.call_later(
+                STALL_S, self._reset, "answer is not read"
+            )
+
+    def resume_writing(self) -> None:
+        """Take note that it goes on reading."""
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        self._inner.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Give up the place."""
+        transport, self._transport = self._transport, None
+        for timer in (self._head_timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
+        if transport is not None:
+            self._limits.leave(transport)
+            self._inner.connection_lost(error)
+
+    def began(self) -> None:
+        """Take note that a request's head has arrived."""
+        self._is_answering, self._received_bytes = True, 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def ended(self) -> None:
+        """Take note that the request was answered."""
+        self._is_answering, self._received_bytes = False, 0
+
+    def _await_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self._limits.loop.call_later(
+                HEAD_S, self._reset, "request does not arrive"
+            )
+
+    def _reset(self, why: str) -> None:
+        if self._transport is not None:
+            logger.info(
+                "reset a connection over HTTP, %s address=%s", why, address_of(self._transport)
+            )
+            self._transport.abort()
+
+
+def address_of(transport: asyncio.BaseTransport) -> str:
+    """Return who is on the other end, "" where that is not known any more."""
+    peer = transport.get_extra_info("peername")
+    return plain_address(str(peer[0])) if peer else ""

@@ -1,0 +1,47 @@
+"""Files that secrets are read from, and that only the broker's own user ought to be able to read.
+
+A private key, what ${file:…} and ${directory:…} refer to, and a settings file with a password in
+it.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from config.effective import BROKER_OPTION, is_sensitive
+from config.providers import referred_files
+from config.resolution import Layer
+
+_KEYS = ("odradek.http.tls.key", "odradek.http.tls.certificate", "ssl.keystore.location")
+_LINE = re.compile(r"(.+) line \d+")
+
+
+def open_secret_files(layer: Layer) -> Iterator[str]:
+    """Yield a warning for each file of the static settings that every user may read."""
+    for path, what in dict(_secret_files(layer)).items():
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except OSError:
+            continue  # whoever needs it says so
+        if mode & stat.S_IROTH:
+            told = f"every user of this machine may read {path}, which holds {what}"
+            yield f"{told}: chmod o= {path}"
+
+
+def _secret_files(layer: Layer) -> Iterator[tuple[Path, str]]:
+    for name, text in layer.values.items():
+        origin = layer.origins.get(name, "")
+        if name.endswith(_KEYS) and text.strip():
+            yield Path(text.strip()), f"the key of {name}"
+        if not is_sensitive(name):
+            continue
+        yield from ((path, f"the value of {name}") for path in referred_files(origin))
+        written = _LINE.fullmatch(origin)
+        if written is not None and text:
+            yield Path(written[1]), f"the value of {name}"
+
+
+assert all(name in BROKER_OPTION for name in _KEYS), "a name has changed"

@@ -1,0 +1,46 @@
+"""AlterUserScramCredentials (51): make, change and remove users of SCRAM (KIP-554)."""
+
+from __future__ import annotations
+
+from protocol.schema import field, message, struct
+from protocol.wire import int8, int16, int32, octets, string
+
+
+@struct
+class ScramCredentialDeletion:
+    name: string
+    mechanism: int8
+
+
+@struct
+class ScramCredentialUpsertion:
+    """The client salts the password, so that it does not travel."""
+
+    name: string
+    mechanism: int8
+    iterations: int32
+    salt: octets
+    salted_password: octets
+
+
+@message(key=51, versions="0", flexible="0+")
+class AlterUserScramCredentialsRequest:
+    """A user may be named once in it."""
+
+    deletions: list[ScramCredentialDeletion]
+    upsertions: list[ScramCredentialUpsertion]
+
+
+@struct
+class AlterUserScramCredentialsResult:
+    user: string = field()
+    error_code: int16 = field()
+    error_message: string | None = field()
+
+
+@message(key=51, versions="0", flexible="0+")
+class AlterUserScramCredentialsResponse:
+    """A result for each user."""
+
+    throttle_time_ms: int32 = field()
+    results: list[AlterUserScramCredentialsResult] = field()

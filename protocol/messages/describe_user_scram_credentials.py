@@ -1,0 +1,42 @@
+"""DescribeUserScramCredentials (50): which users can log in by SCRAM, and how (KIP-554)."""
+
+from __future__ import annotations
+
+from protocol.schema import field, message, struct
+from protocol.wire import int8, int16, int32, string
+
+
+@struct
+class UserName:
+    name: string
+
+
+@message(key=50, versions="0", flexible="0+")
+class DescribeUserScramCredentialsRequest:
+    """None, or no users at all, is all of them."""
+
+    users: list[UserName] | None
+
+
+@struct
+class CredentialInfo:
+    mechanism: int8
+    iterations: int32
+
+
+@struct
+class DescribeUserScramCredentialsResult:
+    user: string = field()
+    error_code: int16 = field()
+    error_message: string | None = field()
+    credential_infos: list[CredentialInfo] = field()
+
+
+@message(key=50, versions="0", flexible="0+")
+class DescribeUserScramCredentialsResponse:
+    """Nothing of it tells a secret."""
+
+    throttle_time_ms: int32 = field()
+    error_code: int16 = field()
+    error_message: string | None = field()
+    results: list[DescribeUserScramCredentialsResult] = field()

@@ -1,0 +1,65 @@
+"""Makes docs/authorization.md of the table that the matrix test plays to both brokers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from broker.apis import APIS
+from tests.authorization.rules import FREE, IMPLIES, RULES
+
+_HEAD = """# Who may do what
+
+Made of `tests/authorization/rules.py` by `make docs`. Every row is a request that the tests send,
+by principals with each right alone, with those of the row and without them, to Odradek and to
+Apache Kafka 4.3.1 with its StandardAuthorizer. Both serve and refuse the same, in the same words
+but for what `tests/authorization/differences.py` lists.
+
+A right is an operation on a kind of resource, which an ACL allows for names; where a row has
+several with + between them, all are needed. They are asked only where
+`authorizer.class.name` is set; without it everybody may do everything.
+
+- What a client may not know of is denied alike whether it is there or not: a topic without
+  DESCRIBE answers TOPIC_AUTHORIZATION_FAILED, and never UNKNOWN_TOPIC_OR_PARTITION.
+- A request that names several topics or groups is answered for each of them by itself.
+- Requests by topic id name no topic that the client may not describe. That an id is unknown is
+  told to everybody: ids are random, and nothing can be learned from them.
+- The bit fields of authorized operations, which clients may ask for, hold what the ACLs allow.
+- Regular expressions that consumers subscribe to match only topics that the member whose heartbeat
+  has them matched may describe.
+"""
+
+
+def document() -> str:
+    """Return the page."""
+    return "\n".join([_HEAD, *_implied(), "", *_table(), "", *_free(), ""])
+
+
+def _implied() -> Iterator[str]:
+    stronger: dict[str, list[str]] = {}
+    for one, other in IMPLIES.items():
+        stronger.setdefault(other.name, []).append(one.name)
+    for weaker, operations in stronger.items():
+        yield f"An ACL that allows {', '.join(operations)} allows {weaker}, too."
+
+
+def _table() -> Iterator[str]:
+    yield "| request | takes | without it |"
+    yield "|---|---|---|"
+    served = {api.name for api in APIS}
+    for rule in RULES:
+        if rule.api in served:
+            takes = rule.takes.replace(" or ", "<br>or ")
+            yield f"| {rule.name} | {takes} | {rule.refused} |"
+
+
+def _free() -> Iterator[str]:
+    yield "These ask for no right of the tables above:"
+    yield ""
+    for api in APIS:
+        if api.name in FREE:
+            yield f"- {api.name}: {FREE[api.name]}."
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document())

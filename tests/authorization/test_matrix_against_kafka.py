@@ -1,0 +1,193 @@
+"""Every request of the table by every principal, to Odradek and to Kafka with its authorizer.
+
+A principal has one right alone, or exactly those that some rule takes, or none, or all. Who has
+what a rule takes is served and nobody else is, by both; and both answer alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.processes import KafkaProcess, OdradekProcess
+from broker.apis import APIS
+from broker.security.authorization import ResourceKind
+from config.acl import STANDARD_AUTHORIZER
+from tests.authorization.cases import CASES, is_refused, request_of, rule_version
+from tests.authorization.clients import Client, hosts
+from tests.authorization.differences import KNOWN, known
+from tests.authorization.rules import FREE, RULES, Rights, Rule, parse_rights
+from tests.authorization.world import ALL, MAY, NOT, World, principals
+from tests.differential.answers import Difference, Pairs
+from tests.differential.differences import Known
+from tests.differential.world import SETTINGS
+
+APPLICABLE = [rule for rule in RULES if rule.api in {api.name for api in APIS}]
+_TOLD_MAX = 40
+# Ids are no secret, and a producer id may be had for any topic.
+_NOT_BY_NAME = ("by id", "without a transaction", "by a follower", "by a broker")
+_AUTHORIZED = {
+    **SETTINGS,
+    "auto.create.topics.enable": "true",
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+
+def test_every_api_asks_or_is_known_to_be_free() -> None:
+    ruled = {rule.api for rule in RULES}
+    assert {api.name for api in APIS} <= ruled | FREE.keys()
+    assert {rule.name for rule in RULES} == CASES.keys()
+
+
+class Sides:
+    """Both brokers, the same principals at both, and what differs."""
+
+    def __init__(self, ours: World, theirs: World) -> None:
+        self.worlds = ours, theirs
+        self.pairs = Pairs(ours.port, theirs.port)
+        self.principals: Mapping[str, Rights] = dict(
+            zip(hosts(len(principals())), principals(), strict=False)
+        )
+        self.clients = {
+            host: (Client(ours.port, host), Client(theirs.port, host)) for host in self.principals
+        }
+        self.seen: set[Known] = set()
+
+    def set_up(self) -> None:
+        """Have the same on both."""
+        for world in self.worlds:
+            world.set_up(self.principals)
+        self._pair()
+        self.pairs.pair(*(world.log_directory() for world in self.worlds))
+
+    def freshen(self, prefixes: tuple[str, ...]) -> None:
+        """Create the topics that requests may delete."""
+        count = len(self.principals)
+        wanted = [f"{prefix}fresh-{number}" for prefix in prefixes for number in range(count)]
+        for world in self.worlds:
+            left = world.existing(wanted)
+            world.create_topics([name for name in wanted if name not in left])
+        self._pair()
+
+    def ask(self, rule: Rule, host: str, prefix: str, number: int) -> tuple[Any, Any]:
+        """Ask both; return the answers."""
+        answers = []
+        for world, client in zip(self.worlds, self.clients[host], strict=True):
+            request, version = request_of(rule, world.names(prefix, number))
+            answers.append(client.ask(request, version))
+        return answers[0], answers[1]
+
+    def differences(self, rule: Rule, ours: Any, theirs: Any) -> Iterator[Difference]:
+        """Yield what is new of the differences between two answers."""
+        for one in self.pairs.between(rule.api, rule_version(rule), ours, theirs):
+            explained = known(one)
+            if explained is None:
+                yield one
+            else:
+                self.seen.add(explained)
+
+    def _pair(self) -> None:
+        ours, theirs = self.worlds
+        for name, topic_id in ours.topic_ids.items():
+            self.pairs.pair(topic_id, theirs.topic_ids[name])
+
+
+@contextlib.contextmanager
+def both(folder: Path) -> Iterator[Sides]:
+    """Start both brokers, and have the same on them."""
+    ours = OdradekProcess(folder / "odradek", _AUTHORIZED)
+    theirs = KafkaProcess(folder / "kafka", _AUTHORIZED)
+    with contextlib.ExitStack() as stack:
+        for broker in (ours, theirs):
+            broker.start()
+            stack.callback(broker.kill)
+        sides = Sides(World(ours.port), World(theirs.port))
+        for world in sides.worlds:
+            stack.callback(world.close)
+        for pair in sides.clients.values():
+            for client in pair:
+                stack.callback(client.close)
+        sides.set_up()
+        yield sides
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+@pytest.mark.timeout(300)
+def test_who_is_served_and_what_the_others_hear(tmp_path: Path) -> None:
+    found: dict[str, str] = {}  # what, and who has met it first
+    with both(tmp_path) as sides:
+        for rule in APPLICABLE:
+            if CASES[rule.name].takes_fresh_topic:
+                sides.freshen((MAY,))
+            for number, (host, rights) in enumerate(sides.principals.items()):
+                for what in _found(sides, rule, host, rights, number):
+                    found.setdefault(f"{rule.name}: {what}", _words(rights))
+        for what in (*_told_of_what_is_not_there(sides), *_matched_by_expression(sides)):
+            found.setdefault(what, "")
+    told = [f"{what} ({who})" for what, who in found.items()]
+    assert not told, f"{len(told)} differences:\n" + "\n".join(told[:_TOLD_MAX])
+    gone = [one for one in KNOWN if one not in sides.seen]
+    assert not gone, f"differences that are no more: take them off the list: {gone}"
+
+
+def _found(
+    sides: Sides, rule: Rule, host: str, rights: Rights, number: int
+) -> Iterator[str]:
+    answers = sides.ask(rule, host, MAY, number)
+    for side, answer, world in zip(("we", "Kafka"), answers, sides.worlds, strict=True):
+        names = world.names(MAY, number)
+        served = answer is not None and not is_refused(rule, answer, names)
+        if served != rule.is_met(rights):
+            yield f"{side} {'serve' if served else 'refuse'}: {answer}"
+    for one in sides.differences(rule, *answers):
+        yield str(one)
+
+
+def _told_of_what_is_not_there(sides: Sides) -> Iterator[str]:
+    """Ask for what nobody may know of, there or not, and compare what is told of it."""
+    everything_named = frozenset(one for one in ALL if one[1] is not ResourceKind.CLUSTER)
+    (host,) = (one for one, rights in sides.principals.items() if rights == everything_named)
+    number = len(sides.principals)
+    for rule in APPLICABLE:
+        is_clusters = all(kind is ResourceKind.CLUSTER for way in rule.ways for _, kind in way)
+        if is_clusters or CASES[rule.name].shows is not None or rule.what in _NOT_BY_NAME:
+            continue
+        told = []
+        for prefix in (NOT, "absent-"):
+            answers = sides.ask(rule, host, prefix, number)
+            if not is_refused(rule, answers[0], sides.worlds[0].names(prefix, number)):
+                yield f"{rule.name} of {prefix} is served: {answers[0]}"
+            told.append(_plain(answers[0]).replace(prefix, ""))
+            for one in sides.differences(rule, *answers):
+                yield f"{rule.name} of {prefix}: {one}"
+        if told[0] != told[1]:
+            yield f"{rule.name} tells what is there: {told}"
+
+
+def _matched_by_expression(sides: Sides) -> Iterator[str]:
+    """Have a member subscribe to an expression that matches more than it may describe."""
+    rights = parse_rights("READ GROUP + DESCRIBE TOPIC")
+    (host,) = (one for one, its in sides.principals.items() if its == rights)
+    for world, client in zip(sides.worlds, sides.clients[host], strict=True):
+        wanted = {world.names(MAY).topic_id}
+        found = world.join_by_expression(client, f"{MAY}expression", ".*-topic")
+        if found != wanted:
+            yield f"by an expression {world.port} assigns {found} instead of {wanted}"
+
+
+def _plain(answer: Any) -> str:
+    return re.sub("<memory at 0x[0-9a-f]+>", "records", str(answer))
+
+
+def _words(rights: Rights) -> str:
+    if len(rights) > 6:
+        return "somebody with all rights"
+    pairs = [f"{operation.name} {kind.name}" for operation, kind in sorted(rights)]
+    return " + ".join(pairs) or "nobody"
