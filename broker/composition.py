@@ -320,9 +320,6 @@ class Broker:
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()
         self._stopping.push_async_callback(self.cleaner.stop)
-        if self.security.tokens is not None:
-            preparing = start_task("prepare tokens", self.security.tokens.prepare())
-            self._stopping.callback(preparing.cancel)
         self.samples = Samples(partial(count, self), self.clock.now_ms)
         self.periodic = Periodic(self)
         self.periodic.start()
