@@ -19,8 +19,8 @@ from broker.configs import ALL_BROKERS
 from broker.metadata import ResourceType, TopicRecord
 from broker.security.acls import Acl
 from broker.security.credentials import ScramCredential
-from broker.security.scram_users import Key
 from broker.security.quotas.entities import Entity
+from broker.security.scram_users import Key
 from broker.topic_plans import internal_topic
 from config.effective import check_dynamic, resolve_apart, resolve_broker, resolve_topic
 from config.errors import ConfigError

@@ -15,8 +15,8 @@ from broker.images import DATABASE_NAME
 from broker.metadata import Metadata, Resource, ResourceType, SecurityKind, SqliteMetadata
 from broker.security.acls import from_row
 from broker.security.credentials import ScramCredential
-from broker.security.scram_users import ScramUsers
 from broker.security.quotas.entities import read_entity, read_quotas
+from broker.security.scram_users import ScramUsers
 from cli.adopt import adopt
 from config.topic import TopicConfig
 from protocol.batches import Record, encode_batch
