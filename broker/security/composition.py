@@ -67,6 +67,8 @@ class Security:
 
     async def start(self) -> None:
         """Make what the settings ask for and is missing. Raises MetadataError."""
+        if self._scram_rows:
+            _ = self.scram_users  # what cannot be read is told now, not at a login
         wanted = self.configs.of(SaslConfig).odradek_scram_users
         if wanted:
             from broker.security.initial_users import add_initial_users
