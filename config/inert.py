@@ -283,8 +283,8 @@ INERT_GROUPS = (
         loud=True,
     ),
     _group(
-        "Tokens",
-        "There are no tokens yet.",
+        "OAuth of clients",
+        "They are for who asks a provider for tokens; the broker only checks them.",
         """
         sasl.oauthbearer.allow.unverified.audience BOOLEAN false
         sasl.oauthbearer.allow.unverified.issuer BOOLEAN false
@@ -301,18 +301,9 @@ INERT_GROUPS = (
         sasl.oauthbearer.assertion.template.file STRING -
         sasl.oauthbearer.client.credentials.client.id STRING -
         sasl.oauthbearer.client.credentials.client.secret PASSWORD -
-        sasl.oauthbearer.clock.skew.seconds INT 30
-        sasl.oauthbearer.expected.audience LIST ""
-        sasl.oauthbearer.expected.issuer STRING -
-        sasl.oauthbearer.jwks.endpoint.refresh.ms LONG 3600000
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms LONG 10000
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms LONG 100
-        sasl.oauthbearer.jwks.endpoint.url STRING -
         sasl.oauthbearer.jwt.retriever.class CLASS -
         sasl.oauthbearer.jwt.validator.class CLASS -
         sasl.oauthbearer.scope STRING -
-        sasl.oauthbearer.scope.claim.name STRING scope
-        sasl.oauthbearer.sub.claim.name STRING sub
         sasl.oauthbearer.token.endpoint.url STRING -
         """,
         loud=True,

@@ -22,6 +22,7 @@ from broker.adoption.groups import GroupCounts, count_groups
 from broker.adoption.image import ClusterImage
 from broker.adoption.left_behind import left_behind, left_of_groups, remarks
 from broker.adoption.plan import Plan, image_of, make_plan
+from broker.adoption.quotas import store_quotas
 from broker.adoption.survey import FoundDirectory, read_owner, survey
 from broker.adoption.users import store_users
 from broker.ids import random_id
@@ -131,6 +132,7 @@ async def carry_out(fs: FileSystem, prepared: Prepared) -> None:
             await store.change_security(SecurityKind.ACL, rows)
             await store_users(store, plan.users)
             await store.allocate_producer_ids(plan.next_producer_id)
+            await store_quotas(store, plan.quotas)
         finally:
             await store.close()
         image = (Path(scratch) / DATABASE_NAME).read_bytes()

@@ -7,6 +7,7 @@ from itertools import islice
 
 from broker.adoption.groups import GroupCounts
 from broker.adoption.image import ClusterImage
+from broker.adoption.quotas import strange_quotas
 from broker.adoption.survey import FoundDirectory
 from broker.adoption.users import strange_users
 from broker.metadata import ResourceType
@@ -22,15 +23,16 @@ _OWNERS = {
 
 def left_behind(image: ClusterImage, node_id: int) -> Iterator[tuple[str, str]]:
     """Yield what the metadata has that is not taken over: what it is, and what that means."""
-    strange = strange_users(image)
-    if strange:
-        told = f"of {some(strange)}; of a mechanism that is not known here"
-        yield counted(len(strange), "SCRAM credential"), told
+    users = strange_users(image)
+    if users:
+        told = f"of {some(users)}; of a mechanism that is not known here"
+        yield counted(len(users), "SCRAM credential"), told
     if image.tokens:
         yield counted(len(image.tokens), "delegation token"), "no client can use them"
-    if image.quotas:
-        told = some(f"{key} of {_entity(entity)}" for entity, key in image.quotas)
-        yield counted(len(image.quotas), "client quota"), f"{told}; no client is slowed down"
+    strange = strange_quotas(image)
+    if strange:
+        told = some(f"{key} of {_entity(entity)}" for entity, key in strange)
+        yield counted(len(strange), "client quota"), f"{told}; of a kind that is not known here"
     ours = {(ResourceType.BROKER, ""), (ResourceType.BROKER, str(node_id))}
     for (kind, name), settings in sorted(image.configs.items()):
         if settings and kind != ResourceType.TOPIC and (kind, name) not in ours:
