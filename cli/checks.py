@@ -75,7 +75,9 @@ def _own_url(config: BrokerConfig) -> str:
     if config.metrics_address is None or config.metrics_address[1] == 0:
         return ""
     host, port = config.metrics_address
-    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    # None of them is bound here.
+    local = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104
+    host = local.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -14,10 +14,13 @@ from broker.adoption.image import ClusterImage, PartitionState, TopicState
 from broker.adoption.quotas import adopted_quotas
 from broker.adoption.rights import adopted_acls, strange_acls
 from broker.adoption.survey import FoundDirectory, FoundPartition
+from broker.adoption.users import adopted_users
 from broker.configs import ALL_BROKERS
 from broker.metadata import ResourceType, TopicRecord
 from broker.security.acls import Acl
+from broker.security.credentials import ScramCredential
 from broker.security.quotas.entities import Entity
+from broker.security.scram_users import Key
 from broker.topic_plans import internal_topic
 from config.effective import check_dynamic, resolve_apart, resolve_broker, resolve_topic
 from config.errors import ConfigError
@@ -66,6 +69,7 @@ class Plan:
     # By the resource's name: "" for all brokers, or the node id.
     broker_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     acls: list[Acl] = field(default_factory=list)
+    users: Mapping[Key, ScramCredential] = field(default_factory=dict)
     obstacles: list[Obstacle] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
@@ -92,6 +96,7 @@ def make_plan(directories: Sequence[FoundDirectory], image: ClusterImage) -> Pla
     for name in (ALL_BROKERS, str(node_id)):
         settings = image.configs.get((ResourceType.BROKER, name), {})
         plan.broker_configs[name] = _accepted_by_broker(name, settings, node_id, plan.obstacles)
+    plan.users = adopted_users(image)
     plan.acls += adopted_acls(image)
     plan.obstacles += (Obstacle("ACLs", problem) for problem in strange_acls(image))
     if plan.acls:

@@ -68,6 +68,8 @@ def shows(text: str) -> list[str]:
 def value_of(name: str) -> str:
     if name == "sasl.jaas.config":
         return f'{_PLAIN} required username="a" password="{MARKER}-a" user_alice="{MARKER}-b";'
+    if name == "odradek.scram.users":
+        return f"SCRAM-SHA-256=[name=a,password={MARKER}-{name}]"
     return f"{MARKER}-{name}"
 
 
