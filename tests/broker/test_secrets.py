@@ -27,6 +27,9 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 
 from bench.processes import ROOT, START_TIMEOUT_S, OdradekProcess, free_port
@@ -190,11 +193,18 @@ def vars_of(entry: Any) -> tuple[object, ...]:
 
 
 def test_nothing_shows_of_who_logs_in(broker: OdradekProcess) -> None:
-    told = ""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    scram = UserScramCredentialUpsertion(
+        "bob", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), f"{MARKER}-bob".encode()
+    )
+    for one in admin.alter_user_scram_credentials([scram]).values():
+        one.result(20)
+    told = repr(admin.describe_user_scram_credentials(["bob"])["bob"].result(20))
     port = broker.sasl_port  # type: ignore[attr-defined]
     logins = [
         ("PLAIN", "alice", f"{MARKER}-b"), ("PLAIN", "alice", f"{MARKER}-wrong"),
-        ("SCRAM-SHA-256", "bob", f"{MARKER}-wrong"), ("PLAIN", "nobody", f"{MARKER}-wrong"),
+        ("SCRAM-SHA-256", "bob", f"{MARKER}-bob"), ("SCRAM-SHA-256", "bob", f"{MARKER}-wrong"),
+        ("PLAIN", "nobody", f"{MARKER}-wrong"),
     ]  # fmt: skip
     for mechanism, name, password in logins:
         errors: list[object] = []
