@@ -71,6 +71,8 @@ def shows(text: str) -> list[str]:
 def value_of(name: str) -> str:
     if name == "sasl.jaas.config":
         return f'{_PLAIN} required username="a" password="{MARKER}-a" user_alice="{MARKER}-b";'
+    if name == "odradek.scram.users":
+        return f'SCRAM-SHA-256=[name=carol,password="{MARKER}-carol"]'
     return f"{MARKER}-{name}"
 
 
@@ -169,6 +171,7 @@ def test_nothing_shows_to_who_describes_the_settings(broker: OdradekProcess) -> 
         "listener.name.nobody.some.password": f"{MARKER}-nobody",
         # No provider's: it is the text that it is.
         "ssl.truststore.password": "${env:SECRET_KEY}",
+        "log.retention.ms": "${env:SECRET_KEY}",
     }
     told = []
     for name, value in changes.items():
@@ -184,6 +187,7 @@ def test_nothing_shows_to_who_describes_the_settings(broker: OdradekProcess) -> 
         for key, one in entries.items()
     ]
     assert not shows("\n".join(told))
+    assert any("Invalid value ${env:SECRET_KEY} for configuration" in one for one in told)
     shown = [name for name, one in entries.items() if one.is_sensitive and one.value is not None]
     assert "ssl.key.password" in entries and not shown
 
