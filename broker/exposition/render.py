@@ -45,7 +45,7 @@ class SnapshotCollector:
         """Yield every family."""
         snapshot = self._snapshot
         yield from whole_families(snapshot)
-        yield from login_families(snapshot.logins)
+        yield from login_families(snapshot.logins, snapshot.certificates)
         yield from authorization_families(snapshot.authorizations)
         yield from request_families(snapshot)
         yield from storage_families(snapshot)

@@ -125,6 +125,7 @@ class Snapshot:
     topics: Mapping[str, TopicCounts]
     connections: Mapping[str, int]  # by listener
     logins: Mapping[str, Mapping[str, int]]  # by listener, and by what happened
+    certificates: Mapping[str, float]  # until when they are valid, by listener
     authorizations: AuthorizationRow | None
     fetches: FetchRows
     logs: Sequence[LogRow]
@@ -154,6 +155,7 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         topics={name: copy(counts) for name, counts in broker.metrics.topics.items()},
         connections=listeners | open_now,
         logins=_logins(broker),
+        certificates=_certificates(broker),
         authorizations=_authorizations(broker),
         fetches=FetchRows(
             len(broker.purgatory),
@@ -175,6 +177,12 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         dropped_client_series=broker.telemetry.dropped_series,
         quotas=read_quotas(broker),
     )
+
+
+def _certificates(broker: Broker) -> Mapping[str, float]:
+    tls = broker.security.tls
+    listeners = {} if tls is None else tls.listeners
+    return {name: one.ends_ms / 1000 for name, one in listeners.items()}
 
 
 def _logins(broker: Broker) -> Mapping[str, Mapping[str, int]]:
