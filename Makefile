@@ -14,7 +14,7 @@ FAST := -m "not slow and not kafka and not spark and not interop and not fuzz"
 # Hundreds of processes start in a test run, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check fuzz demo interop bench bench-cleaner kafka clean docs site lock
+.PHONY: run test check secure fuzz demo interop bench bench-cleaner kafka clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -22,6 +22,7 @@ run: $(READY)
 test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES)
+	$(BIN)/python -m tests.secure
 	$(BIN)/python -m pytest -n auto $(FAST)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "(slow or kafka or spark) and not interop"
 
@@ -29,7 +30,13 @@ test: $(READY_DEV) $(READY_SPARK) kafka
 check: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES)
-	$(BIN)/python -m pytest -n auto --hypothesis-profile quick $(FAST)
+	@$(BIN)/python -m tests.secure & looking=$$!; \
+	$(BIN)/python -m pytest -n auto --hypothesis-profile quick $(FAST) || failed=1; \
+	wait $$looking || failed=1; exit $$failed
+
+# Dangerous code, packages with known holes, secrets in the files.
+secure: $(READY_DEV)
+	$(BIN)/python -m tests.secure
 
 # Crashes at thousands of moments, and bytes that reach new code: FUZZ_SCRIPTS, FUZZ_SEED,
 # FUZZ_KILLS and FUZZ_SECONDS in tests/fuzz/seeds.py.
@@ -85,7 +92,7 @@ lock:
 		--extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) data .kafka .interop artifacts site .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
+	rm -rf $(VENV) data .kafka .interop .secure_cache artifacts site .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -58,7 +58,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
     """
     bound: list[socket.socket] = []
     try:
-        wanted = ["::", "0.0.0.0"] if host == ANY else _addresses(host, port)
+        everywhere = ["::", "0.0.0.0"]  # nosec B104: it was asked for, and is told of
+        wanted = everywhere if host == ANY else _addresses(host, port)
         for address in wanted:
             try:
                 made = _bind_one(address, port)

@@ -19,7 +19,9 @@ from config.consumer import ConsumerConfig, consumer_problems
 from config.errors import ConfigError, raise_any
 from config.http import HttpConfig, http_problems
 from config.inert import INERT, INERT_GROUPS, is_removed
+from config.oauth import OAuthConfig, oauth_listener_problems, oauth_problems
 from config.option import Option, fallbacks_of, options_of
+from config.otlp import OtlpConfig, otlp_problems
 from config.per_listener import base_name, layers_of, split_name
 from config.providers import PREFIX as PROVIDERS_PREFIX
 from config.providers import ProvidersConfig
@@ -46,12 +48,14 @@ _APART: Mapping[type, _Problems] = {
     HttpConfig: http_problems,
     AclConfig: acl_problems,
     SaslConfig: sasl_problems,
+    OAuthConfig: oauth_problems,
     TlsConfig: tls_problems,
     TokenConfig: token_problems,
     ProvidersConfig: lambda _: iter(()),
+    OtlpConfig: otlp_problems,
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
-_OF_LISTENERS: tuple[type, ...] = (SaslConfig, TlsConfig, ConnectionConfig)
+_OF_LISTENERS: tuple[type, ...] = (SaslConfig, OAuthConfig, TlsConfig, ConnectionConfig)
 _LISTENER_OPTION = {option.name: option for cls in _OF_LISTENERS for option in options_of(cls)}
 
 _WITHOUT_ATTRIBUTE = (
@@ -221,9 +225,13 @@ def _endpoint_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterato
     def sasl_of(listener: str, mechanism: str) -> SaslConfig:
         return resolve_listener(SaslConfig, layers, listener, mechanism.lower())
 
+    def oauth_of(listener: str, mechanism: str) -> OAuthConfig:
+        return resolve_listener(OAuthConfig, layers, listener, mechanism.lower())
+
     try:
         endpoints = config.bound_endpoints
         yield from sasl_listener_problems(endpoints, sasl_of, config.connections_max_idle_ms)
+        yield from oauth_listener_problems(endpoints, sasl_of, oauth_of)
     except ConfigError:
         return  # bad values have been told
 

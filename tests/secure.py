@@ -1,0 +1,244 @@
+"""What `make secure` looks for: dangerous code, packages with known holes, secrets in the files.
+
+    python -m tests.secure              looks, and says in a line each what it found
+    python -m tests.secure --accept     takes what the scan for secrets finds for no secrets
+
+bandit and detect-secrets judge file by file: a file that was found clean is not looked at again
+until it changes (.secure_cache/). pip-audit asks for known holes once a day, and again when a lock
+file changes. Without an answer it says what could not be looked up, and fails only when
+SECURE_STRICT is set: without a network nothing can be known, and that is no reason to stop work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+CACHE = ROOT / ".secure_cache" / "clean.json"
+BASELINE = ROOT / ".secrets.baseline"
+PACKAGES = ("protocol", "config", "storage", "cleaner", "broker", "cli", "pipeline")
+LOCKS = ("requirements.lock", "requirements-pipeline.lock", "requirements-dev.lock")
+# What a test calls a password is none, and its vectors are as random as any key; keys of known
+# forms are looked for in tests, too.
+GUESSING = ("KeywordDetector", "HexHighEntropyString", "Base64HighEntropyString")
+_DAY_S, _HOUR_S = 86_400, 3_600
+_BATCH = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one tool says; `is_clean` is None when it could not look."""
+
+    tool: str
+    is_clean: bool | None
+    lines: Sequence[str]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Look, tell, and return the exit status."""
+    if arguments == ["--accept"]:
+        _accept()
+        return 0
+    cache = _read_cache()
+    files = _files()
+    with ThreadPoolExecutor() as pool:
+        looks = (look_for_danger, look_for_secrets, look_for_holes)
+        verdicts = list(pool.map(lambda look: look(files, cache), looks))
+    CACHE.parent.mkdir(exist_ok=True)
+    CACHE.write_text(json.dumps(cache))
+    for verdict in verdicts:
+        state = {True: "clean", False: "NOT CLEAN", None: "NOT LOOKED AT"}[verdict.is_clean]
+        print(f"{verdict.tool}: {state}", *verdict.lines, sep="\n  ")
+    is_strict = bool(os.environ.get("SECURE_STRICT"))
+    wrong = (False, None) if is_strict else (False,)
+    return int(any(verdict.is_clean in wrong for verdict in verdicts))
+
+
+def look_for_danger(files: Sequence[str], cache: dict[str, str]) -> Verdict:
+    """Have bandit judge what is released."""
+    code = [one for one in files if one.endswith(".py") and one.split("/")[0] in PACKAGES]
+    changed = _changed("bandit", code, cache)
+    lines: list[str] = []
+    if changed:
+        command = [sys.executable, "-m", "bandit", "-q", "-ll", "-f", "json", *changed]
+        run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+        try:
+            told = json.loads(run.stdout)
+        except ValueError:
+            return Verdict("bandit", None, [run.stderr.strip()[-500:]])
+        lines += [f"{one['filename']}: {one['reason']}" for one in told["errors"]]
+        lines += [
+            f"{one['filename']}:{one['line_number']}: {one['issue_text']} [{one['test_id']}]"
+            for one in told["results"]
+        ]
+    bad = {line.partition(":")[0].removeprefix("./") for line in lines}
+    _note("bandit", [one for one in changed if one not in bad], cache)
+    return Verdict("bandit", not lines, lines)
+
+
+def look_for_secrets(files: Sequence[str], cache: dict[str, str]) -> Verdict:
+    """Have detect-secrets look at all files; those it knows for no secrets are in the baseline."""
+    changed = _changed("detect-secrets", files, cache)
+    known = _known()
+    found = _scan(changed)
+    lines = [
+        f"{file}:{line}: {kind}: take it out, make it invalid, or say "
+        "`python -m tests.secure --accept` if it is none"
+        for file, line, kind, digest in found
+        if (file, kind, digest) not in known
+    ]
+    bad = {line.partition(":")[0] for line in lines}
+    _note("detect-secrets", [one for one in changed if one not in bad], cache)
+    return Verdict("detect-secrets", not lines, lines)
+
+
+def look_for_holes(files: Sequence[str], cache: dict[str, str]) -> Verdict:
+    """Have pip-audit look up the packages of the lock files."""
+    lines: list[str] = []
+    unknown = 0
+    is_clean = True
+    for lock in LOCKS:
+        digest = _digest((ROOT / lock).read_bytes())
+        key, today = f"pip-audit {lock}", f"{digest} {int(time.time()) // _DAY_S}"
+        now = f"{digest} {int(time.time()) // _HOUR_S}"
+        if cache.get(key) == today:
+            continue
+        if cache.get(f"{key} in vain") == now:
+            lines.append(f"{lock}: it could not be looked up within the last hour")
+            unknown += 1
+            continue
+        try:
+            found = json.loads(_audit(lock))["dependencies"]
+        except (ValueError, KeyError, TypeError, subprocess.SubprocessError):
+            found = []
+        holes = [
+            f"{lock}: {one['name']} {one['version']}: {hole['id']}, mended in "
+            f"{', '.join(hole['fix_versions']) or 'no version yet'}"
+            for one in found
+            for hole in one.get("vulns", ())
+        ]
+        skipped = [one["name"] for one in found if "skip_reason" in one]
+        is_clean = is_clean and not holes
+        lines += holes
+        if skipped or not found:
+            unknown += 1
+            what = f"{len(skipped)} of {len(found)} packages" if found else "all of it"
+            lines.append(f"{lock}: {what} could not be looked up: is there a network?")
+            cache[f"{key} in vain"] = now
+        elif not holes:
+            cache[key] = today
+    return Verdict("pip-audit", None if is_clean and unknown else is_clean, lines)
+
+
+def _audit(lock: str) -> str:
+    command = [
+        sys.executable, "-m", "pip_audit", "-r", lock, "--no-deps", "--disable-pip",
+        "--format", "json", "--progress-spinner", "off", "--timeout", "10",
+    ]  # fmt: skip
+    told = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=120
+    )
+    return told.stdout
+
+
+def _files() -> list[str]:
+    """Return the files of the repository, those that are new included."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    names = sorted(set(found.split("\0")) - {"", BASELINE.name, *LOCKS})
+    return [one for one in names if (ROOT / one).is_file()]
+
+
+def _changed(tool: str, files: Iterable[str], cache: dict[str, str]) -> list[str]:
+    return [one for one in files if cache.get(f"{tool} {one}") != _stamp(tool, one)]
+
+
+def _note(tool: str, files: Iterable[str], cache: dict[str, str]) -> None:
+    cache.update({f"{tool} {one}": _stamp(tool, one) for one in files})
+
+
+def _stamp(tool: str, file: str) -> str:
+    """Return what changes with a file, with the tool, and with what is told of it here."""
+    told = BASELINE.read_bytes() if tool == "detect-secrets" and BASELINE.exists() else b""
+    own = Path(__file__).read_bytes()
+    content = (ROOT / file).read_bytes()
+    return _digest(metadata.version(tool).encode() + _digest(told + own).encode() + content)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _read_cache() -> dict[str, str]:
+    try:
+        found = json.loads(CACHE.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {str(key): str(value) for key, value in found.items()}
+
+
+Secret = tuple[str, int, str, str]  # file, line, kind, digest
+
+
+def _scan(files: Sequence[str]) -> list[Secret]:
+    """Scan files in as many processes as there are cores."""
+    batches = [files[at : at + _BATCH] for at in range(0, len(files), _BATCH)]
+    if len(batches) < 2:
+        return [one for batch in batches for one in _scan_some(batch)]
+    with ProcessPoolExecutor() as pool:
+        return [one for found in pool.map(_scan_some, batches) for one in found]
+
+
+def _scan_some(files: Sequence[str]) -> list[Secret]:
+    from detect_secrets import SecretsCollection
+    from detect_secrets.settings import default_settings
+
+    os.chdir(ROOT)
+    found: list[Secret] = []
+    with default_settings() as settings:
+        guessing = {name: dict(settings.plugins[name]) for name in GUESSING}
+        for is_test in (False, True):
+            if is_test:
+                settings.disable_plugins(*guessing)
+            secrets = SecretsCollection()
+            for file in files:
+                if file.startswith(("tests/", "bench/", "docs/")) is is_test:
+                    secrets.scan_file(file)
+            found += [
+                (name, one.line_number, one.type, one.secret_hash) for name, one in secrets
+            ]
+    return found
+
+
+def _known() -> set[tuple[str, str, str]]:
+    if not BASELINE.exists():
+        return set()
+    told = json.loads(BASELINE.read_text())["results"]
+    return {
+        (file, one["type"], one["hashed_secret"]) for file, found in told.items() for one in found
+    }
+
+
+def _accept() -> None:
+    found = sorted(set(_scan(_files())))
+    results: dict[str, list[dict[str, object]]] = {}
+    for file, line, kind, digest in found:
+        one = {"type": kind, "hashed_secret": digest, "line_number": line, "is_secret": False}
+        results.setdefault(file, []).append(one)
+    told = {"version": metadata.version("detect-secrets"), "results": results}
+    BASELINE.write_text(json.dumps(told, indent=2) + "\n")
+    print(f"{len(found)} places are known to hold no secret")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""What make secure looks for, it finds; and what it could not look at, it says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import secure
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of one module, where nothing is wrong."""
+    monkeypatch.setattr(secure, "ROOT", tmp_path)
+    monkeypatch.setattr(secure, "CACHE", tmp_path / ".secure_cache" / "clean.json")
+    monkeypatch.setattr(secure, "BASELINE", tmp_path / ".secrets.baseline")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for name in (*secure.LOCKS, "broker/fine.py", "tests/test_fine.py", ".gitignore"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("# nothing\n")
+    (tmp_path / ".gitignore").write_text(".secure_cache/\n")
+    monkeypatch.setattr(secure, "_audit", lambda lock: json.dumps({"dependencies": [WELL]}))
+    return tmp_path
+
+
+WELL: dict[str, Any] = {"name": "a", "version": "1", "vulns": []}
+HOLE: dict[str, Any] = {
+    "name": "b", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3"]}],
+}  # fmt: skip
+
+
+def test_where_nothing_is_wrong_nothing_is_looked_at_twice(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert secure.main([]) == 0
+    assert capsys.readouterr().out.count(": clean") == 3
+    monkeypatch.setattr(secure, "_scan_some", lambda files: pytest.fail(f"scanned {files}"))
+    monkeypatch.setattr(secure, "_audit", lambda lock: pytest.fail(f"audited {lock}"))
+    assert secure.main([]) == 0
+
+
+def test_dangerous_code_is_found_until_it_is_gone(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = repository / "broker" / "bad.py"
+    bad.write_text("import pickle\n\npickle.loads(b'')\n")
+    for _ in range(2):
+        assert secure.main([]) == 1
+        assert "broker/bad.py:3: Pickle" in capsys.readouterr().out
+    bad.write_text("# gone\n")
+    assert secure.main([]) == 0
+
+
+@pytest.mark.parametrize("place", ["broker/keys.py", "tests/test_keys.py"])
+def test_a_key_is_found_wherever_it_is(
+    repository: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    # In two pieces, so that it is none in this file.
+    (repository / place).write_text("KEY = 'AKIA" + "Q3EGRIT7LX5M2VWD'\n")
+    for _ in range(2):
+        assert secure.main([]) == 1
+        assert f"{place}:1: AWS Access Key" in capsys.readouterr().out
+    assert secure.main(["--accept"]) == 0
+    assert secure.main([]) == 0
+
+
+def test_a_package_with_a_hole_is_found(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = json.dumps({"dependencies": [WELL, HOLE]})
+    monkeypatch.setattr(secure, "_audit", lambda lock: told)
+    for _ in range(2):
+        assert secure.main([]) == 1
+        assert "requirements.lock: b 2: PYSEC-1, mended in 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "told", ["", json.dumps({"dependencies": [WELL, {"name": "c", "skip_reason": "no answer"}]})]
+)
+def test_what_could_not_be_looked_up_is_told_and_fails_when_asked_to(
+    repository: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    told: str,
+) -> None:
+    monkeypatch.setattr(secure, "_audit", lambda lock: told)
+    monkeypatch.delenv("SECURE_STRICT", raising=False)
+    for _ in range(2):
+        assert secure.main([]) == 0
+        out = capsys.readouterr().out
+        assert "pip-audit: NOT LOOKED AT" in out and "could not be looked up" in out
+    monkeypatch.setenv("SECURE_STRICT", "1")
+    assert secure.main([]) == 1
