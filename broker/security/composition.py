@@ -146,7 +146,7 @@ class Security:
             return None
         from broker.security.tls.listeners import Tls
 
-        tls = Tls(speakers, self.configs.layers, self.metrics)
+        tls = Tls(speakers, self.configs.layers, self.metrics, self.now_ms)
         self.configs.checks.append(tls.check)
         self.configs.on_changed.append(lambda _: tls.take_up())
         return tls
