@@ -29,10 +29,10 @@ def left_behind(image: ClusterImage, node_id: int) -> Iterator[tuple[str, str]]:
         yield counted(len(users), "SCRAM credential"), told
     if image.tokens:
         yield counted(len(image.tokens), "delegation token"), "no client can use them"
-    strange = strange_quotas(image)
-    if strange:
-        told = some(f"{key} of {_entity(entity)}" for entity, key in strange)
-        yield counted(len(strange), "client quota"), f"{told}; of a kind that is not known here"
+    quotas = strange_quotas(image)
+    if quotas:
+        told = some(f"{key} of {_entity(entity)}" for entity, key in quotas)
+        yield counted(len(quotas), "client quota"), f"{told}; of a kind that is not known here"
     ours = {(ResourceType.BROKER, ""), (ResourceType.BROKER, str(node_id))}
     for (kind, name), settings in sorted(image.configs.items()):
         if settings and kind != ResourceType.TOPIC and (kind, name) not in ours:
