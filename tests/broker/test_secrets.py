@@ -41,6 +41,8 @@ from config.values import Kind
 pytestmark = pytest.mark.slow
 
 MARKER = "MaRkEr7f3a"
+# Where nobody takes metrics: that they cannot be pushed is told of.
+NOBODY = "http://127.0.0.1:9"
 SENSITIVE = [name for name, option in BROKER_OPTION.items() if option.sensitive]
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _PROVIDERS = "org.apache.kafka.common.config.provider."
@@ -73,6 +75,8 @@ def value_of(name: str) -> str:
         return f'{_PLAIN} required username="a" password="{MARKER}-a" user_alice="{MARKER}-b";'
     if name == "odradek.scram.users":
         return f'SCRAM-SHA-256=[name=carol,password="{MARKER}-carol"]'
+    if name == "odradek.otlp.headers":
+        return f"authorization={MARKER}-{name}"
     return f"{MARKER}-{name}"
 
 
@@ -92,6 +96,7 @@ def write_settings(folder: Path, sasl_port: int, admin_token: str) -> Path:
         "listener.name.inside.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
         "listener.name.plaintext.ssl.key.password": f"{MARKER}-own",
         "listener.name.plaintext.scram-sha-256.sasl.jaas.config": value_of("sasl.jaas.config"),
+        "odradek.otlp.endpoint": NOBODY,
         "no.such.option": f"{MARKER}-unknown",
         "odradek.admin.tokenn": f"{MARKER}-misspelt",
     }
@@ -274,7 +279,8 @@ def test_nothing_shows_in_the_log_of_all_that(broker: OdradekProcess, folder: Pa
 @pytest.mark.parametrize("name", SENSITIVE)
 def test_no_error_and_no_printed_config_has_a_secret(name: str) -> None:
     option = BROKER_OPTION[name]
-    resolved = resolve_broker([Layer(Source.STATIC_BROKER, {name: value_of(name)})])
+    settings = {name: value_of(name), "odradek.otlp.endpoint": NOBODY}
+    resolved = resolve_broker([Layer(Source.STATIC_BROKER, settings)])
     entry = resolved.entries[name]
     assert entry.sensitive and entry.value is None
     assert not shows(f"{resolved!r} {entry!r}") and option.kind is Kind.PASSWORD
