@@ -51,6 +51,9 @@ _PATHS = [
     "/api/nothing", "/api/config", "/api/topics?odradek.admin.token=x",
 ]  # fmt: skip
 
+# Where nobody listens; headers without it are refused.
+_COLLECTOR = {"odradek.otlp.endpoint": "http://127.0.0.1:9"}
+
 
 def shows(text: str) -> list[str]:
     """Return where a marker shows in a text, as it is, or in one of the usual disguises."""
@@ -73,6 +76,8 @@ def value_of(name: str) -> str:
         return f'{_PLAIN} required username="a" password="{MARKER}-a" user_alice="{MARKER}-b";'
     if name == "odradek.scram.users":
         return f'SCRAM-SHA-256=[name=carol,password="{MARKER}-carol"]'
+    if name == "odradek.otlp.headers":
+        return f"Authorization={MARKER}-collector"
     return f"{MARKER}-{name}"
 
 
@@ -81,6 +86,7 @@ def write_settings(folder: Path, sasl_port: int, admin_token: str) -> Path:
     (folder / "held.properties").write_text(f"read={MARKER}-read\nrack={MARKER}-unused\n")
     settings = {name: value_of(name) for name in SENSITIVE} | {
         "odradek.admin.token": admin_token,
+        **_COLLECTOR,
         "odradek.http.read.token": f"${{file:{folder}/held.properties:read}}",
         # Nothing to unlock: without a certificate this one only lies there.
         "delegation.token.secret.key": "${env:SECRET_KEY}",
@@ -274,7 +280,8 @@ def test_nothing_shows_in_the_log_of_all_that(broker: OdradekProcess, folder: Pa
 @pytest.mark.parametrize("name", SENSITIVE)
 def test_no_error_and_no_printed_config_has_a_secret(name: str) -> None:
     option = BROKER_OPTION[name]
-    resolved = resolve_broker([Layer(Source.STATIC_BROKER, {name: value_of(name)})])
+    settings = {name: value_of(name)} | (_COLLECTOR if name == "odradek.otlp.headers" else {})
+    resolved = resolve_broker([Layer(Source.STATIC_BROKER, settings)])
     entry = resolved.entries[name]
     assert entry.sensitive and entry.value is None
     assert not shows(f"{resolved!r} {entry!r}") and option.kind is Kind.PASSWORD
