@@ -53,6 +53,9 @@ _PATHS = [
     "/api/nothing", "/api/config", "/api/topics?odradek.admin.token=x",
 ]  # fmt: skip
 
+# Where nobody listens; headers without it are refused.
+_COLLECTOR = {"odradek.otlp.endpoint": "http://127.0.0.1:9"}
+
 
 def shows(text: str) -> list[str]:
     """Return where a marker shows in a text, as it is, or in one of the usual disguises."""
@@ -85,6 +88,7 @@ def write_settings(folder: Path, sasl_port: int, admin_token: str) -> Path:
     (folder / "held.properties").write_text(f"read={MARKER}-read\nrack={MARKER}-unused\n")
     settings = {name: value_of(name) for name in SENSITIVE} | {
         "odradek.admin.token": admin_token,
+        **_COLLECTOR,
         "odradek.http.read.token": f"${{file:{folder}/held.properties:read}}",
         # Nothing to unlock: without a certificate this one only lies there.
         "delegation.token.secret.key": "${env:SECRET_KEY}",
