@@ -107,6 +107,23 @@ async def test_a_user_logs_in_from_the_moment_it_is_made_until_it_is_removed(
 
 
 @on_uvloop
+async def test_what_one_client_said_lets_no_other_in(tmp_path: Path) -> None:
+    scram = ScramClient("SCRAM-SHA-256", "alice", "secret")
+    async with live(tmp_path, settings("SCRAM-SHA-256")) as broker, client(broker) as one:
+        await alter(one, upsert("alice", "secret"))
+        async with client(broker, listener=1) as heard:
+            await choose(heard, scram.mechanism)
+            final = scram.final((await say(heard, scram.first())).auth_bytes)
+            assert (await say(heard, final)).error_code == 0
+        async with client(broker, listener=1) as replaying:
+            await choose(replaying, scram.mechanism)
+            assert (await say(replaying, scram.first())).error_code == 0
+            answer = await say(replaying, final)
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert await replaying.is_closed()
+
+
+@on_uvloop
 async def test_users_are_there_after_a_restart_and_who_is_not_looks_the_same(
     tmp_path: Path,
 ) -> None:
