@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import re
+import ssl
 import sys
 import urllib.error
 import urllib.parse
@@ -73,6 +74,11 @@ def ask(
 
 
 def _unreachable(url: str, cause: object) -> str:
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return (
+            f"nobody vouches for the certificate of {url} ({cause.verify_message}): say in "
+            "SSL_CERT_FILE which file has that of its authority"
+        )
     text = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
     return (
         f"no broker answers at {url} ({text}): start it, or name its metrics.listener with "

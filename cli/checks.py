@@ -15,8 +15,9 @@ from cli.check_data import check_directories
 from cli.check_ports import check_port
 from cli.finding import OK, PROBLEM, WARNING, Finding
 from config.broker import BrokerConfig
-from config.effective import resolve_broker
+from config.effective import resolve_apart, resolve_broker
 from config.errors import ConfigError
+from config.http import HttpConfig
 from config.layers import static_layer
 from config.resolution import Source
 from config.secret_files import open_secret_files
@@ -59,7 +60,7 @@ def check_all(
         yield Finding(WARNING, "secrets", told, advice)
     count = sum(one.source is Source.STATIC_BROKER for one in resolved.entries.values())
     yield Finding(OK, "settings", f"{count} are set, the others have their defaults")
-    where = url or _own_url(resolved.config)
+    where = url or _own_url(resolved.config, resolve_apart(HttpConfig, [static]))
     health = ask_health(where) if where else Health()
     yield from check_directories(resolved.config, is_running=health.is_odradek)
     for endpoint in endpoints:
@@ -70,15 +71,16 @@ def check_all(
         yield from check_broker(where, health)
 
 
-def _own_url(config: BrokerConfig) -> str:
+def _own_url(config: BrokerConfig, http: HttpConfig) -> str:
     """Return where the broker of these settings answers over HTTP."""
     if config.metrics_address is None or config.metrics_address[1] == 0:
         return ""
     host, port = config.metrics_address
     # None of them is bound here.
-    local = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104
+    local = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
     host = local.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "http" if http.tls_files is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _check_python() -> Finding:

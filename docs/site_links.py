@@ -18,7 +18,7 @@ from mkdocs.structure.pages import Page
 
 _FIRST_PAGE = "README.md"
 # Pages outside docs/ that the site has, too.
-_ELSEWHERE = ("bench/RESULTS.md", "CHANGELOG.md", "CONTRIBUTING.md")
+_ELSEWHERE = ("bench/RESULTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 _ICON = "broker/web/page/icon.svg"
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
 

@@ -19,8 +19,8 @@ LOGINS = {
     ),
     "failed_authentication": counter(
         f"{_PREFIX}failed_authentication_total",
-        "Connections refused at the login, or before it; the log has the peer and the reason of"
-        " each. When it rises, somebody guesses passwords, or a client has an old one.",
+        "Connections refused at the login, or before it: look in the log for the peer and the"
+        " reason of each. When it rises, somebody guesses passwords, or a client has an old one.",
         "listener",
     ),
     "successful_reauthentication": counter(

@@ -79,6 +79,8 @@ class Security:
 
         Raises MetadataError.
         """
+        if self._scram_rows:
+            _ = self.scram_users  # what cannot be read is told now, not at a login
         wanted = self.configs.of(SaslConfig).odradek_scram_users
         if wanted:
             from broker.security.initial_users import add_initial_users

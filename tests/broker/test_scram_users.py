@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from broker.composition import Broker
+from broker.metadata import MetadataError
+from broker.security.scram_users import ScramUsers
 from protocol.errors import ErrorCode
 from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -156,6 +158,11 @@ async def test_what_cannot_be_is_refused_for_each_user(tmp_path: Path) -> None:
             "nobody": ErrorCode.RESOURCE_NOT_FOUND,
             "alice": ErrorCode.DUPLICATE_RESOURCE,
         }
+
+
+def test_a_row_that_cannot_be_read_is_told_of_at_the_start() -> None:
+    with pytest.raises(MetadataError, match="SCRAM-SHA-256:alice cannot be read"):
+        ScramUsers({"SCRAM-SHA-256:alice": '{"salt": "s3cret"}'}, cast("Any", None))
 
 
 @on_uvloop

@@ -27,6 +27,9 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 
 from bench.processes import ROOT, START_TIMEOUT_S, OdradekProcess, free_port
@@ -69,7 +72,7 @@ def value_of(name: str) -> str:
     if name == "sasl.jaas.config":
         return f'{_PLAIN} required username="a" password="{MARKER}-a" user_alice="{MARKER}-b";'
     if name == "odradek.scram.users":
-        return f"SCRAM-SHA-256=[name=a,password={MARKER}-{name}]"
+        return f'SCRAM-SHA-256=[name=carol,password="{MARKER}-carol"]'
     return f"{MARKER}-{name}"
 
 
@@ -168,6 +171,7 @@ def test_nothing_shows_to_who_describes_the_settings(broker: OdradekProcess) -> 
         "listener.name.nobody.some.password": f"{MARKER}-nobody",
         # No provider's: it is the text that it is.
         "ssl.truststore.password": "${env:SECRET_KEY}",
+        "log.retention.ms": "${env:SECRET_KEY}",
     }
     told = []
     for name, value in changes.items():
@@ -183,6 +187,7 @@ def test_nothing_shows_to_who_describes_the_settings(broker: OdradekProcess) -> 
         for key, one in entries.items()
     ]
     assert not shows("\n".join(told))
+    assert any("Invalid value ${env:SECRET_KEY} for configuration" in one for one in told)
     shown = [name for name, one in entries.items() if one.is_sensitive and one.value is not None]
     assert "ssl.key.password" in entries and not shown
 
@@ -192,11 +197,18 @@ def vars_of(entry: Any) -> tuple[object, ...]:
 
 
 def test_nothing_shows_of_who_logs_in(broker: OdradekProcess) -> None:
-    told = ""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    scram = UserScramCredentialUpsertion(
+        "bob", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), f"{MARKER}-bob".encode()
+    )
+    for one in admin.alter_user_scram_credentials([scram]).values():
+        one.result(20)
+    told = repr(admin.describe_user_scram_credentials(["bob"])["bob"].result(20))
     port = broker.sasl_port  # type: ignore[attr-defined]
     logins = [
         ("PLAIN", "alice", f"{MARKER}-b"), ("PLAIN", "alice", f"{MARKER}-wrong"),
-        ("SCRAM-SHA-256", "bob", f"{MARKER}-wrong"), ("PLAIN", "nobody", f"{MARKER}-wrong"),
+        ("SCRAM-SHA-256", "bob", f"{MARKER}-bob"), ("SCRAM-SHA-256", "bob", f"{MARKER}-wrong"),
+        ("PLAIN", "nobody", f"{MARKER}-wrong"),
     ]  # fmt: skip
     for mechanism, name, password in logins:
         errors: list[object] = []

@@ -11,7 +11,8 @@ from bench.processes import ROOT
 from tests.docs.blocks import Block, blocks
 from tests.docs.running import commands, run_page, words
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_OUTSIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = [*_OUTSIDE, *sorted((ROOT / "docs").rglob("*.md"))]
 COMMAND_TIMEOUT_S, SPARK_TIMEOUT_S = 60.0, 300.0
 SPARK = ROOT / "docs" / "spark.md"
 
