@@ -57,6 +57,7 @@ from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
 from config.connections import ConnectionConfig
 from config.effective import resolve_apart, resolve_broker
+from config.otlp import OtlpConfig
 from config.resolution import Layer
 from config.share import ShareConfig
 from config.values import INT64_MAX
@@ -132,6 +133,7 @@ class Broker:
             self._accept()
             self._start_background()
             await self._listen_http()
+            await self._push_metrics()
         except BaseException:
             await self._stopping.aclose()
             raise
@@ -318,9 +320,6 @@ class Broker:
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()
         self._stopping.push_async_callback(self.cleaner.stop)
-        if self.security.tokens is not None:
-            preparing = start_task("prepare tokens", self.security.tokens.prepare())
-            self._stopping.callback(preparing.cancel)
         self.samples = Samples(partial(count, self), self.clock.now_ms)
         self.periodic = Periodic(self)
         self.periodic.start()
@@ -336,6 +335,17 @@ class Broker:
         self.web = HttpServer(self)
         self._stopping.push_async_callback(self.web.close)
         await self.web.listen(self.http_sockets)
+
+    async def _push_metrics(self) -> None:
+        config = self.configs.of(OtlpConfig)
+        if not config.odradek_otlp_endpoint:
+            return
+        await self.loop.run_in_executor(None, import_module, "broker.otlp.pusher")
+        from broker.otlp.pusher import Pusher
+
+        pusher = Pusher(self, config)
+        self._stopping.callback(pusher.stop)
+        pusher.start()
 
     @property
     def directories(self) -> Sequence[LogDirectory]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
@@ -135,11 +136,20 @@ class RequestContext:
         logs_denied: bool = True,
     ) -> Set[str]:
         """Return those of some names to which the client may do something; each is asked once."""
-        distinct = dict.fromkeys(names)
-        if self.broker.security.authorizer is None:
-            return distinct.keys()
+        authorizer = self.broker.security.authorizer
+        asked = list(names)
+        distinct = dict.fromkeys(asked).keys()
+        if authorizer is None or authorizer.has_allowed(
+            self.client.principal, self.client_host.removeprefix("/"), operation, kind, distinct
+        ):
+            return distinct
+        requester = self._requester()
         return {
-            name for name in distinct if self.may(operation, kind, name, logs_denied=logs_denied)
+            name
+            for name, count in Counter(asked).items()
+            if authorizer.may(
+                requester, operation, kind, name, logs_denied=logs_denied, references=count
+            )
         }
 
     @property

@@ -27,6 +27,8 @@ class Metrics:
         "errors",
         "failed_requests",
         "malformed_requests",
+        "otlp_failures",
+        "otlp_pushes",
         "refused_batches",
         "times",
         "topics",
@@ -44,6 +46,8 @@ class Metrics:
         self.malformed_requests = 0
         self.failed_requests = 0
         self.refused_batches = 0
+        self.otlp_pushes = 0
+        self.otlp_failures = 0
 
     def count_request(self, api_key: int, version: int) -> None:
         """Count a request."""

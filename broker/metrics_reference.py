@@ -31,6 +31,21 @@ What begins with `odradek_` is of Odradek alone. Metrics that clients push (KIP-
 `kafka_client_…`, and `process_…` are memory, CPU time and open files.
 
 `grafana/odradek.json` is a dashboard of them, `alerts/odradek.yml` are alert rules.
+
+## Pushed to OpenTelemetry
+
+With `odradek.otlp.endpoint=http://127.0.0.1:4318` all of it is pushed to an OpenTelemetry
+collector as well, by OTLP over HTTP as gzipped JSON, every `odradek.otlp.interval.ms` (a
+minute). An endpoint without a path means `/v1/metrics`; Prometheus takes OTLP at
+`/api/v1/otlp/v1/metrics`. Names and labels stay the same, counters are cumulative, and the
+resource is `service.name=odradek` with the cluster's id and the node's as `service.instance.id`.
+What a collector wants to be shown goes into `odradek.otlp.headers` (`Authorization=Bearer%20…`),
+which nothing prints. `https://` is held against the system's authorities, or those of
+`SSL_CERT_FILE`.
+
+A collector that does not answer within 10 seconds, or refuses, is told of in the log at once and
+then once a minute, and counted in `odradek_otlp_failures_total`; clients wait for none of it.
+Pushes are not repeated: counts are since the start, so that the next one has them.
 """
 _TABLE = "| metric | type | labels | what it says |\n|---|---|---|---|\n"
 _SECTIONS: Mapping[str, ModuleType] = {

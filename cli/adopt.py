@@ -18,6 +18,7 @@ from broker.adoption.errors import AdoptionError
 from broker.adoption.left_behind import counted, some
 from broker.adoption.plan import AdoptedTopic, Obstacle
 from broker.adoption.rights import principals_of
+from broker.adoption.users import names_of
 from broker.metadata import MetadataError
 from cli.words import size
 from storage.errors import DirectoryInUse, StorageError
@@ -125,6 +126,9 @@ def _taken(prepared: Prepared) -> Iterable[tuple[str, str]]:
         if settings:
             owner = f"settings of broker {name}" if name else "settings of all brokers"
             yield owner, ", ".join(sorted(settings))  # a value may be a secret
+    if plan.users:
+        told = f"of {some(names_of(plan.users))}"
+        yield counted(len(plan.users), "SCRAM credential"), told
     if plan.acls:
         yield counted(len(plan.acls), "ACL"), f"for {some(principals_of(plan.acls))}"
     if groups.offsets:

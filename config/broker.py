@@ -84,7 +84,7 @@ class BrokerConfig:
     listener_security_protocol_map: str = option(
         "listener.security.protocol.map",
         default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        doc="Which protocol each listener name speaks. Only PLAINTEXT is supported yet.",
+        doc="Which protocol each listener name speaks: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.",
     )
     controller_listener_names: tuple[str, ...] = option(
         "controller.listener.names",

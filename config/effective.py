@@ -19,7 +19,9 @@ from config.consumer import ConsumerConfig, consumer_problems
 from config.errors import ConfigError, raise_any
 from config.http import HttpConfig, http_problems
 from config.inert import INERT, INERT_GROUPS, is_removed
+from config.oauth import OAuthConfig, oauth_listener_problems, oauth_problems
 from config.option import Option, fallbacks_of, options_of
+from config.otlp import OtlpConfig, otlp_problems
 from config.per_listener import base_name, layers_of, split_name
 from config.providers import PREFIX as PROVIDERS_PREFIX
 from config.providers import ProvidersConfig
@@ -46,12 +48,14 @@ _APART: Mapping[type, _Problems] = {
     HttpConfig: http_problems,
     AclConfig: acl_problems,
     SaslConfig: sasl_problems,
+    OAuthConfig: oauth_problems,
     TlsConfig: tls_problems,
     TokenConfig: token_problems,
     ProvidersConfig: lambda _: iter(()),
+    OtlpConfig: otlp_problems,
 }
 # Those of them that a listener may set for itself (Configs.of_listener).
-_OF_LISTENERS: tuple[type, ...] = (SaslConfig, TlsConfig, ConnectionConfig)
+_OF_LISTENERS: tuple[type, ...] = (SaslConfig, OAuthConfig, TlsConfig, ConnectionConfig)
 _LISTENER_OPTION = {option.name: option for cls in _OF_LISTENERS for option in options_of(cls)}
 
 _WITHOUT_ATTRIBUTE = (
@@ -72,6 +76,10 @@ _FAMILIES = {
     for option in options_of(TopicConfig)
     for fallback in option.broker or ()
 }
+# Those that all brokers may be told for their listeners (DynamicBrokerConfig).
+_CLUSTER_WIDE_OF_LISTENERS = {
+    "max.connections", "max.connection.creation.rate", "num.network.threads",
+}  # fmt: skip
 _CODEC_MAX = 4  # zstd
 _MAP_BYTES_MIN = 1024 * 1024  # Kafka's bound on a cleaner thread's share of the buffer
 
@@ -101,7 +109,7 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
             *_topic_problems(layers),
         ]
     )
-    entries = {**resolved.entries, **_unknown_entries(layers)}
+    entries = {**resolved.entries, **_unlisted_entries(layers, resolved.entries)}
     return Resolved(resolved.config, entries, tuple(_warnings(layers)))
 
 
@@ -148,7 +156,11 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
     together is for resolve_broker to say.
     """
     known = {name: option for name in values if (option := _option_of(name)) is not None}
-    fixed = [name for name, option in known.items() if option.read_only]
+    # What a listener sets for itself is one broker's, and never fixed to Kafka.
+    of_listeners = [name for name in values if split_name(name) is not None]
+    fixed = [
+        name for name, option in known.items() if option.read_only and name not in of_listeners
+    ]
     if fixed:
         raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
     bare = [name for name in known if name in OF_LISTENERS_ONLY]
@@ -157,7 +169,9 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
             "These security configs can be dynamically updated only per-listener using the "
             f"listener prefix: [{', '.join(bare)}]"
         )
-    single = [name for name, option in known.items() if option.dynamic == "per-broker"]
+    single = [name for name in of_listeners if base_name(name) not in _CLUSTER_WIDE_OF_LISTENERS]
+    single += [name for name, option in known.items() if option.dynamic == "per-broker"]
+    single = list(dict.fromkeys(single))
     if single and not per_broker:
         raise ConfigError(
             "Cannot update these configs at default cluster level, broker id must be "
@@ -211,9 +225,13 @@ def _endpoint_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterato
     def sasl_of(listener: str, mechanism: str) -> SaslConfig:
         return resolve_listener(SaslConfig, layers, listener, mechanism.lower())
 
+    def oauth_of(listener: str, mechanism: str) -> OAuthConfig:
+        return resolve_listener(OAuthConfig, layers, listener, mechanism.lower())
+
     try:
         endpoints = config.bound_endpoints
         yield from sasl_listener_problems(endpoints, sasl_of, config.connections_max_idle_ms)
+        yield from oauth_listener_problems(endpoints, sasl_of, oauth_of)
     except ConfigError:
         return  # bad values have been told
 
@@ -300,16 +318,31 @@ def _written(layers: Iterable[Layer], names: Iterable[str]) -> str:
     return f" ({'; '.join(notes)})" if notes else ""
 
 
-def _unknown_entries(layers: Iterable[Layer]) -> dict[str, Entry]:
-    """Describe names that nobody declared as Kafka does, hidden in case they are secrets."""
+def _unlisted_entries(
+    layers: Iterable[Layer], entries: Mapping[str, Entry]
+) -> dict[str, Entry]:
+    """Describe names that are no option's own as Kafka does.
+
+    What a listener has set for itself has the broker's value next in line. What nobody declared
+    is hidden in case it is a secret.
+    """
     found: dict[str, Entry] = {}
-    for layer in sorted(layers, key=lambda layer: layer.source):
-        for name in layer.values:
-            if name not in BROKER_OPTION and name not in found:
-                synonyms = (Synonym(name, None, layer.source),)
-                found[name] = Entry(
-                    name, None, layer.source, synonyms, True, True, Kind.UNKNOWN, ""
-                )
+    ordered = sorted(layers, key=lambda layer: layer.source)
+    for name in dict.fromkeys(name for layer in ordered for name in layer.values):
+        if name in BROKER_OPTION:
+            continue
+        option = BROKER_OPTION.get(base_name(name))
+        hidden = option is None or option.sensitive
+        line = [
+            Synonym(name, None if hidden else layer.values[name], layer.source)
+            for layer in ordered
+            if name in layer.values
+        ]
+        kind, doc = (Kind.UNKNOWN, "") if option is None else (option.kind, option.doc)
+        value, source = line[0].value, line[0].source
+        if option is not None and option.name in entries:
+            line += entries[option.name].synonyms
+        found[name] = Entry(name, value, source, tuple(line), True, hidden, kind, doc)
     return found
 
 

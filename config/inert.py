@@ -107,6 +107,8 @@ INERT_GROUPS = (
         replica.socket.receive.buffer.bytes INT 65536
         replica.socket.timeout.ms INT 30000
         request.timeout.ms INT 30000
+        sasl.mechanism.controller.protocol STRING GSSAPI
+        sasl.mechanism.inter.broker.protocol STRING GSSAPI per-broker
         security.inter.broker.protocol STRING PLAINTEXT
         socket.connection.setup.timeout.max.ms LONG 30000
         socket.connection.setup.timeout.ms LONG 10000
@@ -275,16 +277,14 @@ INERT_GROUPS = (
         sasl.login.refresh.window.jitter DOUBLE 0.05 per-broker
         sasl.login.retry.backoff.max.ms LONG 10000
         sasl.login.retry.backoff.ms LONG 100
-        sasl.mechanism.controller.protocol STRING GSSAPI
-        sasl.mechanism.inter.broker.protocol STRING GSSAPI per-broker
         sasl.server.callback.handler.class CLASS -
         security.providers STRING -
         """,
         loud=True,
     ),
     _group(
-        "Tokens",
-        "There are no tokens yet.",
+        "OAuth of clients",
+        "They are for who asks a provider for tokens; the broker only checks them.",
         """
         sasl.oauthbearer.allow.unverified.audience BOOLEAN false
         sasl.oauthbearer.allow.unverified.issuer BOOLEAN false
@@ -301,18 +301,9 @@ INERT_GROUPS = (
         sasl.oauthbearer.assertion.template.file STRING -
         sasl.oauthbearer.client.credentials.client.id STRING -
         sasl.oauthbearer.client.credentials.client.secret PASSWORD -
-        sasl.oauthbearer.clock.skew.seconds INT 30
-        sasl.oauthbearer.expected.audience LIST ""
-        sasl.oauthbearer.expected.issuer STRING -
-        sasl.oauthbearer.jwks.endpoint.refresh.ms LONG 3600000
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms LONG 10000
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms LONG 100
-        sasl.oauthbearer.jwks.endpoint.url STRING -
         sasl.oauthbearer.jwt.retriever.class CLASS -
         sasl.oauthbearer.jwt.validator.class CLASS -
         sasl.oauthbearer.scope STRING -
-        sasl.oauthbearer.scope.claim.name STRING scope
-        sasl.oauthbearer.sub.claim.name STRING sub
         sasl.oauthbearer.token.endpoint.url STRING -
         """,
         loud=True,

@@ -23,6 +23,7 @@ from config.values import at_least, int32, int64, password, words
 
 PLAIN = "PLAIN"
 SCRAM_SHA_256, SCRAM_SHA_512 = MECHANISMS
+OAUTHBEARER = "OAUTHBEARER"
 
 _KAFKAS = "org.apache.kafka.common.security"
 # The mechanisms that are served, each with its login module on the side of the broker.
@@ -30,9 +31,8 @@ LOGIN_MODULES = {
     PLAIN: f"{_KAFKAS}.plain.PlainLoginModule",
     SCRAM_SHA_256: f"{_KAFKAS}.scram.ScramLoginModule",
     SCRAM_SHA_512: f"{_KAFKAS}.scram.ScramLoginModule",
+    OAUTHBEARER: f"{_KAFKAS}.oauthbearer.OAuthBearerLoginModule",
 }
-# Those that cannot do without a login module's options.
-_NEED_JAAS = (PLAIN,)
 _USER = "user_"
 
 
@@ -45,7 +45,8 @@ class SaslConfig:
         default=("GSSAPI",),
         valid=words(empty=True),
         dynamic="per-broker",
-        doc="How clients of SASL listeners may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. "
+        doc="How clients of SASL listeners may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+        "OAUTHBEARER. "
         "Kafka's default, GSSAPI (Kerberos), is not served.",
     )
     sasl_jaas_config: password | None = option(
@@ -164,7 +165,7 @@ def sasl_listener_problems(
             except ConfigError as error:
                 yield f"{prefix} {name} {error}"
                 continue
-            if module is None and mechanism in _NEED_JAAS:
+            if mechanism == PLAIN and not (module and users_of(module)):
                 yield (
                     f"{prefix} {mechanism} is enabled and has no users: set {name} to "
                     f'{LOGIN_MODULES[mechanism]} required user_alice="...";'

@@ -15,12 +15,11 @@ from collections.abc import Iterator, Sequence
 
 from config.errors import ConfigError
 from config.option import option, options
-from config.principal_rules import OPTION as MAPPING_RULES
-from config.principal_rules import PrincipalRules
 from config.values import at_least, int32, one_of, password, words
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 PROTOCOLS = ("SSL", "SASL_SSL")
+_DEFAULT = "DEFAULT"
 
 # What a running broker takes up, for a listener (SslConfigs.RECONFIGURABLE_CONFIGS).
 RECONFIGURABLE = (
@@ -114,15 +113,14 @@ class TlsConfig:
         dynamic="per-broker",
         doc="Whether clients must show a certificate (required), may (requested), or are not "
         "asked for one. At SASL_SSL listeners only listener.name.<listener>.ssl.client.auth "
-        "counts. Changed by a restart.",
+        "counts.",
     )
     ssl_enabled_protocols: tuple[str, ...] = option(
         "ssl.enabled.protocols",
         default=(TLS_1_2, TLS_1_3),
         valid=words(empty=True),
         dynamic="per-broker",
-        doc="The versions of TLS that clients may speak: TLSv1.2, TLSv1.3. Changed by a "
-        "restart.",
+        doc="The versions of TLS that clients may speak: TLSv1.2, TLSv1.3.",
     )
     ssl_cipher_suites: tuple[str, ...] = option(
         "ssl.cipher.suites",
@@ -131,11 +129,11 @@ class TlsConfig:
         dynamic="per-broker",
         doc="The cipher suites that clients may agree on, by the names of the RFCs; empty "
         "for OpenSSL's choice. Of TLS 1.3's, TLS_AES_256_GCM_SHA384 has to be among them, or "
-        "none. Changed by a restart.",
+        "none.",
     )
     ssl_principal_mapping_rules: str = option(
         "ssl.principal.mapping.rules",
-        default="DEFAULT",
+        default=_DEFAULT,
         doc="How a client certificate's distinguished name becomes the name of a principal: "
         "rules RULE:expression/replacement/ with L or U for the case, or DEFAULT for the whole "
         "name; the first that matches counts.",
@@ -172,8 +170,13 @@ def tls_problems(config: TlsConfig) -> Iterator[tuple[str, Sequence[str]]]:
     unknown = [one for one in config.ssl_enabled_protocols if one not in (TLS_1_2, TLS_1_3)]
     if unknown:
         yield f"{name}: {unknown[0]} is not served, {TLS_1_2} and {TLS_1_3} are", (name,)
+    if config.ssl_principal_mapping_rules == _DEFAULT:
+        return
+    # Loaded by those alone who have such rules.
+    from config.principal_rules import PrincipalRules
+
     try:
         PrincipalRules(config.ssl_principal_mapping_rules)
     except ConfigError as error:
         for problem in error.problems:
-            yield problem, (MAPPING_RULES,)
+            yield problem, ("ssl.principal.mapping.rules",)

@@ -22,7 +22,9 @@ from broker.adoption.groups import GroupCounts, count_groups
 from broker.adoption.image import ClusterImage
 from broker.adoption.left_behind import left_behind, left_of_groups, remarks
 from broker.adoption.plan import Plan, image_of, make_plan
+from broker.adoption.quotas import store_quotas
 from broker.adoption.survey import FoundDirectory, read_owner, survey
+from broker.adoption.users import store_users
 from broker.ids import random_id
 from broker.images import COPY_NAME, DATABASE_NAME
 from broker.metadata import Resource, ResourceType, SecurityKind, SqliteMetadata
@@ -128,7 +130,9 @@ async def carry_out(fs: FileSystem, prepared: Prepared) -> None:
             )
             rows = {to_row(acl): "" for acl in plan.acls}
             await store.change_security(SecurityKind.ACL, rows)
+            await store_users(store, plan.users)
             await store.allocate_producer_ids(plan.next_producer_id)
+            await store_quotas(store, plan.quotas)
         finally:
             await store.close()
         image = (Path(scratch) / DATABASE_NAME).read_bytes()

@@ -58,7 +58,7 @@ class ClusterImage:
     controllers: set[int] = field(default_factory=set)
     acls: dict[bytes, records.AccessControlEntryRecord] = field(default_factory=dict)
     # By the user's name and the mechanism's number.
-    scram: set[tuple[str, int]] = field(default_factory=set)
+    scram: dict[tuple[str, int], records.UserScramCredentialRecord] = field(default_factory=dict)
     quotas: dict[tuple[Entity, str], float] = field(default_factory=dict)
     tokens: set[str] = field(default_factory=set)
 
@@ -125,9 +125,9 @@ class ClusterImage:
             case records.RemoveAccessControlEntryRecord() as acl:
                 self.acls.pop(acl.id, None)
             case records.UserScramCredentialRecord() as user:
-                self.scram.add((user.name, user.mechanism))
+                self.scram[user.name, user.mechanism] = user
             case records.RemoveUserScramCredentialRecord() as user:
-                self.scram.discard((user.name, user.mechanism))
+                self.scram.pop((user.name, user.mechanism), None)
             case records.ClientQuotaRecord() as quota:
                 entity = tuple((one.entity_type, one.entity_name) for one in quota.entity)
                 self.quotas.pop((entity, quota.key), None)

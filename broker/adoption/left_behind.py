@@ -7,11 +7,12 @@ from itertools import islice
 
 from broker.adoption.groups import GroupCounts
 from broker.adoption.image import ClusterImage
+from broker.adoption.quotas import strange_quotas
 from broker.adoption.survey import FoundDirectory
+from broker.adoption.users import strange_users
 from broker.metadata import ResourceType
 
 _NAMES_SHOWN_MAX = 5
-_SCRAM_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _OWNERS = {
     int(ResourceType.BROKER): "broker",
     int(ResourceType.BROKER_LOGGER): "the loggers of broker",
@@ -22,17 +23,16 @@ _OWNERS = {
 
 def left_behind(image: ClusterImage, node_id: int) -> Iterator[tuple[str, str]]:
     """Yield what the metadata has that is not taken over: what it is, and what that means."""
-    if image.scram:
-        users = [f"{name} ({_SCRAM_MECHANISMS.get(kind, kind)})" for name, kind in image.scram]
-        yield (
-            counted(len(image.scram), "SCRAM credential"),
-            f"of {some(sorted(users))}; clients connect without a password",
-        )
+    users = strange_users(image)
+    if users:
+        told = f"of {some(users)}; of a mechanism that is not known here"
+        yield counted(len(users), "SCRAM credential"), told
     if image.tokens:
         yield counted(len(image.tokens), "delegation token"), "no client can use them"
-    if image.quotas:
-        told = some(f"{key} of {_entity(entity)}" for entity, key in image.quotas)
-        yield counted(len(image.quotas), "client quota"), f"{told}; no client is slowed down"
+    quotas = strange_quotas(image)
+    if quotas:
+        told = some(f"{key} of {_entity(entity)}" for entity, key in quotas)
+        yield counted(len(quotas), "client quota"), f"{told}; of a kind that is not known here"
     ours = {(ResourceType.BROKER, ""), (ResourceType.BROKER, str(node_id))}
     for (kind, name), settings in sorted(image.configs.items()):
         if settings and kind != ResourceType.TOPIC and (kind, name) not in ours:

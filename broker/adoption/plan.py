@@ -11,11 +11,16 @@ from dataclasses import dataclass, field
 
 from broker import topic_names
 from broker.adoption.image import ClusterImage, PartitionState, TopicState
+from broker.adoption.quotas import adopted_quotas
 from broker.adoption.rights import adopted_acls, strange_acls
 from broker.adoption.survey import FoundDirectory, FoundPartition
+from broker.adoption.users import adopted_users
 from broker.configs import ALL_BROKERS
 from broker.metadata import ResourceType, TopicRecord
 from broker.security.acls import Acl
+from broker.security.credentials import ScramCredential
+from broker.security.quotas.entities import Entity
+from broker.security.scram_users import Key
 from broker.topic_plans import internal_topic
 from config.effective import check_dynamic, resolve_apart, resolve_broker, resolve_topic
 from config.errors import ConfigError
@@ -64,8 +69,10 @@ class Plan:
     # By the resource's name: "" for all brokers, or the node id.
     broker_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     acls: list[Acl] = field(default_factory=list)
+    users: Mapping[Key, ScramCredential] = field(default_factory=dict)
     obstacles: list[Obstacle] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
 
 
 def make_plan(directories: Sequence[FoundDirectory], image: ClusterImage) -> Plan:
@@ -73,6 +80,7 @@ def make_plan(directories: Sequence[FoundDirectory], image: ClusterImage) -> Pla
     node_id = directories[0].node_id
     next_producer_id = image.next_producer_id + _PRODUCER_IDS_LEFT_TO_KAFKA
     plan = Plan(directories[0].cluster_id, node_id, next_producer_id)
+    plan.quotas = adopted_quotas(image)
     found: dict[TopicPartition, list[FoundPartition]] = {}
     for directory in directories:
         for partition in directory.partitions:
@@ -88,6 +96,7 @@ def make_plan(directories: Sequence[FoundDirectory], image: ClusterImage) -> Pla
     for name in (ALL_BROKERS, str(node_id)):
         settings = image.configs.get((ResourceType.BROKER, name), {})
         plan.broker_configs[name] = _accepted_by_broker(name, settings, node_id, plan.obstacles)
+    plan.users = adopted_users(image)
     plan.acls += adopted_acls(image)
     plan.obstacles += (Obstacle("ACLs", problem) for problem in strange_acls(image))
     if plan.acls:

@@ -18,29 +18,26 @@ from protocol.messages.find_coordinator import (
 _GROUP = 0
 _TRANSACTION = 1
 _SHARE = 2
+_TYPES = (_GROUP, _TRANSACTION, _SHARE)
 _BATCH_VERSION = 4
 _SHARE_VERSION = 6
 _NO_NODE_ID = -1
 _NO_PORT = -1
-_DENIED = (
-    ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-)
 
 
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Name this node for every key."""
-    version = context.api_version
+    version, key_type = context.api_version, request.key_type
     if version >= _BATCH_VERSION:
         found = [
-            _coordinator(context, key, _problem(context, request.key_type, key))
+            _coordinator(context, key_type, key, _problem(context, key_type, key))
             for key in request.coordinator_keys
         ]
         return FindCoordinatorResponse(
             error_message=None, node_id=0, host="", port=0, error_code=0, coordinators=found
         )
-    error = _problem(context, request.key_type, request.key)
-    found_one = _coordinator(context, request.key, error)
+    error = _problem(context, key_type, request.key)
+    found_one = _coordinator(context, key_type, request.key, error)
     return FindCoordinatorResponse(
         error_code=error,
         error_message=found_one.error_message or error.name,
@@ -69,17 +66,23 @@ def _problem(context: RequestContext, key_type: int, key: str) -> ErrorCode:
     return ErrorCode.INVALID_REQUEST
 
 
-def _coordinator(context: RequestContext, key: str, error: ErrorCode) -> Coordinator:
+def _sentence(version: int, key_type: int, error: ErrorCode) -> str:
+    """Return what is said of an error: of one that only a key has nothing, since keys are many."""
+    is_of_key = key_type in _TYPES and error is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return "" if version >= _BATCH_VERSION and is_of_key else error.sentence
+
+
+def _coordinator(
+    context: RequestContext, key_type: int, key: str, error: ErrorCode
+) -> Coordinator:
     if error is not ErrorCode.NONE:
-        is_batch = context.api_version >= _BATCH_VERSION
         return Coordinator(
             key=key,
             node_id=_NO_NODE_ID,
             host="",
             port=_NO_PORT,
             error_code=error,
-            # Since version 4 Kafka has no sentence for what it denies by key.
-            error_message="" if is_batch and error in _DENIED else error.sentence,
+            error_message=_sentence(context.api_version, key_type, error),
         )
     host, port = context.advertised()
     return Coordinator(

@@ -102,7 +102,8 @@ def _denied(context: RequestContext, request: ProduceRequest) -> Set[str]:
         return _NONE_DENIED
     topics = ((data, find_topic(context, data)) for data in request.topic_data)
     names = {data.name if topic is None else topic.name for data, topic in topics}
-    names.discard("")  # of ids that are not known
+    if context.api_version >= TOPIC_IDS_SINCE:
+        names.discard("")  # of ids that are not known
     return names - context.permitted(Operation.WRITE, ResourceKind.TOPIC, names)
 
 

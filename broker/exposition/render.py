@@ -31,8 +31,21 @@ def render(snapshot: Snapshot) -> bytes:
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotCollector(snapshot))
-    ProcessCollector(registry=registry)
     return generate_latest(registry)
+
+
+def collect(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield every family with its values, those of the process, too; in a thread, as render()."""
+    yield from whole_families(snapshot)
+    yield from login_families(snapshot.logins)
+    yield from authorization_families(snapshot.authorizations)
+    yield from request_families(snapshot)
+    yield from storage_families(snapshot)
+    yield from cleaner_families(snapshot.cleaner, snapshot.now_ms)
+    yield from group_families(snapshot.groups, snapshot.transactions)
+    yield from quota_families(snapshot.quotas)
+    yield from client_families(snapshot.clients, snapshot.dropped_client_series)
+    yield from ProcessCollector(registry=None).collect()
 
 
 class SnapshotCollector:
@@ -43,13 +56,4 @@ class SnapshotCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
-        snapshot = self._snapshot
-        yield from whole_families(snapshot)
-        yield from login_families(snapshot.logins)
-        yield from authorization_families(snapshot.authorizations)
-        yield from request_families(snapshot)
-        yield from storage_families(snapshot)
-        yield from cleaner_families(snapshot.cleaner, snapshot.now_ms)
-        yield from group_families(snapshot.groups, snapshot.transactions)
-        yield from quota_families(snapshot.quotas)
-        yield from client_families(snapshot.clients, snapshot.dropped_client_series)
+        return collect(self._snapshot)

@@ -138,6 +138,8 @@ class Snapshot:
     clients: Sequence[ClientRow]
     dropped_client_series: int
     quotas: QuotaRows
+    otlp_pushes: int = 0
+    otlp_failures: int = 0
 
 
 async def take_snapshot(broker: Broker) -> Snapshot:
@@ -174,6 +176,8 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         clients=broker.telemetry.rows(),
         dropped_client_series=broker.telemetry.dropped_series,
         quotas=read_quotas(broker),
+        otlp_pushes=broker.metrics.otlp_pushes,
+        otlp_failures=broker.metrics.otlp_failures,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from broker.exposition.families import gauge
+from broker.exposition.families import counter, gauge
 from broker.version import VERSION
 
 if TYPE_CHECKING:
@@ -36,6 +36,14 @@ CONTROLLER = gauge(
     "kafka_controller_kafkacontroller_activecontrollercount",
     "1: the one node is the controller.",
 )
+PUSHES = counter(
+    "odradek_otlp_pushes_total",
+    "How often metrics were pushed to odradek.otlp.endpoint, taken or not.",
+)
+PUSH_FAILURES = counter(
+    "odradek_otlp_failures_total",
+    "Pushes that the collector did not take: the log says why, and the next push makes up for it.",
+)
 
 
 def whole_families(snapshot: Snapshot) -> Iterator[Metric]:
@@ -45,3 +53,5 @@ def whole_families(snapshot: Snapshot) -> Iterator[Metric]:
     yield STATE.one(_RUNNING)
     yield CONNECTIONS.each(snapshot.connections.items())
     yield CONTROLLER.one(1)
+    yield PUSHES.one(snapshot.otlp_pushes)
+    yield PUSH_FAILURES.one(snapshot.otlp_failures)

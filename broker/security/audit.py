@@ -60,6 +60,11 @@ def note(
     )
 
 
+def notes_allowed() -> bool:
+    """Tell whether anybody reads what is allowed."""
+    return logger.isEnabledFor(logging.DEBUG)
+
+
 class AuditFile:
     """A file that the audit log goes to instead of the broker's; begun anew when it is moved."""
 

@@ -6,6 +6,7 @@ The codes are those of Kafka's AclOperation and ResourceType. Handlers ask by
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -64,6 +65,20 @@ class Authorizer(Protocol):
         `logs_allowed` and `logs_denied` are Kafka's logIfAllowed and logIfDenied: false where
         the answer filters a list, or where another question decides. `references` is how often
         the request names the resource.
+        """
+
+    def has_allowed(
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        kind: ResourceKind,
+        names: Set[str],
+    ) -> bool:
+        """Tell whether an operation is known to be allowed on all of some resources.
+
+        For what is asked with every request: false where `may` has to be asked, as the audit log
+        is to have each answer.
         """
 
     def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Set
 from broker.authorized_operations import Operation
 from broker.security.acl_index import DEFAULT_ALLOW, DEFAULT_DENY, SUPER_USER, AclIndex, Rule
 from broker.security.acls import Acl
-from broker.security.audit import note
+from broker.security.audit import note, notes_allowed
 from broker.security.authorization import Requester, ResourceKind
 from broker.security.authorization_counts import AuthorizationCounts
 from broker.security.principals import Principal
@@ -74,8 +74,11 @@ class AclAuthorizer:
             rule = self._rule(*key)
             if len(self._rules) >= _REMEMBERED_MAX:
                 self._rules.clear()
+                self._allowed.clear()
             if len(name) <= _NAME_MAX:
                 self._rules[key] = rule
+                if rule.allowed:
+                    self._allowed.setdefault(key[:4], set()).add(name)
         if rule.allowed:
             self._counts.allowed += 1
         else:
@@ -83,6 +86,24 @@ class AclAuthorizer:
         is_told = logs_allowed if rule.allowed else logs_denied
         note(requester, operation, kind, name, rule, is_told=is_told, references=references)
         return rule.allowed
+
+    def has_allowed(
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        kind: ResourceKind,
+        names: Set[str],
+    ) -> bool:
+        """Tell whether an operation is known to be allowed on all of some resources.
+
+        One look for all of them, which is what producers and consumers wait for.
+        """
+        allowed = self._allowed.get((principal, host, operation, kind))
+        if allowed is None or not names <= allowed or notes_allowed():
+            return False
+        self._counts.allowed += len(names)
+        return True
 
     def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:
         """Tell whether an operation is allowed on at least one resource of a kind."""
@@ -110,4 +131,6 @@ class AclAuthorizer:
         self._acls = acls
         self._index = AclIndex(acls)
         self._rules: dict[tuple[Principal, str, Operation, ResourceKind, str], Rule] = {}
+        # The names of what is allowed, of the same decisions.
+        self._allowed: dict[tuple[Principal, str, Operation, ResourceKind], set[str]] = {}
         self._any: dict[tuple[Principal, str, Operation, ResourceKind], bool] = {}

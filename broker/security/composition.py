@@ -5,6 +5,7 @@ A broker without such settings imports and holds nothing but this.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -18,8 +19,10 @@ from broker.metrics import Metrics
 from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
 from broker.security.quotas.composition import QuotaTable
+from broker.tasks import start_task
 from config.acl import AclConfig
-from config.sasl import SaslConfig
+from config.oauth import OAuthConfig
+from config.sasl import OAUTHBEARER, SaslConfig
 from config.scram_users import parse_scram_users
 from config.tls import PROTOCOLS as TLS
 from config.tokens import TokenConfig
@@ -27,10 +30,14 @@ from config.tokens import TokenConfig
 if TYPE_CHECKING:
     from broker.security.acl_changes import AclChanges
     from broker.security.audit import AuditFile
+    from broker.security.oauth.keys import Keys
     from broker.security.sasl.listener import SaslListener
     from broker.security.scram_users import ScramUsers
     from broker.security.tls.listeners import Tls
     from broker.security.tokens import DelegationTokens
+
+
+SASL = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Security:
@@ -60,19 +67,29 @@ class Security:
             self.token_credentials = self.tokens
         self._scram_rows = metadata.security.get(SecurityKind.SCRAM_CREDENTIAL, {})
         self._sasl: dict[str, SaslListener] = {}
+        self._keys: dict[OAuthConfig, Keys] = {}
+        self._preparing: asyncio.Task[None] | None = None
         quotas = metadata.security.get(SecurityKind.QUOTA, {})
         self.quotas = QuotaTable(configs, quotas, store, changes)
         # None: no listener speaks TLS.
         self.tls: Tls | None = self._make_tls()
 
     async def start(self) -> None:
-        """Make what the settings ask for and is missing. Raises MetadataError."""
+        """Make what the settings ask for and is missing, and begin what goes on until close().
+
+        Raises MetadataError.
+        """
         wanted = self.configs.of(SaslConfig).odradek_scram_users
         if wanted:
             from broker.security.initial_users import add_initial_users
 
             users = parse_scram_users(wanted)
             await add_initial_users(users, self.scram_users, self.changes)
+        if self.tokens is not None:
+            self._preparing = start_task("prepare tokens", self.tokens.prepare())
+        for one in self.configs.broker.bound_endpoints:
+            if one.protocol in SASL and OAUTHBEARER in self.sasl_listener(one.name).enabled:
+                self.oauth_keys(one.name)
 
     @cached_property
     def scram_users(self) -> ScramUsers:
@@ -90,8 +107,25 @@ class Security:
             found = self._sasl[name] = SaslListener(self, name)
         return found
 
+    def oauth_keys(self, listener: str) -> Keys:
+        """Return the keys that a listener checks tokens of OAUTHBEARER with."""
+        config = self.configs.of_listener(OAuthConfig, listener, OAUTHBEARER.lower())
+        found = self._keys.get(config)
+        if found is None:
+            from broker.security.oauth.keys import Keys
+
+            url = config.sasl_oauthbearer_jwks_endpoint_url
+            assert url, "config/oauth.py lets no listener do without"
+            found = self._keys[config] = Keys(url, config)
+            found.start()
+        return found
+
     def close(self) -> None:
-        """Let go of what is open."""
+        """End what goes on in the background, and let go of what is open."""
+        if self._preparing is not None:
+            self._preparing.cancel()
+        for keys in self._keys.values():
+            keys.close()
         if self._audit_file is not None:
             self._audit_file.close()
 
@@ -99,6 +133,9 @@ class Security:
         """Yield what an operator has to look at."""
         if self.tls is not None:
             yield from self.tls.problems()
+        for keys in self._keys.values():
+            if keys.problem is not None:
+                yield f"the keys of tokens could not be fetched from {keys.url}: {keys.problem}"
 
     def _make_tls(self) -> Tls | None:
         endpoints = self.configs.broker.bound_endpoints

@@ -18,6 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from broker.exposition.render import render
 from broker.exposition.snapshot import take_snapshot
+from broker.garbage import uncollected
 from broker.security.exposure import warn_of_http
 from broker.tasks import start_task
 from broker.web.access import Access, grant_access
@@ -136,8 +137,10 @@ class HttpServer:
         return Certificate(config)
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        snapshot = await take_snapshot(self._broker)
-        text = await asyncio.get_running_loop().run_in_executor(None, render, snapshot)
+        with uncollected():
+            snapshot = await take_snapshot(self._broker)
+            text = await asyncio.get_running_loop().run_in_executor(None, render, snapshot)
+            del snapshot
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _health(self, request: web.Request) -> web.Response:

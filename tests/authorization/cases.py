@@ -64,13 +64,34 @@ class Case:
     # Whether an answer shows what is left out for those who may not see it.
     shows: Callable[[Any, Names], bool] | None = None
     takes_fresh_topic: bool = False
+    # The same in the fields of older versions.
+    older: Callable[[Names], Values] | None = None
 
 
-def request_of(rule: Rule, names: Names) -> tuple[Any, int]:
-    """Return the request of a rule, and its version."""
-    case = CASES[rule.name]
-    version = rule_version(rule)
-    return made(message_classes(rule.api)[0], version, case.values(names)), version
+def request_of(rule: Rule, names: Names, version: int | None = None) -> tuple[Any, int]:
+    """Return the request of a rule, and its version: that of the case unless one is given."""
+    if version is None:
+        version = rule_version(rule)
+    cls, case = message_classes(rule.api)[0], CASES[rule.name]
+    values = case.values(names)
+    if case.older is not None and not _has_all(cls, version, values):
+        values = case.older(names)
+    return made(cls, version, values), version
+
+
+def versions_of(rule: Rule, names: Names) -> Iterator[int]:
+    """Yield the versions in which the request of a rule can be sent."""
+    cls, case = message_classes(rule.api)[0], CASES[rule.name]
+    info = info_of(cls)
+    for version in range(info.versions.first, API_VERSIONS[info.key][1] + 1):
+        if case.older is not None or _has_all(cls, version, case.values(names)):
+            yield version
+
+
+def _has_all(cls: type, version: int, values: Values) -> bool:
+    has = {field.name for field in fields_of(cls) if version in field.spec.versions}
+    optional = {name for name in values if name.startswith(("include_", "allow_", "validate_"))}
+    return values.keys() - optional <= has
 
 
 def rule_version(rule: Rule) -> int:
@@ -104,12 +125,15 @@ def codes(value: Any) -> Iterator[int]:
 
 
 def made(cls: type, version: int, values: Values) -> Any:
-    """Make a message of the values that matter."""
-    known = {field.name: field for field in fields_of(cls) if version in field.spec.versions}
-    assert values.keys() <= known.keys(), (cls.__name__, values.keys() - known.keys())
+    """Make a message of the values that matter, without those that a version does not have."""
+    declared = {field.name: field for field in fields_of(cls)}
+    assert values.keys() <= declared.keys(), (cls.__name__, values.keys() - declared.keys())
+    known = {name: one for name, one in declared.items() if version in one.spec.versions}
     told: dict[str, Any] = {}
     for name, field in known.items():
         value = values[name] if name in values else field.default()
+        if value is None and not field.is_nullable(version):
+            value = field.default()
         if field.struct is not None and name in values and value is not None:
             one = field.struct
             value = [made(one, version, v) for v in value] if field.is_array else value
@@ -306,6 +330,7 @@ CASES: Mapping[str, Case] = {
     "DeleteTopics by name": Case(
         lambda n: {"topics": _one(name=n.fresh_topic), "timeout_ms": 1_000},
         takes_fresh_topic=True,
+        older=lambda n: {"topic_names": [n.fresh_topic], "timeout_ms": 1_000},
     ),
     "DeleteTopics by id": Case(
         lambda n: {
@@ -330,7 +355,12 @@ CASES: Mapping[str, Case] = {
     "OffsetCommit by name": Case(_committing, 9),
     "OffsetCommit by id": Case(lambda n: _committing(n, by_id=True)),
     "OffsetFetch by name": Case(
-        lambda n: _fetching_offsets(n, _one(name=n.topic, partition_indexes=[0])), 9
+        lambda n: _fetching_offsets(n, _one(name=n.topic, partition_indexes=[0])),
+        9,
+        older=lambda n: {
+            "group_id": n.group + "-simple",
+            "topics": _one(name=n.topic, partition_indexes=[0]),
+        },
     ),
     "OffsetFetch by id": Case(
         lambda n: _fetching_offsets(n, _one(topic_id=n.topic_id, partition_indexes=[0]))
@@ -346,9 +376,12 @@ CASES: Mapping[str, Case] = {
             "topics": _one(name=n.topic, partitions=_one(partition_index=1)),
         }
     ),
-    "FindCoordinator of a group": Case(lambda n: {"coordinator_keys": [n.group]}),
+    "FindCoordinator of a group": Case(
+        lambda n: {"coordinator_keys": [n.group]}, older=lambda n: {"key": n.group}
+    ),
     "FindCoordinator of a transaction": Case(
-        lambda n: {"key_type": 1, "coordinator_keys": [n.transactional_id]}
+        lambda n: {"key_type": 1, "coordinator_keys": [n.transactional_id]},
+        older=lambda n: {"key_type": 1, "key": n.transactional_id},
     ),
     "FindCoordinator of a share-partition": Case(
         lambda n: {"key_type": 2, "coordinator_keys": ["g:AAECAwQFBgcICQoLDA0ODw:0"]}
@@ -366,7 +399,8 @@ CASES: Mapping[str, Case] = {
     ),
     "Heartbeat": Case(lambda n: {"group_id": n.group + "-nobody", "member_id": "nobody"}),
     "LeaveGroup": Case(
-        lambda n: {"group_id": n.group + "-nobody", "members": _one(member_id="nobody")}
+        lambda n: {"group_id": n.group + "-nobody", "members": _one(member_id="nobody")},
+        older=lambda n: {"group_id": n.group + "-nobody", "member_id": "nobody"},
     ),
     "DescribeGroups": Case(
         lambda n: {"groups": [n.group], "include_authorized_operations": True}

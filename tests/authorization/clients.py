@@ -35,8 +35,11 @@ class Client:
             )
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.sendall(encode_request(request, version, 1, "a-client"))
-        head = self._read(4)
-        body = None if head is None else self._read(struct.unpack(">i", head)[0])
+        try:
+            head = self._read(4)
+            body = None if head is None else self._read(struct.unpack(">i", head)[0])
+        except TimeoutError as error:
+            raise TimeoutError(f"no answer to {request} v{version} from {self.host}") from error
         if body is None:
             self.close()
             return None

@@ -16,13 +16,31 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
 from broker.apis import APIS
+from broker.authorized_operations import Operation
 from broker.security.authorization import ResourceKind
 from config.acl import STANDARD_AUTHORIZER
-from tests.authorization.cases import CASES, is_refused, request_of, rule_version
+from protocol.errors import ErrorCode
+from tests.authorization.cases import (
+    CASES,
+    codes,
+    is_refused,
+    request_of,
+    rule_version,
+    versions_of,
+)
 from tests.authorization.clients import Client, hosts
 from tests.authorization.differences import KNOWN, known
 from tests.authorization.rules import FREE, RULES, Rights, Rule, parse_rights
-from tests.authorization.world import ALL, MAY, NOT, World, principals
+from tests.authorization.world import (
+    ALL,
+    LITERAL,
+    MAY,
+    NOT,
+    World,
+    creation,
+    message,
+    principals,
+)
 from tests.differential.answers import Difference, Pairs
 from tests.differential.differences import Known
 from tests.differential.world import SETTINGS
@@ -75,12 +93,14 @@ class Sides:
             world.create_topics([name for name in wanted if name not in left])
         self._pair()
 
-    def ask(self, rule: Rule, host: str, prefix: str, number: int) -> tuple[Any, Any]:
+    def ask(
+        self, rule: Rule, host: str, prefix: str, number: int, version: int | None = None
+    ) -> tuple[Any, Any]:
         """Ask both; return the answers."""
         answers = []
         for world, client in zip(self.worlds, self.clients[host], strict=True):
-            request, version = request_of(rule, world.names(prefix, number))
-            answers.append(client.ask(request, version))
+            request, at = request_of(rule, world.names(prefix, number), version)
+            answers.append(client.ask(request, at))
         return answers[0], answers[1]
 
     def differences(self, rule: Rule, ours: Any, theirs: Any) -> Iterator[Difference]:
@@ -129,8 +149,13 @@ def test_who_is_served_and_what_the_others_hear(tmp_path: Path) -> None:
             for number, (host, rights) in enumerate(sides.principals.items()):
                 for what in _found(sides, rule, host, rights, number):
                     found.setdefault(f"{rule.name}: {what}", _words(rights))
-        for what in (*_told_of_what_is_not_there(sides), *_matched_by_expression(sides)):
-            found.setdefault(what, "")
+        for scene in (
+            _told_of_what_is_not_there,
+            _at_every_version,
+            _matched_by_expression,
+            _rights_come_and_go,
+        ):
+            found |= dict.fromkeys(scene(sides), scene.__name__)
     told = [f"{what} ({who})" for what, who in found.items()]
     assert not told, f"{len(told)} differences:\n" + "\n".join(told[:_TOLD_MAX])
     gone = [one for one in KNOWN if one not in sides.seen]
@@ -171,6 +196,20 @@ def _told_of_what_is_not_there(sides: Sides) -> Iterator[str]:
             yield f"{rule.name} tells what is there: {told}"
 
 
+def _at_every_version(sides: Sides) -> Iterator[str]:
+    """Ask in the older versions, too, for what is denied: by who has no right, and all but one."""
+    everything = [host for host, rights in sides.principals.items() if rights == ALL]
+    nobody = [host for host, rights in sides.principals.items() if not rights]
+    number = len(sides.principals) + 1
+    for rule in APPLICABLE:
+        for host in (*nobody, *everything):
+            prefix = MAY if host in nobody else NOT
+            for version in versions_of(rule, sides.worlds[0].names(prefix, number)):
+                answers = sides.ask(rule, host, prefix, number, version)
+                for one in sides.differences(rule, *answers):
+                    yield f"{rule.name} v{version} of {prefix}: {one}"
+
+
 def _matched_by_expression(sides: Sides) -> Iterator[str]:
     """Have a member subscribe to an expression that matches more than it may describe."""
     rights = parse_rights("READ GROUP + DESCRIBE TOPIC")
@@ -180,6 +219,36 @@ def _matched_by_expression(sides: Sides) -> Iterator[str]:
         found = world.join_by_expression(client, f"{MAY}expression", ".*-topic")
         if found != wanted:
             yield f"by an expression {world.port} assigns {found} instead of {wanted}"
+
+
+def _rights_come_and_go(sides: Sides) -> Iterator[str]:
+    """Take a right from a consumer in the middle of its fetch session, and give it back."""
+    host = "127.2.0.1"
+    topic = f"{MAY}topic"
+    clients = [Client(world.port, host) for world in sides.worlds]
+    sessions = [0, 0]
+    for epoch in range(6):
+        for world in sides.worlds:
+            if epoch in (0, 4):
+                right = creation(host, Operation.READ, ResourceKind.TOPIC, topic, LITERAL)
+                world.create_acls([right])
+            elif epoch == 2:
+                world.delete_acls(host)
+        wanted = {"partition": 0, "partition_max_bytes": 100, "fetch_offset": 1}
+        topics = [] if epoch else [{"topic": topic, "partitions": [wanted]}]
+        answers = []
+        for side, client in enumerate(clients):
+            session = {"session_id": sessions[side], "session_epoch": epoch}
+            asking = message("Fetch", 12, max_bytes=100, topics=topics, **session)
+            answers.append(client.ask(asking, 12))
+            sessions[side] = answers[-1].session_id
+        is_denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes(answers[0])
+        if is_denied != (epoch in (2, 3)):
+            yield f"fetch {epoch} of a session: {answers[0]}"
+        for one in sides.pairs.between("Fetch", 12, *answers):
+            yield f"fetch {epoch} of a session: {one}"
+    for client in clients:
+        client.close()
 
 
 def _plain(answer: Any) -> str:

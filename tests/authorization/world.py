@@ -26,7 +26,17 @@ NEW = "made-while-asking"
 PARTITIONS = 2
 _NOBODY = SimpleNamespace(topic_partitions=())
 _ANONYMOUS = "User:ANONYMOUS"
-_ALL, _LITERAL, _PREFIXED, _ALLOW = 2, 3, 4, 3
+_ANY = {
+    "resource_type_filter": 1,
+    "pattern_type_filter": 1,
+    "operation": 1,
+    "permission_type": 1,
+    "resource_name_filter": None,
+    "principal_filter": None,
+    "host_filter": None,
+}
+LITERAL = 3
+_ALL, _PREFIXED, _ALLOW = 2, 4, 3
 _DEADLINE_S = 60.0
 _PRODUCER_VERSION, _TXN_TIMEOUT_MS = 4, 900_000
 
@@ -128,7 +138,7 @@ class World:
                 operation,
                 kind,
                 CLUSTER_NAME if kind is ResourceKind.CLUSTER else MAY,
-                _LITERAL if kind is ResourceKind.CLUSTER else _PREFIXED,
+                LITERAL if kind is ResourceKind.CLUSTER else _PREFIXED,
             )
             for host, one in rights.items()
             for operation, kind in sorted(one)
@@ -139,27 +149,21 @@ class World:
             self._populate(prefix)
 
     def create_acls(self, acls: Sequence[dict[str, Any]]) -> None:
-        """Create ACLs, and wait until broker and controller know the last one."""
+        """Create ACLs, and wait until the broker knows them."""
         answer = self.administrator.ask(message("CreateAcls", 3, creations=acls), 3)
         assert not [one for one in answer.results if one.error_code], answer
-        wanted = len(acls)
-        asking = message(
-            "DescribeAcls",
-            3,
-            resource_type_filter=1,
-            pattern_type_filter=1,
-            operation=1,
-            permission_type=1,
-            resource_name_filter=None,
-            principal_filter=None,
-            host_filter=None,
-        )
+        until(lambda: {one["host"] for one in acls} <= self._hosts())
 
-        def count() -> bool:
-            told = self.administrator.ask(asking, 3)
-            return sum(len(one.acls) for one in told.resources) >= wanted
+    def delete_acls(self, host: str) -> None:
+        """Delete the ACLs of a host, and wait until the broker does not know them any more."""
+        meant = {**_ANY, "host_filter": host}
+        answer = self.administrator.ask(message("DeleteAcls", 3, filters=[meant]), 3)
+        assert not [one for one in answer.filter_results if one.error_code], answer
+        until(lambda: host not in self._hosts())
 
-        until(count)
+    def _hosts(self) -> set[str]:
+        told = self.administrator.ask(message("DescribeAcls", 3, **_ANY), 3)
+        return {acl.host for one in told.resources for acl in one.acls}
 
     def create_topics(self, names: Iterable[str], partitions: int = 1) -> None:
         """Create topics, and wait until they can be used."""
@@ -222,9 +226,9 @@ class World:
     def _allow_administrator(self) -> None:
         # The cluster last: from then on only who is allowed to may create ACLs.
         kinds = [ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.TRANSACTIONAL_ID]
-        acls = [creation(ADMINISTRATOR, _ALL, kind, "*", _LITERAL) for kind in kinds]
+        acls = [creation(ADMINISTRATOR, _ALL, kind, "*", LITERAL) for kind in kinds]
         cluster = ResourceKind.CLUSTER
-        acls.append(creation(ADMINISTRATOR, _ALL, cluster, CLUSTER_NAME, _LITERAL))
+        acls.append(creation(ADMINISTRATOR, _ALL, cluster, CLUSTER_NAME, LITERAL))
         self.create_acls(acls)
 
     def _populate(self, prefix: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +14,9 @@ from broker.adoption.adopt import Source, carry_out, prepare
 from broker.images import DATABASE_NAME
 from broker.metadata import Metadata, Resource, ResourceType, SecurityKind, SqliteMetadata
 from broker.security.acls import from_row
+from broker.security.credentials import ScramCredential
+from broker.security.quotas.entities import read_entity, read_quotas
+from broker.security.scram_users import ScramUsers
 from cli.adopt import adopt
 from config.topic import TopicConfig
 from protocol.batches import Record, encode_batch
@@ -119,14 +122,40 @@ def test_topics_and_settings_are_taken_over(tmp_path: Path) -> None:
     }
 
 
+def test_quotas_are_taken_over(tmp_path: Path) -> None:
+    def quota(key: str, value: float, remove: bool = False, **parts: str | None) -> object:
+        entity = [
+            records.EntityData(entity_type=kind, entity_name=name) for kind, name in parts.items()
+        ]
+        return records.ClientQuotaRecord(entity=entity, key=key, value=value, remove=remove)
+
+    source = kafkas(tmp_path, [
+        quota("producer_byte_rate", 7.0, user="bob"),
+        quota("producer_byte_rate", 8.0, user="bob"),
+        quota("request_percentage", 0.5, user="bob"),
+        quota("consumer_byte_rate", 9.0, user=None),
+        quota("consumer_byte_rate", 9.0, user="gone"),
+        quota("consumer_byte_rate", 0.0, user="gone", remove=True),
+        quota("connection_creation_rate", 10.0, ip="192.0.2.7"),
+    ])  # fmt: skip
+    assert adopt(source, force=False, dry_run=False) == 0
+    rows = stored(tmp_path).security[SecurityKind.QUOTA]
+    assert {read_entity(name): dict(read_quotas(text)) for name, text in rows.items()} == {
+        (("user", "bob"),): {"producer_byte_rate": 8.0, "request_percentage": 0.5},
+        (("user", None),): {"consumer_byte_rate": 9.0},
+        (("ip", "192.0.2.7"),): {"connection_creation_rate": 10.0},
+    }
+
+
 def test_what_is_left_behind_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     user = records.EntityData(entity_type="user", entity_name="bob")
     limit = "producer_byte_rate"
     source = kafkas(tmp_path, [
         records.UserScramCredentialRecord(
-            name="carol", mechanism=1, salt=b"", stored_key=b"", server_key=b"", iterations=4096
+            name="carol", mechanism=3, salt=b"", stored_key=b"", server_key=b"", iterations=4096
         ),
         records.ClientQuotaRecord(entity=[user], key=limit, value=1.0, remove=False),
+        records.ClientQuotaRecord(entity=[user], key="later_rate", value=1.0, remove=False),
         records.DelegationTokenRecord(
             owner="d", requester="d", renewers=[], issue_timestamp=0, max_timestamp=0,
             expiration_timestamp=0, token_id="t",
@@ -138,12 +167,35 @@ def test_what_is_left_behind_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert adopt(source, force=False, dry_run=True) == 0
     told = " ".join(capsys.readouterr().out.split())
     for words in (
-        "1 SCRAM credential of carol (SCRAM-SHA-256)",
-        "1 client quota producer_byte_rate of user bob", "1 delegation token", "share.version=1",
+        "1 SCRAM credential of carol (mechanism 3)",
+        "1 client quota later_rate of user bob", "1 delegation token", "share.version=1",
         "settings of broker 4 log.cleaner.threads",
         "settings of group readers share.auto.offset.reset",
     ):  # fmt: skip
         assert words in told
+
+
+def test_users_of_scram_are_taken_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def user(name: str, iterations: int = 4096) -> object:
+        return records.UserScramCredentialRecord(
+            name=name, mechanism=2, salt=b"s", stored_key=b"a", server_key=b"b",
+            iterations=iterations,
+        )  # fmt: skip
+
+    source = kafkas(tmp_path, [
+        user("carol"),
+        user("carol", 8192),
+        user("gone"),
+        records.RemoveUserScramCredentialRecord(name="gone", mechanism=2),
+    ])  # fmt: skip
+    assert adopt(source, force=False, dry_run=False) == 0
+    assert "1 SCRAM credential of carol" in " ".join(capsys.readouterr().out.split())
+    rows = stored(tmp_path).security[SecurityKind.SCRAM_CREDENTIAL]
+    users = ScramUsers(rows, cast("Any", None))
+    assert list(users) == [("SCRAM-SHA-512", "carol")]
+    assert users.find("SCRAM-SHA-512", "carol") == ScramCredential(b"s", b"a", b"b", 8192)
 
 
 def acl(**changes: Any) -> records.AccessControlEntryRecord:

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from broker.apis import alter_client_quotas, describe_client_quotas
 from broker.composition import Broker
-from broker.context import ConnectedClient
 from broker.errors import Refusal
 from broker.exposition.quota_rows import SHOWN_MAX, read_quotas
 from broker.metadata import MetadataError
-from broker.security.principals import Principal
 from broker.security.quotas import charge as charges
 from broker.security.quotas.charge import Charge
 from broker.security.quotas.clients import ClientQuotas
@@ -54,6 +52,8 @@ from protocol.messages.metadata import (
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.admin import admin, creatable
 from tests.broker.live import append, batch, client, create, live, on_uvloop
+from tests.broker.sasl_client import log_in
+from tests.broker.sasl_client import settings as sasl_settings
 
 # A burst is what one second brings, and a client waits for a second at most.
 SMALL = {"quota.window.num": "2", "quota.window.size.seconds": "1"}
@@ -469,36 +469,48 @@ async def test_a_fetch_of_too_much_is_emptied_and_its_session_goes_on(tmp_path: 
 
 @on_uvloop
 async def test_a_user_is_held_back_whatever_its_clients_call_themselves(tmp_path: Path) -> None:
-    async with live(tmp_path, SMALL) as broker, client(broker) as one, client(broker) as other:
+    settings = {**sasl_settings(), **SMALL}
+    async with (
+        live(tmp_path, settings) as broker,
+        client(broker, listener=1) as one,
+        client(broker, listener=1) as other,
+        client(broker, listener=1) as of_bob,
+    ):
         await create(broker, "t")
-        await quota(broker, entity(user="alice"), **{PRODUCE: 10_000.0})
-        for connection in broker.server.connections:
-            connection.client = ConnectedClient(principal=Principal("User", "alice"))
+        await quota(broker, entity(user=None), **{PRODUCE: 10_000.0})
+        for connection, name in ((one, "alice"), (other, "alice"), (of_bob, "bob")):
+            assert (await log_in(connection, name)).error_code == 0
         one.client_id, other.client_id = "one", "other"
         assert (await one.ask(production(9_000), version=9)).throttle_time_ms == 0
         assert (await other.ask(production(90_000), version=9)).throttle_time_ms > 0
+        assert (await of_bob.ask(production(9_000), version=9)).throttle_time_ms == 0
+        assert {row.user for row in read_quotas(broker).clients[PRODUCE]} == {"alice", "bob"}
 
 
 @on_uvloop
 async def test_too_many_new_topics_are_refused_and_asked_for_again(tmp_path: Path) -> None:
     settings = {**SMALL, "controller.quota.window.num": "1"}
-    async with live(tmp_path, settings) as broker, client(broker) as one:
+    async with live(tmp_path, settings) as broker, client(broker) as one, client(broker) as other:
         await quota(broker, entity(client_id=None), **{MUTATION: 1.0})
         wanted = CreateTopicsRequest(
-            topics=[creatable("many", 2), creatable("more", 1)],
+            topics=[creatable("many", 21), creatable("more", 1)],
             timeout_ms=1_000,
             validate_only=False,
         )
         answer = await one.ask(wanted, version=7)
         found = {topic.name: topic.error_code for topic in answer.topics}
         assert found == {"many": 0, "more": ErrorCode.THROTTLING_QUOTA_EXCEEDED}
-        assert 0 < answer.throttle_time_ms <= 1_000
+        assert 0 < answer.throttle_time_ms <= 20_000
         missing = MetadataRequest(
             topics=[MetadataRequestTopic(name="made")], allow_auto_topic_creation=True
         )
-        for _ in range(2):
-            answer = await one.ask(missing, version=9)
-        assert answer.topics[0].error_code == 0
+        # The connection that owes is not read; this one is, and told to look again later.
+        answer = await other.ask(missing, version=9)
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        async with client(broker) as third:
+            await quota(broker, entity(client_id=None), **{MUTATION: 1_000.0})
+            while (await third.ask(missing, version=9)).topics[0].error_code:
+                pass
 
 
 @on_uvloop

@@ -11,6 +11,7 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_tool
 from protocol.batches import Record, encode_batch
+from protocol.errors import ErrorCode
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
@@ -37,8 +38,8 @@ SETTINGS = {
     "controller.quota.window.num": "4",
     "auto.create.topics.enable": "false",
 }
-# Of the first throttle time, which the time between two steps takes part in.
-SLACK_MS = 400
+# A throttle time is shorter by the time that has passed since the request before.
+SLACK_MS = 8_000
 # Kafka's broker hears of what its controller has done a little later.
 SETTLE_S = 20.0
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -247,36 +248,26 @@ def fetching(
     )
 
 
-def held_s(peer: Peer) -> float:
-    """Return how long the next request's answer takes."""
-    begun = time.monotonic()
-    peer.ask(MetadataRequest(topics=[]), 9)
-    return time.monotonic() - begun
-
-
 def test_who_produces_too_much_is_told_and_then_not_read(both: Both) -> None:
     throttles = []
     for one in both:
         make_topic(one, "produced")
         in_force(one, entry({"client-id": "p"}, (RATE, 20_000.0)))
         with Peer(one.port, "p") as peer, Peer(one.port, "other") as other:
-            assert peer.ask(production("produced", 39_000), 9).throttle_time_ms == 0
             begun = time.monotonic()
-            throttle_ms = peer.ask(production("produced", 39_000), 9).throttle_time_ms
-            # The answer comes at once; what is asked after it waits.
-            assert time.monotonic() - begun < throttle_ms / 1000
-            assert other.ask(production("produced", 39_000), 9).throttle_time_ms == 0
-            assert held_s(other) < throttle_ms / 1000
-            held_s(peer)
+            throttle_ms = peer.ask(production("produced", 60_000), 9).throttle_time_ms
+            # 60 kB where two seconds have 40.
+            assert throttle_ms == pytest.approx(1_000, abs=50)
+            assert other.ask(production("produced", 60_000), 9).throttle_time_ms == 0
+            peer.ask(MetadataRequest(topics=[]), 9)
             assert time.monotonic() - begun >= throttle_ms / 1000
-            throttles.append(throttle_ms)
+        with Peer(one.port, "p") as peer:  # another connection is read, and all the same counted
+            throttles.append(peer.ask(production("produced", 600_000), 9).throttle_time_ms)
     assert throttles[0] == pytest.approx(throttles[1], abs=SLACK_MS)
-    # 78 kB where two seconds have 40.
-    assert throttles[0] == pytest.approx(1950, abs=SLACK_MS)
+    assert throttles[0] == pytest.approx(31_000, abs=SLACK_MS)
 
 
 def test_a_fetch_of_too_much_is_emptied_and_its_session_stays_as_it_is(both: Both) -> None:
-    throttles = []
     for one in both:
         make_topic(one, "fetched")
         with Peer(one.port, "writer") as writer:
@@ -284,74 +275,70 @@ def test_a_fetch_of_too_much_is_emptied_and_its_session_stays_as_it_is(both: Bot
                 writer.ask(production("fetched", 15_000), 9)
         in_force(one, entry({"client-id": "f"}, (FETCH, 20_000.0)))
         with Peer(one.port, "f") as peer:
-            first = peer.ask(fetching("fetched"), 12)
+            first = again = peer.ask(fetching("fetched"), 12)
             records = first.responses[0].partitions[0].records
             assert first.throttle_time_ms == 0
             assert first.session_id
-            again = peer.ask(fetching("fetched", first.session_id, 1), 12)
-            assert again.throttle_time_ms > 0
-            assert again.responses == []
+            epoch = 1
+            while not again.throttle_time_ms:
+                again = peer.ask(fetching("fetched", first.session_id, epoch), 12)
+                epoch += 1
+            assert again.throttle_time_ms < 1_300
+            assert (again.responses, again.error_code) == ([], 0)
             assert again.session_id == first.session_id
-            assert again.error_code == 0
-            throttles.append(again.throttle_time_ms)
             # What was not sent was not counted: after the wait it is there.
-            later = peer.ask(fetching("fetched", first.session_id, 2), 12)
-            tries = 3
-            while later.throttle_time_ms and tries < 12:
-                later = peer.ask(fetching("fetched", first.session_id, tries), 12)
-                tries += 1
-            assert len(later.responses[0].partitions[0].records) == len(records)
+            while again.throttle_time_ms:
+                again = peer.ask(fetching("fetched", first.session_id, epoch), 12)
+                epoch += 1
+            assert len(again.responses[0].partitions[0].records) == len(records)
             # A session does not begin by an answer that is emptied.
-            refused = peer.ask(fetching("fetched"), 12)
-            assert refused.throttle_time_ms > 0
+            while not (refused := peer.ask(fetching("fetched"), 12)).throttle_time_ms:
+                pass
             assert (refused.session_id, refused.responses) == (0, [])
             # Who asks for more than two seconds bring gets as much, or it would wait for ever.
             much = fetching("fetched", size_max=1_000_000)
             while (answer := peer.ask(much, 12)).throttle_time_ms:
                 pass
             assert 30_000 < len(answer.responses[0].partitions[0].records) <= 40_000
-    assert throttles[0] == pytest.approx(throttles[1], abs=SLACK_MS)
 
 
 def test_changes_of_topics_come_out_of_a_bucket(both: Both) -> None:
-    told: list[tuple[list[Any], list[int]]] = []
+    told: list[tuple[list[int], list[int]]] = []
     for one in both:
         in_force(one, entry({"client-id": "c"}, (CHANGES, 1.0)))
         in_force(one, entry({"client-id": "old"}, (CHANGES, 1.0)))
-        said: list[Any] = []
-        with Peer(one.port, "c") as peer:
-            # All that is there, and more, is given at once; then nothing until it is paid.
-            made = peer.ask(creation("many", 6), 7)
-            said.append(made.topics[0].error_code)
-            refused = peer.ask(creation("few", 1), 7)
-            said.append(refused.topics[0].error_code)
-            throttles = [made.throttle_time_ms, refused.throttle_time_ms]
-            many = [DeleteTopicState(name="many")]
-            gone = peer.ask(DeleteTopicsRequest(topics=many, timeout_ms=9_000), 6)
-            said.append(gone.responses[0].error_code)
-            wanted = CreatePartitionsTopic(name="many", count=16, assignments=None)
-            for _ in range(2):
-                enlarge = CreatePartitionsRequest(
-                    topics=[wanted], timeout_ms=9_000, validate_only=False
-                )
-                more = peer.ask(enlarge, 3)
-                said.append(more.results[0].error_code)
-        with Peer(one.port, "old") as peer:
-            # Older clients cannot be told to come back: theirs is done, and they wait.
-            made = peer.ask(creation("older", 6), 5)
-            said.append((made.topics[0].error_code, made.throttle_time_ms // 500))
-            assert held_s(peer) > 1
-        told.append((said, throttles))
-    assert told[0][0] == told[1][0]
-    assert told[0][1] == pytest.approx(told[1][1], abs=SLACK_MS)
-    assert told[0][1] == pytest.approx([0, 2000], abs=SLACK_MS)
+
+        def ask(request: Any, version: int, port: int = one.port, client_id: str = "c") -> Any:
+            with Peer(port, client_id) as peer:
+                return peer.ask(request, version)
+
+        # Of four tokens as many are taken as are wanted; then none, until all is paid.
+        made = ask(creation("many", 34), 7)
+        refused = ask(creation("few", 1), 7)
+        many = [DeleteTopicState(name="many")]
+        kept = ask(DeleteTopicsRequest(topics=many, timeout_ms=9_000), 6)
+        wanted = CreatePartitionsTopic(name="many", count=36, assignments=None)
+        enlarge = CreatePartitionsRequest(topics=[wanted], timeout_ms=9_000, validate_only=False)
+        same = ask(enlarge, 3)
+        # Older clients cannot be told to come back: theirs is done, and they wait.
+        older = ask(creation("older", 34), 5, client_id="old")
+        results = (*made.topics, *refused.topics, *kept.responses, *same.results, *older.topics)
+        told.append(
+            (
+                [result.error_code for result in results],
+                [answer.throttle_time_ms for answer in (made, refused, kept, same, older)],
+            )
+        )
+    assert told[0][0] == told[1][0] == [0, *[ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 3, 0]
+    for _, throttles in told:
+        assert throttles == pytest.approx([0, *[30_000] * 4], abs=SLACK_MS)
 
 
 def test_an_address_connects_as_often_as_it_may(both: Both) -> None:
     for one in both:
-        in_force(one, entry({"ip": "127.0.0.1"}, (CONNECTIONS, 2.0)))
+        in_force(one, entry({"ip": "127.0.0.1"}, (CONNECTIONS, 1.0)))
         answered = closed_s = 0.0
-        for _ in range(7):
+        for _ in range(6):
             begun = time.monotonic()
             try:
                 with Peer(one.port) as peer:
@@ -359,8 +346,8 @@ def test_an_address_connects_as_often_as_it_may(both: Both) -> None:
                     answered += 1
             except (AssertionError, ConnectionError):
                 closed_s += time.monotonic() - begun
-        # Two a second, two seconds' worth at once; the others are let wait before the end.
-        assert 3 <= answered <= 6, (one, answered)
+        # One a second, two seconds' worth at once; the others are let wait before the end.
+        assert 1 <= answered < 6, (one, answered)
         assert closed_s > 0.5, (one, closed_s)
         time.sleep(3)
         in_force(one, entry({"ip": "127.0.0.1"}, (CONNECTIONS, None)))

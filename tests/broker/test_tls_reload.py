@@ -13,6 +13,7 @@ import pytest
 from cryptography import x509
 
 from broker.composition import Broker
+from broker.security.principals import Principal
 from config.errors import ConfigError
 from config.resolution import Layer, Source
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -23,7 +24,7 @@ from protocol.messages.incremental_alter_configs import (
 )
 from tests.broker.certificates import LOOPBACK, Authority, Identity
 from tests.broker.live import client, live, on_uvloop
-from tests.broker.test_tls import AUTHORITY, SERVER, settings, trusting
+from tests.broker.test_tls import AUTHORITY, SERVER, principals, settings, trusting
 
 BROKER_RESOURCE, SET = 4, 0
 LOCATION = "listener.name.ssl.ssl.keystore.location"
@@ -212,19 +213,21 @@ async def test_whom_to_trust_changes_for_new_connections(tmp_path: Path) -> None
 
 
 @on_uvloop
-async def test_what_a_listener_is_cannot_change(tmp_path: Path) -> None:
+async def test_what_is_asked_of_clients_changes_for_new_connections(tmp_path: Path) -> None:
+    alice = AUTHORITY.issue("alice")
     async with live(tmp_path, settings(tmp_path)) as broker:
         for name, value in (
             ("ssl.client.auth", "required"),
-            ("ssl.enabled.protocols", "TLSv1.3"),
-            ("ssl.cipher.suites", "TLS_AES_256_GCM_SHA384"),
+            ("ssl.enabled.protocols", "TLSv1.2"),
+            ("ssl.principal.mapping.rules", "RULE:^CN=(.*)$/$1/U"),
         ):
-            problem = await alter(broker, {f"listener.name.ssl.{name}": value})
-            assert "cannot be updated dynamically for existing listener SSL" in problem
-        # What is the broker's own stands for listeners to come.
-        assert await alter(broker, {"ssl.client.auth": "required"}) == ""
-        async with client(broker, tls=trusting(tmp_path)) as one:
+            assert await alter(broker, {f"listener.name.ssl.{name}": value}) == ""
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            async with client(broker, tls=trusting(tmp_path)) as one:
+                await one.ask(ApiVersionsRequest(), version=0)
+        async with client(broker, tls=trusting(tmp_path, alice)) as one:
             await one.ask(ApiVersionsRequest(), version=0)
+            assert Principal("User", "ALICE") in principals(broker)
 
 
 @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])

@@ -150,6 +150,10 @@ public class KafkaConfigs {
         for (Map.Entry<String, ?> one : config.nonInternalValues().entrySet())
             brokerEntries.put(one.getKey(), entry((DescribeConfigsResourceResult)
                 create.invoke(helper, true, true, false, one.getKey(), one.getValue())));
+        for (Map.Entry<String, ?> one : config.originals().entrySet())
+            if (one.getKey().startsWith("listener.name."))
+                brokerEntries.put(one.getKey(), entry((DescribeConfigsResourceResult)
+                    create.invoke(helper, true, true, false, one.getKey(), one.getValue())));
         return Map.of("topic", topicEntries, "broker", brokerEntries);
     }
 

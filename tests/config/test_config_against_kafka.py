@@ -114,6 +114,21 @@ DESCRIBED: list[tuple[dict[str, str], dict[str, str]]] = [
     ({"log.flush.scheduler.interval.ms": "9"}, {"flush.messages": "+1"}),
     ({"ssl.key.password": "secret", "log.dirs": " a , b "}, {}),
     ({"log.cleaner.io.max.bytes.per.second": "1000000", "log.segment.bytes": "1048576"}, {}),
+    (
+        {
+            "listener.name.a.ssl.keystore.location": "x",
+            "listener.name.a.ssl.key.password": "secret",
+            "listener.name.a.ssl.client.auth": "required",
+            "listener.name.a.ssl.keymanager.algorithm": "X",
+            "listener.name.a.log.retention.ms": "7",
+            "listener.name.a.ssl.allow.dn.changes": " TRUE ",
+            "ssl.key.password": "secret",
+            "ssl.keystore.location": "y",
+            "listener.name.a.plain.sasl.jaas.config": "secret",
+            "listener.name.a.foo": "x",
+        },
+        {},
+    ),
 ]
 
 TOPICS = [
@@ -168,6 +183,16 @@ DYNAMIC: list[tuple[dict[str, str], bool]] = [
     ({"sasl.kerberos.service.name": "x"}, False),
     ({"log.cleaner.threads": "-1"}, True),
     ({"ssl.keystore.location": "x", "num.partitions": "3"}, True),
+    ({"ssl.keystore.location": "x"}, True),
+    ({"ssl.keystore.location": "x"}, False),
+    ({"ssl.principal.mapping.rules": "DEFAULT"}, True),
+    ({"listener.name.a.ssl.principal.mapping.rules": "DEFAULT"}, True),
+    ({"listener.name.a.ssl.principal.mapping.rules": "DEFAULT"}, False),
+    ({"listener.name.a.ssl.client.auth": "required", "ssl.client.auth": "none"}, True),
+    ({"listener.name.a.ssl.client.auth": "required"}, False),
+    ({"ssl.client.auth": "required"}, False),
+    ({"listener.name.a.foo": "x"}, False),
+    ({"listener.name.a.max.connections": "5"}, False),
 ]
 
 

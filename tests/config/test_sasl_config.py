@@ -43,6 +43,13 @@ def refused(values: dict[str, str]) -> str:
         (
             {
                 "sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.out.plain.sasl.jaas.config": f"{PLAIN} required username=a;",
+            },
+            "PLAIN is enabled and has no users",
+        ),
+        (
+            {
+                "sasl.enabled.mechanisms": "PLAIN",
                 "listener.name.out.plain.sasl.jaas.config": f"{SCRAM} required user_a=s3cret;",
             },
             "listener.name.out.plain.sasl.jaas.config is not about PLAIN",

@@ -97,7 +97,7 @@ class QuotaTable:
         entries = {**self.entries, **changed}
         self.entries = {entity: quotas for entity, quotas in entries.items() if quotas}
         for entity, quotas in changed.items():
-            logger.info("changed quotas entity=%s quotas=%s", tell(entity), dict(quotas))
+            logger.info("changed quotas entity=%s quotas=%s", dict(entity), dict(quotas))
         from broker.security.quotas.addresses import rates_of
 
         loop = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from broker.security.sasl.exchange import Mechanism
-from config.sasl import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from config.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 
 if TYPE_CHECKING:
     from broker.security.composition import Security
@@ -21,6 +21,7 @@ MODULES: Mapping[str, str] = {
     PLAIN: f"{_PACKAGE}.plain",
     SCRAM_SHA_256: f"{_PACKAGE}.scram",
     SCRAM_SHA_512: f"{_PACKAGE}.scram",
+    OAUTHBEARER: f"{_PACKAGE}.oauthbearer",
 }
 
 

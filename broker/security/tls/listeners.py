@@ -1,6 +1,6 @@
 """The TLS of each listener: its context in force, and how another takes its place.
 
-New settings come by AlterConfigs or by SIGHUP, for `listener.name.<listener>.ssl.*`; files are
+New settings come by AlterConfigs, for `listener.name.<listener>.ssl.*`, or by SIGHUP; files are
 looked at with each of these, and once a minute. A store that cannot be used, or whose
 certificate is for somebody else (Kafka's SslFactory), is refused, and the one in force stays.
 Connections keep what they began with.
@@ -25,11 +25,10 @@ from broker.security.tls.reasons import HandshakeFailed
 from broker.security.tls.transport import TlsTransport
 from config.effective import resolve_listener
 from config.errors import ConfigError, raise_any
-from config.option import options_of
 from config.per_listener import PREFIX
 from config.principal_rules import NoRuleApplies, PrincipalRules
-from config.resolution import Layer, Source
-from config.tls import RECONFIGURABLE, TlsConfig
+from config.resolution import Layer
+from config.tls import TlsConfig
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +36,6 @@ SSL = "SSL"
 Layers = Sequence[Layer]
 # What tells that a file is another one now: when it was changed, its size, its place.
 _Stamps = tuple[tuple[int, int, int] | None, ...]
-
-_FIXED = tuple(one for one in options_of(TlsConfig) if one.name not in RECONFIGURABLE)
-_DYNAMIC = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT_BROKER)
 
 
 class TlsListener:
@@ -102,6 +98,7 @@ class TlsListener:
     def put_in_force(self, config: TlsConfig, made: Made, stamps: _Stamps) -> None:
         """Show new connections what was made."""
         self.config, self.made, self.stamps = config, made, stamps
+        self._rules = PrincipalRules(config.ssl_principal_mapping_rules)
         self.problem = ""
         logger.info(
             "took up certificates listener=%s keystore=%s truststore=%s",
@@ -146,9 +143,7 @@ class Tls:
         """Make what new settings, or files that have changed, ask for. Raises ConfigError."""
         self._prepared = []
         for one in self.listeners.values():
-            _refuse_fixed(one, layers)
-            wanted = _config_of(one.name, one.protocol, layers)
-            config = _reconfigured(one.config, wanted)
+            config = _config_of(one.name, one.protocol, layers)
             stamps = _stamps(config)
             if config != one.config or stamps != one.stamps:
                 self._prepared.append(_prepare(one, config, stamps))
@@ -230,28 +225,6 @@ def _config_of(name: str, protocol: str, layers: Layers) -> TlsConfig:
         # The broker's own is for listeners without SASL (ChannelBuilders).
         return dataclasses.replace(config, ssl_client_auth="none")
     return config
-
-
-def _reconfigured(present: TlsConfig, wanted: TlsConfig) -> TlsConfig:
-    """Return the present settings with those that a running broker takes up."""
-    fixed = {one.attribute: getattr(present, one.attribute) for one in _FIXED}
-    return dataclasses.replace(wanted, **fixed)
-
-
-def _refuse_fixed(listener: TlsListener, layers: Layers) -> None:
-    """Refuse what clients have set for a listener and only a start takes up (Kafka's words)."""
-    dynamic = [layer.values for layer in layers if layer.source in _DYNAMIC]
-    for option in _FIXED:
-        name = f"{PREFIX}{listener.name.lower()}.{option.name}"
-        values = next((one for one in dynamic if name in one), None)
-        if values is None:
-            continue
-        wanted = option.read(values[name])
-        if wanted != getattr(listener.config, option.attribute):
-            raise ConfigError(
-                f"Configs cannot be updated dynamically for existing listener {listener.name}, "
-                f"restart broker or create a new listener for update: {name}"
-            )
 
 
 def _stamps(config: TlsConfig) -> _Stamps:

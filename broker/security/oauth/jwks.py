@@ -1,0 +1,127 @@
+"""The public keys of a provider, as a JSON Web Key Set has them (RFC 7517).
+
+Each key is for certain algorithms only, which follow from its type and its `alg`: a signature is
+checked by an algorithm that its key allows, never by one that the token alone asks for. So no
+public key ever serves as the secret of an HMAC, and there is no "none".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jwt.algorithms import Algorithm, ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+from jwt.exceptions import PyJWTError
+
+_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+# Elliptic curves, each with its one algorithm (RFC 7518 section 3.4, RFC 8037).
+_CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
+_EDWARDS = ("Ed25519", "Ed448")
+ALGORITHMS = frozenset((*_RSA, *_CURVES.values(), "EdDSA"))
+_RSA_BITS_MIN = 2048  # RFC 7518 section 3.3
+_KEYS_MAX = 1000
+
+
+class BadKeySet(Exception):
+    """What was fetched is no JWKS, or has no key that can be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationKey:
+    """A public key, the id that tokens name it by, and what it may be used for."""
+
+    key_id: str | None
+    algorithms: tuple[str, ...]
+    key: Any
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """The keys that can be used, and why others cannot."""
+
+    keys: Sequence[VerificationKey]
+    passed_over: Sequence[str] = ()
+
+    def candidates(self, algorithm: str, key_id: str | None) -> Sequence[VerificationKey]:
+        """Return the keys that a token with this header may be signed with.
+
+        A token that names no key may be signed with any that allows its algorithm.
+        """
+        return [
+            one
+            for one in self.keys
+            if algorithm in one.algorithms and key_id in (None, one.key_id)
+        ]
+
+
+def read_key_set(data: bytes) -> KeySet:
+    """Read a JWKS. Raises BadKeySet, which shows nothing of it."""
+    try:
+        told = json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadKeySet("it is no JSON") from None
+    entries = told.get("keys") if isinstance(told, dict) else None
+    if not isinstance(entries, list):
+        raise BadKeySet("it is no JSON Web Key Set: there is no list named keys")
+    keys: list[VerificationKey] = []
+    passed_over: list[str] = []
+    for number, entry in enumerate(entries[:_KEYS_MAX]):
+        try:
+            keys += _read_key(entry)
+        except _Unusable as error:
+            key_id = entry.get("kid") if isinstance(entry, dict) else None
+            passed_over.append(f"key {number} (kid {key_id!r:.100}): {error}")
+    if not keys:
+        why = f": {'; '.join(passed_over[:3])}" if passed_over else ""
+        raise BadKeySet(f"it has no key that signatures can be checked with{why}")
+    return KeySet(keys, passed_over)
+
+
+class _Unusable(Exception):
+    pass
+
+
+def _read_key(entry: Any) -> Iterator[VerificationKey]:
+    if not isinstance(entry, dict):
+        raise _Unusable("it is no object")
+    operations = entry.get("key_ops")
+    if entry.get("use", "sig") != "sig":
+        return  # for something else
+    if operations is not None and not (isinstance(operations, list) and "verify" in operations):
+        return
+    found, algorithms = _kind_of(entry)
+    if "alg" in entry:
+        algorithms = tuple(one for one in algorithms if one == entry["alg"])
+    if not algorithms:
+        raise _Unusable(f"its alg {entry['alg']!r:.100} does not go with its type")
+    key_id = entry.get("kid")
+    yield VerificationKey(
+        key_id if isinstance(key_id, str) else None, algorithms, _public(found, entry)
+    )
+
+
+def _kind_of(entry: Mapping[str, Any]) -> tuple[type[Algorithm], tuple[str, ...]]:
+    kind, curve = entry.get("kty"), entry.get("crv")
+    if kind == "RSA":
+        return RSAAlgorithm, _RSA
+    if kind == "EC" and isinstance(curve, str) and curve in _CURVES:
+        return ECAlgorithm, (_CURVES[curve],)
+    if kind == "OKP" and curve in _EDWARDS:
+        return OKPAlgorithm, ("EdDSA",)
+    if kind == "oct":
+        raise _Unusable("it is a shared secret, and no public key")
+    raise _Unusable(f"keys of type {kind!r:.100} and curve {curve!r:.100} are not supported")
+
+
+def _public(algorithm: Any, entry: Mapping[str, Any]) -> Any:
+    try:
+        key = algorithm.from_jwk(dict(entry))
+    except (PyJWTError, ValueError, TypeError, KeyError, OverflowError) as error:
+        raise _Unusable(f"it cannot be read ({type(error).__name__})") from None
+    if hasattr(key, "public_key"):  # somebody has published a private key
+        key = key.public_key()
+    if algorithm is RSAAlgorithm and key.key_size < _RSA_BITS_MIN:
+        raise _Unusable(f"an RSA key of {key.key_size} bits, {_RSA_BITS_MIN} are the least")
+    return key

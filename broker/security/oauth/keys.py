@@ -1,0 +1,166 @@
+"""Keeps a provider's keys: fetched when the broker starts, again now and then, and on demand.
+
+A token whose key is not known has the keys fetched at once, since providers change keys; that
+happens at most every few seconds, whoever asks for it and however often. A file is read again
+when it has changed. When the keys cannot be had the last ones go on serving, and it is tried again
+by and by (RefreshingHttpsJwks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from broker.security.oauth.fetching import FetchFailed, fetch, file_of, read_file, state_of
+from broker.security.oauth.jwks import (
+    ALGORITHMS,
+    BadKeySet,
+    KeySet,
+    VerificationKey,
+    read_key_set,
+)
+from broker.security.oauth.validation import Header
+from broker.tasks import start_task
+from config.oauth import OAuthConfig
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Between two fetches that tokens with unknown keys bring about.
+_ON_DEMAND_INTERVAL_S = 10.0
+
+
+class Keys:
+    """The keys at one address; the event loop owns it."""
+
+    def __init__(
+        self, url: str, config: OAuthConfig, fetch: Callable[[str], bytes] = fetch
+    ) -> None:
+        """Begin without keys; start() fetches them."""
+        self.url, self._config, self._fetch = url, config, fetch
+        self._file = file_of(url)
+        self._file_state: object = None
+        self._keys = KeySet(())
+        self._problem: str | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._demanded_at_s: float | None = None
+        self._repeating: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to fetch the keys, and go on doing it."""
+        if self._repeating is None:
+            self._repeating = start_task("refresh keys", self._repeat())
+
+    def close(self) -> None:
+        """Fetch no more."""
+        for task in (self._repeating, self._refreshing):
+            if task is not None:
+                task.cancel()
+
+    @property
+    def problem(self) -> str | None:
+        """Why the keys could not be had the last time; None when they could."""
+        return self._problem
+
+    async def candidates(self, header: Header) -> Sequence[VerificationKey]:
+        """Return the keys that a token may be signed with; fetches them when none is known."""
+        if header.algorithm not in ALGORITHMS:
+            return ()  # no key will ever do
+        if self._file is not None and await _in_thread(self._has_changed):
+            await self._refresh()
+        found = self._keys.candidates(header.algorithm, header.key_id)
+        if not found and self._may_fetch():
+            await self._refresh()
+            found = self._keys.candidates(header.algorithm, header.key_id)
+        return found
+
+    def _may_fetch(self) -> bool:
+        if self._refreshing is not None:
+            return True  # wait for it
+        now_s = asyncio.get_running_loop().time()
+        last_s = self._demanded_at_s
+        if last_s is not None and now_s - last_s < _ON_DEMAND_INTERVAL_S:
+            return False
+        self._demanded_at_s = now_s
+        return True
+
+    async def _repeat(self) -> None:
+        backoff_ms = self._config.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms
+        while True:
+            await self._refresh()
+            wait_ms = self._config.sasl_oauthbearer_jwks_endpoint_refresh_ms
+            if self._problem is not None:
+                wait_ms = min(wait_ms, backoff_ms)
+                most_ms = self._config.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms
+                backoff_ms = min(2 * backoff_ms, most_ms)
+            else:
+                backoff_ms = self._config.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms
+            await asyncio.sleep(wait_ms / 1000)
+
+    async def _refresh(self) -> None:
+        """Fetch the keys, or wait for who does."""
+        if self._refreshing is None:
+            self._refreshing = start_task("fetch keys", self._fetch_keys())
+            self._refreshing.add_done_callback(self._refreshed)
+        # Who waits may be a connection that is lost; others wait, too.
+        await asyncio.shield(self._refreshing)
+
+    def _refreshed(self, _: asyncio.Task[None]) -> None:
+        self._refreshing = None
+
+    async def _fetch_keys(self) -> None:
+        try:
+            keys = await _in_thread(self._read)
+        except (FetchFailed, BadKeySet) as error:
+            if self._problem != str(error):
+                logger.error("could not fetch the keys of tokens url=%s: %s", self.url, error)
+            self._problem = str(error)
+            return
+        if self._problem is not None or keys != self._keys:
+            ids = ",".join(str(one.key_id) for one in keys.keys)
+            logger.info("fetched the keys of tokens url=%s kids=%.500s", self.url, ids)
+            for why in keys.passed_over:
+                logger.warning("passed over a key of tokens url=%s: %s", self.url, why)
+        self._keys, self._problem = keys, None
+
+    def _read(self) -> KeySet:
+        if self._file is None:
+            return read_key_set(self._fetch(self.url))
+        self._file_state = state_of(self._file)  # before: what changes later is seen then
+        return read_key_set(read_file(self._file))
+
+    def _has_changed(self) -> bool:
+        assert self._file is not None
+        return state_of(self._file) != self._file_state
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run what waits in a thread that no stop of the broker waits for."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = work()
+        except BaseException as error:
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, result, failure)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits any more
+
+    threading.Thread(target=run, name="keys", daemon=True).start()
+    return await done

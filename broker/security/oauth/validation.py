@@ -1,0 +1,176 @@
+"""Whether a token is believed: its signature, its times, who it is from, for and about.
+
+The checks are those of Kafka's BrokerJwtValidator and of jose4j below it, and PyJWT checks the
+signature. Pure but for that: the keys and the time are handed in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jwt.api_jws import PyJWS
+from jwt.exceptions import PyJWTError
+
+from broker.security.oauth.jwks import VerificationKey
+from config.oauth import OAuthConfig
+
+_JWS = PyJWS()
+# Three parts in URL-safe base64; without a signature the last would be empty.
+_COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
+# Seconds since the epoch beyond which no time can be written down as milliseconds.
+_SECONDS_MAX = (2**63 - 1) // 1000
+_KEY_ID_MAX = 1000
+
+
+class InvalidToken(Exception):
+    """A token that is not believed; the message is for the log, and shows no more than claims."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a token says of its signature."""
+
+    algorithm: str
+    key_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What is believed of a token: whose it is, and until when (milliseconds since the epoch)."""
+
+    subject: str
+    expires_ms: int
+
+
+def read_header(token: str) -> Header:
+    """Read what a token says of its signature; nothing of it is believed yet.
+
+    Raises InvalidToken.
+    """
+    if not _COMPACT.fullmatch(token):
+        raise InvalidToken("it does not have the three parts of a signed token")
+    try:
+        header = _JWS.get_unverified_header(token)
+    except (PyJWTError, ValueError, RecursionError) as error:
+        raise InvalidToken(f"its header cannot be read ({type(error).__name__})") from None
+    algorithm, key_id = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str):
+        raise InvalidToken("its header has no alg")
+    if key_id is not None and (not isinstance(key_id, str) or len(key_id) > _KEY_ID_MAX):
+        raise InvalidToken("the kid of its header is none")
+    return Header(algorithm, key_id)
+
+
+def verify(
+    token: str,
+    header: Header,
+    keys: Sequence[VerificationKey],
+    config: OAuthConfig,
+    now_ms: int,
+) -> Claims:
+    """Check a token's signature with keys that allow its algorithm, and then its claims.
+
+    Raises InvalidToken.
+    """
+    if not keys:
+        raise InvalidToken(
+            f"no key fits its header: alg={header.algorithm!r:.60} kid={header.key_id!r:.100}"
+        )
+    claims = _read_claims(_signed_payload(token, header, keys))
+    _check_times(claims, config.sasl_oauthbearer_clock_skew_seconds, now_ms)
+    _check_audience(claims, config.sasl_oauthbearer_expected_audience)
+    expected = config.sasl_oauthbearer_expected_issuer
+    if expected is not None and claims.get("iss") != expected:
+        raise InvalidToken(f"its issuer is {claims.get('iss')!r:.200}, not {expected!r}")
+    _check_scopes(claims, config.sasl_oauthbearer_scope_claim_name)
+    subject = _text(claims, config.sasl_oauthbearer_sub_claim_name)
+    expires_s = _seconds(claims, "exp")
+    assert expires_s is not None
+    return Claims(subject, int(expires_s * 1000))
+
+
+def _signed_payload(token: str, header: Header, keys: Sequence[VerificationKey]) -> bytes:
+    failure = ""
+    for one in keys:
+        try:
+            payload = _JWS.decode_complete(token, one.key, [header.algorithm])["payload"]
+        except (PyJWTError, ValueError, TypeError, RecursionError) as error:
+            failure = type(error).__name__
+            continue
+        assert isinstance(payload, bytes)
+        return payload
+    raise InvalidToken(f"its signature is not right ({failure}): kid={header.key_id!r:.100}")
+
+
+def _read_claims(payload: bytes) -> Mapping[str, Any]:
+    try:
+        claims = json.loads(payload)
+    except (ValueError, RecursionError):
+        raise InvalidToken("its claims are no JSON") from None
+    if not isinstance(claims, dict):
+        raise InvalidToken("its claims are no object")
+    return claims
+
+
+def _check_times(claims: Mapping[str, Any], skew_s: int, now_ms: int) -> None:
+    now_s = now_ms // 1000
+    expires_s, issued_s = _seconds(claims, "exp"), _seconds(claims, "iat")
+    begins_s = _seconds(claims, "nbf", -_SECONDS_MAX)
+    if expires_s is None or issued_s is None:
+        raise InvalidToken(f"it has no {'exp' if expires_s is None else 'iat'}")
+    if now_s - skew_s >= expires_s:
+        raise InvalidToken(f"it expired {now_s - int(expires_s)} s ago")
+    if max(issued_s, begins_s or 0) > expires_s:
+        raise InvalidToken("it ends before it begins")
+    if begins_s is not None and now_s + skew_s < begins_s:
+        raise InvalidToken(f"it begins in {int(begins_s) - now_s} s")
+    if now_s + skew_s < issued_s:
+        raise InvalidToken(f"it was issued {int(issued_s) - now_s} s from now")
+
+
+def _check_audience(claims: Mapping[str, Any], expected: Sequence[str]) -> None:
+    told = claims.get("aud")
+    audience = [told] if isinstance(told, str) else told
+    if audience is None:
+        audience = []
+    if not isinstance(audience, list) or not all(isinstance(one, str) for one in audience):
+        raise InvalidToken("its aud is neither a text nor a list of them")
+    if expected:
+        if not set(expected) & set(audience):
+            raise InvalidToken(f"its audience is {told!r:.200}, not {' or '.join(expected)}")
+    elif "aud" in claims:
+        raise InvalidToken(
+            f"it is for {told!r:.200}, and sasl.oauthbearer.expected.audience is not set"
+        )
+
+
+def _check_scopes(claims: Mapping[str, Any], name: str) -> None:
+    told = claims.get(name)
+    scopes = [told] if isinstance(told, str) else told if isinstance(told, list) else []
+    if not all(isinstance(one, str) and one.strip() for one in scopes):
+        raise InvalidToken(f"its {name} has what is no scope")
+    if len({one.strip() for one in scopes}) < len(scopes):
+        raise InvalidToken(f"its {name} has a scope twice")
+
+
+def _text(claims: Mapping[str, Any], name: str) -> str:
+    value = claims.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidToken(f"its claim {name} names nobody")
+    return value.strip()
+
+
+def _seconds(claims: Mapping[str, Any], name: str, least: int = 0) -> int | float | None:
+    """Return a time of a token, None when it has none. Raises InvalidToken."""
+    value = claims.get(name)
+    if value is None:
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not least <= value <= _SECONDS_MAX:  # not true of NaN either
+        raise InvalidToken(f"its {name} is no time")
+    assert isinstance(value, int | float)
+    return value

@@ -1,0 +1,116 @@
+"""OAUTHBEARER: a login by a token of a provider (RFC 7628, Kafka's OAuthBearerSaslServer).
+
+    n,a=<who to act as>,^A auth=Bearer <token> ^A <extension>=<value> ^A ^A
+
+A token that is not believed is answered with a piece of JSON, upon which the client sends ^A, and
+only then the login fails; that is how the mechanism tells an error.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.security.oauth.keys import Keys
+from broker.security.oauth.validation import InvalidToken, read_header, verify
+from broker.security.principals import USER, Principal
+from broker.security.sasl.exchange import Authenticated, AuthenticationFailed, Step
+from config.oauth import OAuthConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.security.composition import Security
+
+_END = "\x01"
+_PAIR = r"[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01"
+_FIRST = re.compile(
+    rf"n,(?:a=(?P<asked_for>(?:[\x01-+\--<>-\x7f]|=2C|=3D)+))?,\x01(?P<pairs>(?:{_PAIR})*)\x01"
+)
+_AUTH = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
+_REFUSAL = '{"status":"invalid_token"}'
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFirst:
+    """What the client says: its token, and who it wants to act as ("" where it does not say)."""
+
+    token: str
+    asked_for: str
+
+
+def read_first(message: bytes) -> ClientFirst:
+    """Read the client's first message. Raises AuthenticationFailed.
+
+    OAuthBearerClientInitialResponse; the names of extensions are checked, and nobody reads them.
+    """
+    found = _FIRST.fullmatch(message.decode("utf-8", "replace"))
+    if found is None:
+        raise AuthenticationFailed(reason="no first message of OAUTHBEARER")
+    pairs = dict(pair.split("=", 1) for pair in found["pairs"].split(_END) if pair)
+    auth = _AUTH.fullmatch(pairs.get("auth", ""))
+    if auth is None or auth["scheme"].lower() != "bearer":
+        raise AuthenticationFailed(reason="a first message of OAUTHBEARER without a bearer token")
+    return ClientFirst(auth["token"], found["asked_for"] or "")
+
+
+class OAuthBearer:
+    """OAUTHBEARER at one listener, with its provider's keys."""
+
+    def __init__(
+        self,
+        name: str,
+        config: Callable[[], OAuthConfig],
+        keys: Keys,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.name = name
+        self._config, self._keys, self._now_ms = config, keys, now_ms
+
+    def begin(self) -> OAuthBearerExchange:
+        return OAuthBearerExchange(self)
+
+    async def check(self, token: str) -> Authenticated:
+        """Check a token; return who it is for. Raises InvalidToken."""
+        header = read_header(token)
+        keys = await self._keys.candidates(header)
+        if not keys and self._keys.problem is not None:
+            raise InvalidToken(f"the keys could not be fetched: {self._keys.problem}")
+        claims = verify(token, header, keys, self._config(), self._now_ms())
+        return Authenticated(Principal(USER, claims.subject), claims.expires_ms)
+
+
+class OAuthBearerExchange:
+    """One attempt: a message with a token, and after a refusal one more to end it."""
+
+    def __init__(self, mechanism: OAuthBearer) -> None:
+        self._mechanism = mechanism
+        self._refused = ""  # why; "" as long as no token has been
+
+    async def step(self, message: bytes) -> Step:
+        """Check a token, or end what has failed. Raises AuthenticationFailed."""
+        if self._refused:
+            raise AuthenticationFailed(_REFUSAL, self._refused)
+        first = read_first(message)
+        try:
+            done = await self._mechanism.check(first.token)
+        except InvalidToken as error:
+            self._refused = f"invalid token: {error}"
+            return Step(_REFUSAL.encode())
+        name = done.principal.name
+        if first.asked_for not in ("", name):
+            raise AuthenticationFailed(
+                f"Authentication failed: Client requested an authorization id ({first.asked_for}) "
+                f"that is different from the token's principal name ({name})"
+            )
+        return Step(b"", done)
+
+
+def make(security: Security, listener: str, name: str) -> OAuthBearer:
+    """Return OAUTHBEARER for a listener (broker/security/sasl/registry.py)."""
+
+    def config() -> OAuthConfig:
+        return security.configs.of_listener(OAuthConfig, listener, name.lower())
+
+    return OAuthBearer(name, config, security.oauth_keys(listener), security.now_ms)
