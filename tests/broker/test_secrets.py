@@ -43,6 +43,8 @@ pytestmark = pytest.mark.slow
 MARKER = "MaRkEr7f3a"
 SENSITIVE = [name for name, option in BROKER_OPTION.items() if option.sensitive]
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+# What a secret needs beside it to be accepted.
+COMPANIONS = {"odradek.otlp.headers": {"odradek.otlp.endpoint": "http://127.0.0.1:9"}}
 _PROVIDERS = "org.apache.kafka.common.config.provider."
 _PATHS = [
     "/", "/page/app.js", "/health", "/metrics", "/api/broker", "/api/samples", "/api/topics",
@@ -73,6 +75,8 @@ def value_of(name: str) -> str:
         return f'{_PLAIN} required username="a" password="{MARKER}-a" user_alice="{MARKER}-b";'
     if name == "odradek.scram.users":
         return f'SCRAM-SHA-256=[name=carol,password="{MARKER}-carol"]'
+    if name == "odradek.otlp.headers":
+        return f"authorization=Bearer {MARKER}-otlp"
     return f"{MARKER}-{name}"
 
 
@@ -80,6 +84,7 @@ def write_settings(folder: Path, sasl_port: int, admin_token: str) -> Path:
     """Write a settings file with a marker wherever a secret may be."""
     (folder / "held.properties").write_text(f"read={MARKER}-read\nrack={MARKER}-unused\n")
     settings = {name: value_of(name) for name in SENSITIVE} | {
+        **{name: value for more in COMPANIONS.values() for name, value in more.items()},
         "odradek.admin.token": admin_token,
         "odradek.http.read.token": f"${{file:{folder}/held.properties:read}}",
         # Nothing to unlock: without a certificate this one only lies there.
@@ -274,7 +279,8 @@ def test_nothing_shows_in_the_log_of_all_that(broker: OdradekProcess, folder: Pa
 @pytest.mark.parametrize("name", SENSITIVE)
 def test_no_error_and_no_printed_config_has_a_secret(name: str) -> None:
     option = BROKER_OPTION[name]
-    resolved = resolve_broker([Layer(Source.STATIC_BROKER, {name: value_of(name)})])
+    settings = {name: value_of(name), **COMPANIONS.get(name, {})}
+    resolved = resolve_broker([Layer(Source.STATIC_BROKER, settings)])
     entry = resolved.entries[name]
     assert entry.sensitive and entry.value is None
     assert not shows(f"{resolved!r} {entry!r}") and option.kind is Kind.PASSWORD
