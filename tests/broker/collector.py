@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,8 +54,8 @@ class Collector:
 
 
 @contextmanager
-def collecting() -> Iterator[Collector]:
-    """Run a collector on a free port of the loopback address."""
+def collecting(context: ssl.SSLContext | None = None) -> Iterator[Collector]:
+    """Run a collector on a free port of the loopback address, over TLS with a context."""
     collector = Collector()
 
     class Handler(BaseHTTPRequestHandler):
@@ -75,6 +76,8 @@ def collecting() -> Iterator[Collector]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     collector.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

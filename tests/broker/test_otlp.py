@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import trustme
 from google.protobuf.json_format import Parse
 from hypothesis import given
 from hypothesis import strategies as st
@@ -229,6 +231,26 @@ def _trickle(handler: BaseHTTPRequestHandler) -> None:
             time.sleep(0.05)
     except OSError:
         handler.close_connection = True
+
+
+@on_uvloop
+async def test_a_collector_behind_tls_has_to_show_a_certificate_that_is_trusted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    trusted = tmp_path / "authority.pem"
+    authority.cert_pem.write_to_path(str(trusted))
+    with collecting(context) as collector:
+        settings = settings_of(collector)
+        settings["odradek.otlp.endpoint"] = f"https://127.0.0.1:{collector.port}"
+        async with live(tmp_path, settings) as broker:
+            await until(lambda: broker.metrics.otlp_failures >= 1)
+            assert "certificate verify failed" in caplog.text and not collector.requests
+            monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+            await until(lambda: bool(collector.requests))
+            assert collector.paths[0] == "/v1/metrics"
 
 
 def test_nothing_of_it_is_imported_while_it_is_off() -> None:
