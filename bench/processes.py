@@ -129,6 +129,7 @@ class KafkaProcess:
 
     directory: Path
     settings: Mapping[str, str] = field(default_factory=dict)
+    flags: Sequence[str] = ()  # of Java, besides those of Kafka's own script
     port: int = field(default_factory=free_port)
     controller_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -180,7 +181,7 @@ class KafkaProcess:
             format_it = ["kafka.tools.StorageTool", "format", "-t", cluster_id]
             kafka_tool([*format_it, "-c", str(properties)])
         own = shlex.split(os.environ.get("KAFKA_OPTS", ""))
-        flags = [*_KAFKA_FLAGS, *own, "-Droot.level=WARN", "-Dcleaner.level=INFO"]
+        flags = [*_KAFKA_FLAGS, *own, *self.flags, "-Droot.level=WARN", "-Dcleaner.level=INFO"]
         with self.log_file.open("ab") as output:
             self.process = subprocess.Popen(
                 [*java(flags), "kafka.Kafka", str(properties)], stdout=output, stderr=output

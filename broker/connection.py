@@ -163,9 +163,9 @@ class Connection(asyncio.BufferedProtocol):
             logger.warning("closed connection peer=%s reason=%s", self.peer, reason)
             self.transport.abort()
 
-    def limit_frames(self, size_max: int = 0, option: str = "socket.request.max.bytes") -> None:
-        """Let the requests that follow be no larger; by default as of other connections."""
-        self._frames.limit(size_max or self._dispatcher.frame_size_max, option)
+    def limit_frames(self, size_max: int = -1, option: str = "socket.request.max.bytes") -> None:
+        """Let the requests that follow be no larger; -1 is as large as of other connections."""
+        self._frames.limit(self._dispatcher.frame_size_max if size_max < 0 else size_max, option)
 
     def mute(self, time_s: float) -> None:
         """Begin no further request for a time; what was begun is answered (KIP-219)."""

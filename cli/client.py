@@ -34,7 +34,28 @@ CONNECT_TIMEOUT_S = 5.0
 # How long to try where all that was heard is that nobody is there.
 _HOPELESS_S = 1.0
 _SLICE_S = 0.25
-_HOPELESS = ("Connection refused", "Name or service not known", "authentication", "SSL handshake")
+_HOPELESS = (
+    "Connection refused",
+    "Name or service not known",
+    "authentication",
+    "SSL handshake",
+    "SSL alert",
+)
+# What librdkafka says when it is not let in: in what words to tell it, and what to change.
+_LOGIN = "SASL authentication error"
+_REFUSALS = (
+    (_LOGIN, "{address} does not let you in", "look at sasl.username and sasl.password"),
+    (
+        "certificate verify failed",
+        "the certificate of {address} is signed by nobody who is trusted",
+        "name its authority by ssl.truststore.location or ssl.ca.location",
+    ),
+    (
+        "SSL alert",
+        "{address} does not accept your certificate",
+        "look at ssl.keystore.location or ssl.certificate.location",
+    ),
+)
 
 
 @dataclass
@@ -165,10 +186,19 @@ class Admin:
             raise CommandError(f"there is no broker {number}: there is {told}")
 
     def _unreachable(self) -> str:
-        reason = self.connection.reason or "no answer that Kafka would give"
+        address, reason = self.connection.address, self.connection.reason
+        for words, told, remedy in _REFUSALS:
+            if reason and words in reason:
+                why = reason.rpartition("error: ")[2] if words == _LOGIN else reason
+                return f"{told.format(address=address)} ({why}): {remedy} (--client-config, -X)"
+        if not reason:
+            return (
+                f"no answer that Kafka would give comes from {address}: it may ask for TLS or a "
+                "login, which --client-config or -X tell, or be no broker at all"
+            )
         return (
-            f"no broker answers at {self.connection.address} ({reason}): start it, or name "
-            f"another with --bootstrap-servers or {ENVIRONMENT}"
+            f"no broker answers at {address} ({reason}): start it, or name another with "
+            f"--bootstrap-servers or {ENVIRONMENT}"
         )
 
 

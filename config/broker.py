@@ -252,7 +252,8 @@ class BrokerConfig:
         "odradek.group.series.max",
         default=10_000,
         valid=at_least(0),
-        doc="How many partitions /metrics tells committed offsets and lag for, of all groups.",
+        doc="How many partitions /metrics tells offsets and lag for, of all consumer groups; as "
+        "many of share groups.",
     )
     num_recovery_threads_per_data_dir: int32 = option(
         "num.recovery.threads.per.data.dir",

@@ -25,7 +25,15 @@ _SPLITTER = re.compile(rf"\s*({_RULE})\s*(,\s*|$)", re.ASCII)
 _PARSER = re.compile(_RULE)
 _REFERENCE = re.compile(r"\$([0-9]+)")
 _PIECE = re.compile(r"\\(?P<plain>.)|\$(?P<digits>[0-9]+)|\$\{(?P<name>\w+)\}|\$|\\", re.DOTALL)
-_GROUP_NAME = re.compile(r"\(\?<(?=[A-Za-z])")
+# The tokens of an expression that Java and Python have different words for, or none.
+_TOKEN = re.compile(r"\\.|\(\?<(?=[A-Za-z])|\[\^?\]?|\]|\.|[^\\]", re.DOTALL)
+_DOT_IS_ALL = re.compile(r"\(\?[a-zA-Z]*s")
+_PYTHONS = {
+    r"\z": r"\Z",
+    r"\Z": r"(?=\n?\Z)",
+    "(?<": "(?P<",
+    ".": "[^\\n\\r\\u0085\\u2028\\u2029]",
+}
 
 
 class NoRuleApplies(Exception):
@@ -100,16 +108,34 @@ def _parse(word: str) -> _Rule | None:
 
 
 def _compile(word: str, text: str) -> re.Pattern[str]:
-    translated = _GROUP_NAME.sub("(?P<", text).replace(r"\z", r"\Z")
     try:
         with warnings.catch_warnings():
-            # What Java and Python read in different ways earns a warning of Python's.
+            # What Python may come to read in another way earns a warning.
             warnings.simplefilter("error")
-            return re.compile(translated, re.ASCII)
-    except (re.error, OverflowError, Warning) as error:
+            return re.compile("".join(_translated(text)), re.ASCII)
+    except (re.error, OverflowError, ValueError, Warning) as error:
         raise ConfigError(
             f"{OPTION}: the expression of `{word}` is not understood: {error}"
         ) from None
+
+
+def _translated(text: str) -> Iterator[str]:
+    """Yield Java's expression in Python's words. Raises ValueError for sets within sets."""
+    dot_is_all = _DOT_IS_ALL.search(text) is not None
+    in_set = False
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if in_set:
+            if token.startswith("["):
+                raise ValueError("a [ within [ ] has to be escaped")
+            in_set = token != "]"
+            yield token
+            continue
+        in_set = token.startswith("[")
+        if token == "." and dot_is_all:
+            yield token
+        else:
+            yield _PYTHONS.get(token, token)
 
 
 def _escape_unknown(text: str, group_count: int) -> str:

@@ -50,6 +50,8 @@ async def handle(
     responses = []
     for topic in request.topics:
         known = broker.topics.get(topic.topic_name)
+        if not topic.partitions and (known is None or topic.topic_name not in permitted):
+            continue  # in Kafka refused topics come with their partitions
         topic_id = known.topic_id if known else ZERO_UUID
         told = AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id)
         for one in topic.partitions:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import code_of
+from broker.lag import share_lag
 from broker.security.authorization import ResourceKind
 from broker.shares.batches import UNCHANGED_OFFSET
 from broker.shares.state_shard import StateAnswer
@@ -25,7 +26,7 @@ from protocol.messages.describe_share_group_offsets import (
 from protocol.wire import ZERO_UUID
 from storage.errors import StorageError
 
-_UNKNOWN_COUNT = _UNKNOWN_LAG = -1
+_UNKNOWN_LAG = -1
 
 
 async def handle(
@@ -143,8 +144,7 @@ def _told(
         leader_epoch=state.leader_epoch,
         lag=_UNKNOWN_LAG,
     )
-    is_known = state.start_offset != UNCHANGED_OFFSET
-    if not is_known or state.delivery_complete_count == _UNKNOWN_COUNT:
+    if UNCHANGED_OFFSET in (state.start_offset, state.delivery_complete_count):
         return told
     topic = context.broker.topics.by_id(topic_id)
     try:
@@ -153,7 +153,8 @@ def _told(
         return _failed(partition, code_of(error))
     if log is None:
         return _failed(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    told.lag = log.high_watermark - state.start_offset - state.delivery_complete_count
+    behind = share_lag(log, state.start_offset, state.delivery_complete_count)
+    told.lag = _UNKNOWN_LAG if behind is None else behind
     return told
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.errors import Refusal, message_of
 from broker.security.scram_changes import NUMBERS
 from broker.security.scram_users import ScramUsers
 from protocol.errors import ErrorCode
@@ -26,14 +25,13 @@ def handle(
 ) -> DescribeUserScramCredentialsResponse:
     """Tell the mechanisms and iterations of the users asked for, or of all (ScramImage)."""
     if not context.may_to_cluster(Operation.DESCRIBE):
-        denied = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        code, message = denied.code, message_of(denied)
-        # One for each user, as in Kafka, though the first code says it all.
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        # One for each user, as in Kafka, though the first code says it all; without a sentence.
         refused = DescribeUserScramCredentialsResult(
-            user="", error_code=code, error_message=message, credential_infos=[]
+            user="", error_code=denied, error_message=None, credential_infos=[]
         )
         return DescribeUserScramCredentialsResponse(
-            error_code=code, error_message=message, results=[refused] * len(request.users or ())
+            error_code=denied, error_message=None, results=[refused] * len(request.users or ())
         )
     users = context.broker.security.scram_users
     asked = Counter(one.name for one in request.users or ())

@@ -41,6 +41,26 @@ MEMBERS = gauge(
     "Members of a group. 0 while its lag grows: nobody reads.",
     "consumergroup",
 )
+SHARE_START = gauge(
+    "odradek_sharegroup_start_offset",
+    "The first offset that a share group has not done with.",
+    "sharegroup",
+    "topic",
+    "partition",
+)
+SHARE_LAG = gauge(
+    "odradek_sharegroup_lag",
+    "Records that a share group has yet to accept or reject, those that members have now"
+    " included; as `kafka-share-groups --describe` tells it. When it grows, add members.",
+    "sharegroup",
+    "topic",
+    "partition",
+)
+SHARE_MEMBERS = gauge(
+    "odradek_sharegroup_members",
+    "Members of a share group. 0 while its lag grows: nobody reads.",
+    "sharegroup",
+)
 LEFT_OUT = gauge(
     "odradek_group_series_left_out",
     "Partitions of groups that offset and lag are not shown for, the last groups by name: raise"
@@ -90,7 +110,13 @@ def group_families(rows: GroupRows, transactions: Mapping[str, int]) -> Iterator
     yield OFFSET.each((one.group, one.topic, one.partition, one.offset) for one in rows.offsets)
     yield LAG.each((one.group, one.topic, one.partition, one.lag) for one in rows.offsets)
     yield MEMBERS.each(rows.members)
-    yield LEFT_OUT.one(rows.offset_count - len(rows.offsets))
+    yield SHARE_START.each(
+        (one.group, one.topic, one.partition, one.start_offset) for one in rows.shares
+    )
+    yield SHARE_LAG.each((one.group, one.topic, one.partition, one.lag) for one in rows.shares)
+    yield SHARE_MEMBERS.each(rows.share_members)
+    left_out = rows.offset_count - len(rows.offsets) + rows.share_count - len(rows.shares)
+    yield LEFT_OUT.one(left_out)
     yield GROUPS.each((one, _sum(rows, one)) for one in _TYPES)
     yield CONSUMER_STATES.each(
         (state, rows.states.get(("consumer", state), 0))

@@ -19,8 +19,8 @@ LOGINS = {
     ),
     "failed_authentication": counter(
         f"{_PREFIX}failed_authentication_total",
-        "Connections refused at the login, or before it; the log has the peer and the reason of"
-        " each. When it rises, somebody guesses passwords, or a client has an old one.",
+        "Connections refused at the login, or before it: look in the log for the peer and the"
+        " reason of each. When it rises, somebody guesses passwords, or a client has an old one.",
         "listener",
     ),
     "successful_reauthentication": counter(
@@ -46,9 +46,18 @@ LOGINS = {
         "listener",
     ),
 }
+CERTIFICATES = gauge(
+    "odradek_tls_certificate_end_seconds",
+    "Until when the certificate that a listener shows is valid, in seconds since 1970: put another"
+    " in its place before, docs/tls.md says how.",
+    "listener",
+)
 
 
-def login_families(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
+def login_families(
+    counts: Mapping[str, Mapping[str, int]], certificates: Mapping[str, float]
+) -> Iterator[Metric]:
     """Yield every family; the counts are by listener and by what happened."""
+    yield CERTIFICATES.each(certificates.items())
     for what, family in LOGINS.items():
         yield family.each((listener, found.get(what, 0)) for listener, found in counts.items())

@@ -37,7 +37,7 @@ def render(snapshot: Snapshot) -> bytes:
 def collect(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield every family with its values, those of the process, too; in a thread, as render()."""
     yield from whole_families(snapshot)
-    yield from login_families(snapshot.logins)
+    yield from login_families(snapshot.logins, snapshot.certificates)
     yield from authorization_families(snapshot.authorizations)
     yield from request_families(snapshot)
     yield from storage_families(snapshot)

@@ -125,6 +125,7 @@ class Snapshot:
     topics: Mapping[str, TopicCounts]
     connections: Mapping[str, int]  # by listener
     logins: Mapping[str, Mapping[str, int]]  # by listener, and by what happened
+    certificates: Mapping[str, float]  # until when they are valid, by listener
     authorizations: AuthorizationRow | None
     fetches: FetchRows
     logs: Sequence[LogRow]
@@ -156,6 +157,7 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         topics={name: copy(counts) for name, counts in broker.metrics.topics.items()},
         connections=listeners | open_now,
         logins=_logins(broker),
+        certificates=_certificates(broker),
         authorizations=_authorizations(broker),
         fetches=FetchRows(
             len(broker.purgatory),
@@ -179,6 +181,12 @@ async def take_snapshot(broker: Broker) -> Snapshot:
         otlp_pushes=broker.metrics.otlp_pushes,
         otlp_failures=broker.metrics.otlp_failures,
     )
+
+
+def _certificates(broker: Broker) -> Mapping[str, float]:
+    tls = broker.security.tls
+    listeners = {} if tls is None else tls.listeners
+    return {name: one.ends_ms / 1000 for name, one in listeners.items()}
 
 
 def _logins(broker: Broker) -> Mapping[str, Mapping[str, int]]:

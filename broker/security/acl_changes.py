@@ -62,6 +62,11 @@ class AclChanges:
             raise MetadataError(
                 f"{error}. It may be of a later release; without it rights would be other ones"
             ) from error
+        if not (acls or config.super_user_names or config.allow_everyone_if_no_acl_found):
+            logger.warning(
+                "nobody may do anything: there is no ACL, and super.users is empty. Set it to who "
+                "is to create the first one"
+            )
         self._store, self._changes = store, changes
         self.authorizer = AclAuthorizer(
             acls,

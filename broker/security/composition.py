@@ -79,6 +79,8 @@ class Security:
 
         Raises MetadataError.
         """
+        if self._scram_rows:
+            _ = self.scram_users  # what cannot be read is told now, not at a login
         wanted = self.configs.of(SaslConfig).odradek_scram_users
         if wanted:
             from broker.security.initial_users import add_initial_users
@@ -144,7 +146,7 @@ class Security:
             return None
         from broker.security.tls.listeners import Tls
 
-        tls = Tls(speakers, self.configs.layers, self.metrics)
+        tls = Tls(speakers, self.configs.layers, self.metrics, self.now_ms)
         self.configs.checks.append(tls.check)
         self.configs.on_changed.append(lambda _: tls.take_up())
         return tls

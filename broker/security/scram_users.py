@@ -14,7 +14,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
-from broker.metadata import MetadataStore, Rows, SecurityKind
+from broker.metadata import MetadataError, MetadataStore, Rows, SecurityKind
 from broker.security.credentials import ScramCredential
 from broker.security.sasl.scram_messages import hash_size_bytes
 from config.scram_users import ITERATIONS_MIN
@@ -33,7 +33,7 @@ class ScramUsers:
     """All credentials; the event loop owns them."""
 
     def __init__(self, rows: Rows, store: MetadataStore) -> None:
-        """Take over what the store remembers."""
+        """Take over what the store remembers. Raises MetadataError."""
         self._store = store
         self._credentials: dict[Key, ScramCredential] = {}
         stored = rows.get(_SECRET)
@@ -42,7 +42,7 @@ class ScramUsers:
         for name, value in rows.items():
             if name != _SECRET:
                 mechanism, _, user = name.partition(":")
-                self._credentials[mechanism, user] = _read(value)
+                self._credentials[mechanism, user] = _read(name, value)
         self._usual = self._count()
 
     def __iter__(self) -> Iterator[Key]:
@@ -102,14 +102,13 @@ def _written(one: ScramCredential) -> str:
     )
 
 
-def _read(value: str) -> ScramCredential:
-    told = json.loads(value)
-    return ScramCredential(
-        _bytes(told["salt"]),
-        _bytes(told["stored_key"]),
-        _bytes(told["server_key"]),
-        told["iterations"],
-    )
+def _read(name: str, value: str) -> ScramCredential:
+    try:
+        told = json.loads(value)
+        salt, stored, server = (_bytes(told[k]) for k in ("salt", "stored_key", "server_key"))
+        return ScramCredential(salt, stored, server, int(told["iterations"]))
+    except (ValueError, KeyError, TypeError):
+        raise MetadataError(f"the SCRAM credential {name} cannot be read") from None
 
 
 def _text(value: bytes) -> str:

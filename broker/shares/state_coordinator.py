@@ -62,6 +62,10 @@ class ShareStateCoordinator:
             StateShard.snapshot_cold,
         )
 
+    def known(self) -> list[tuple[SharePartitionKey, ShareState]]:
+        """Return the states of all share-partitions as they are now."""
+        return [known for machine in self._runtime.machines for known in machine.states.items()]
+
     def close(self) -> None:
         """End serving, and stop the clock."""
         self._runtime.close()

@@ -441,7 +441,7 @@ CASES: Mapping[str, Case] = {
         lambda n: {
             "group_id": n.share_group,
             "member_id": n.member_id,
-            "max_wait_ms": 100,
+            "max_wait_ms": 500,
             "max_records": 1,
             "topics": _one(topic_id=n.topic_id, partitions=_one(partition_index=0)),
         }

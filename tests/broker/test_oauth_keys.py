@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.security.oauth import keys as module
 from broker.security.oauth.fetching import SIZE_MAX, FetchFailed, fetch, file_of
 from broker.security.oauth.keys import Keys
 from broker.security.oauth.validation import Header
@@ -132,6 +133,23 @@ async def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     os.utime(path, ns=(1, 1))
     assert not await keys.candidates(RSA)
     assert len(await keys.candidates(NEW)) == 1
+
+
+@on_uvloop
+async def test_a_file_that_cannot_be_looked_at_holds_up_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "keys.json"
+    path.write_bytes(KEYS)
+    keys = Keys(path.as_uri(), OAuthConfig())
+    assert len(await keys.candidates(RSA)) == 1
+    go = threading.Event()
+    monkeypatch.setattr(module, "state_of", lambda _: go.wait(10) and None)
+    waiting = [asyncio.create_task(keys.candidates(RSA)) for _ in range(50)]
+    await until(lambda: any(one.name == "keys" for one in threading.enumerate()))
+    assert sum(one.name == "keys" for one in threading.enumerate()) == 1
+    go.set()
+    assert all(len(one) == 1 for one in await asyncio.gather(*waiting))
 
 
 def test_a_url_names_a_file() -> None:

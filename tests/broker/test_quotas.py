@@ -50,11 +50,13 @@ from protocol.messages.metadata import (
     MetadataResponse,
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.share_fetch import ShareFetchResponse
 from tests.broker.admin import admin, creatable
 from tests.broker.live import append, batch, client, create, live, on_uvloop
 from tests.broker.sasl_client import log_in
 from tests.broker.sasl_client import settings as sasl_settings
 
+SHARE_FETCH_KEY = 78
 # A burst is what one second brings, and a client waits for a second at most.
 SMALL = {"quota.window.num": "2", "quota.window.size.seconds": "1"}
 
@@ -163,6 +165,15 @@ def test_a_fetch_that_is_emptied_is_not_counted() -> None:
     again.settle(answer, lambda: 0)
     assert answer.throttle_time_ms == 9_500
     assert (again.take_mute_s(), again.take_mute_s()) == (9.5, 0.0)
+
+
+def test_what_a_share_fetch_is_answered_with_is_sent_and_counted() -> None:
+    world = World()
+    world.quotas.put_in_force({entity(client_id=None): {FETCH: 1_000.0}})
+    one, answer = world.charge(SHARE_FETCH_KEY), ShareFetchResponse(responses=[])
+    one.settle(answer, lambda: 20_000)
+    assert answer.throttle_time_ms == 10_000
+    assert one.take_mute_s() == 10.0
 
 
 def test_time_is_counted_and_held_back_for_one_sample_at_most(

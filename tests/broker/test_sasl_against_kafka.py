@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from bench.processes import kafka_libs
+from broker.adoption.adopt import Source
+from cli.adopt import adopt
 from protocol.compiler import decode
 from protocol.errors import ErrorCode
 from protocol.frames import encode_request, read_response_header
@@ -313,3 +315,21 @@ def test_an_empty_salted_password_is_refused_by_both(pair: Pair) -> None:
             (result,) = wire.ask(request, 0).results
             codes.append(result.error_code)
     assert codes == [ErrorCode.UNACCEPTABLE_CREDENTIAL, ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_kafkas_users_log_in_after_an_adoption(tmp_path: Path) -> None:
+    if kafka_libs() is None:
+        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
+    carol = AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsert("carol", "c")])
+    with kafka(tmp_path / "theirs") as theirs, Wire(theirs.plaintext) as wire:
+        assert wire.ask(carol, 0).results[0].error_code == 0
+    data = theirs.process.data
+    assert adopt(Source((data,)), force=False, dry_run=False) == 0
+    with odradek(tmp_path / "ours", {"log.dirs": str(data)}) as ours, Wire(ours.sasl) as wire:
+        scram = ScramClient("SCRAM-SHA-256", "carol", "c")
+        assert wire.ask(CHOOSE_SCRAM, 1).error_code == 0
+        first = wire.ask(say(scram.first()), 2)
+        last = wire.ask(say(scram.final(bytes(first.auth_bytes))), 2)
+        assert scram.is_servers(bytes(last.auth_bytes))

@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from broker.exposition.render import render
+from broker.exposition.snapshot import take_snapshot
 from broker.security.principals import Principal
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -235,6 +237,23 @@ async def test_without_an_end_a_login_is_not_begun_again(tmp_path: Path) -> None
         await log_in(one)
         assert (await choose(one, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert (await one.ask(metadata(), version=12)).brokers
+
+
+@on_uvloop
+async def test_logins_are_told_on_metrics_from_the_start(tmp_path: Path) -> None:
+    prefix = "kafka_server_socket_server_metrics_"
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        failed = f'{prefix}failed_authentication_total{{listener="SASL"}}'
+        succeeded = f'{prefix}successful_authentication_total{{listener="SASL"}}'
+        before = render(await take_snapshot(broker)).decode()
+        assert f"{failed} 0.0" in before and f"{succeeded} 0.0" in before
+        await log_in(one)
+        async with client(broker, listener=SASL) as other:
+            await choose(other, "PLAIN")
+            await say(other, plain_message("alice", "wrong"))
+        after = render(await take_snapshot(broker)).decode()
+        assert f"{failed} 1.0" in after and f"{succeeded} 1.0" in after
+        assert f'{prefix}expired_connections_killed_count{{listener="SASL"}} 0.0' in after
 
 
 @on_uvloop

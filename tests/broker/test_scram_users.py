@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from broker.composition import Broker
+from broker.metadata import MetadataError
+from broker.security.scram_users import ScramUsers
 from protocol.errors import ErrorCode
 from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -105,6 +107,23 @@ async def test_a_user_logs_in_from_the_moment_it_is_made_until_it_is_removed(
 
 
 @on_uvloop
+async def test_what_one_client_said_lets_no_other_in(tmp_path: Path) -> None:
+    scram = ScramClient("SCRAM-SHA-256", "alice", "secret")
+    async with live(tmp_path, settings("SCRAM-SHA-256")) as broker, client(broker) as one:
+        await alter(one, upsert("alice", "secret"))
+        async with client(broker, listener=1) as heard:
+            await choose(heard, scram.mechanism)
+            final = scram.final((await say(heard, scram.first())).auth_bytes)
+            assert (await say(heard, final)).error_code == 0
+        async with client(broker, listener=1) as replaying:
+            await choose(replaying, scram.mechanism)
+            assert (await say(replaying, scram.first())).error_code == 0
+            answer = await say(replaying, final)
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert await replaying.is_closed()
+
+
+@on_uvloop
 async def test_users_are_there_after_a_restart_and_who_is_not_looks_the_same(
     tmp_path: Path,
 ) -> None:
@@ -156,6 +175,11 @@ async def test_what_cannot_be_is_refused_for_each_user(tmp_path: Path) -> None:
             "nobody": ErrorCode.RESOURCE_NOT_FOUND,
             "alice": ErrorCode.DUPLICATE_RESOURCE,
         }
+
+
+def test_a_row_that_cannot_be_read_is_told_of_at_the_start() -> None:
+    with pytest.raises(MetadataError, match="SCRAM-SHA-256:alice cannot be read"):
+        ScramUsers({"SCRAM-SHA-256:alice": '{"salt": "s3cret"}'}, cast("Any", None))
 
 
 @on_uvloop

@@ -75,6 +75,8 @@ _DNS = [
     "CN=Steve Kille+UID=x,O=Isode Limited,C=GB",
     "CN=a\\,b,OU=c/d",
     "CN=Жанна,O=ÜBER",
+    "CN=a\u2028b,O=c\rd",
+    "CN=line\n",
     "",
 ]
 _RULES = [
@@ -90,7 +92,8 @@ _RULES = [
     "default", "DEFAULT/L", "DEFAULT,RULE:^CN=(.*?)", "RULE:^CN=(.*?),OU=ServiceUsers.*$/L",
     "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/LU", "rule:^CN=(.*?)/$1/", "RULE:(.*/$1/",
     "RULE:^CN=((?!duke).)*$/other/,DEFAULT", "RULE:^[CN=]++(.*)$/$1/",
-    "RULE:^.*?OU=([^,]*).*\\z/$1/",
+    "RULE:^.*?OU=([^,]*).*\\z/$1/", "RULE:(?s)^CN=(.*)$/$1/", "RULE:^CN=(.*)\\Z/$1/L",
+    "RULE:[]C]N=(.*)/$1/", "RULE:\\(?<x|CN=(.*)/<$1>/",
 ]  # fmt: skip
 _PARTS = ["^", "CN=", "(.*?)", "([^,]*)", ",", "OU=", ".*", "$", "(\\w+)", "[a-z]+", "(", ")", "?",
           "|", "x"]  # fmt: skip

@@ -13,6 +13,7 @@ import pytest
 from cryptography import x509
 
 from broker.composition import Broker
+from broker.exposition.snapshot import take_snapshot
 from broker.security.principals import Principal
 from config.errors import ConfigError
 from config.resolution import Layer, Source
@@ -268,3 +269,21 @@ def test_nothing_of_a_key_is_left_open(tmp_path: Path) -> None:
     made = make_context(resolve_listener(TlsConfig, [layer], "SSL"))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert SERVER.key_pem().splitlines()[1] not in repr(made.key_store)
+
+
+@pytest.mark.parametrize(("days", "words"), [(20, ""), (5, "ends soon"), (-1, "has ended")])
+@on_uvloop
+async def test_the_end_of_a_certificate_is_told_once_a_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, days: int, words: str
+) -> None:
+    server = AUTHORITY.issue(days=(-9, days))
+    async with live(tmp_path, settings(tmp_path, server)) as broker:
+        tls = broker.security.tls
+        assert tls is not None
+        tls.look_at_files()
+        found = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        assert len(found) == bool(words)
+        assert all(f"certificate {words} listener=SSL end=" in one for one in found)
+        assert bool(broker.problems()) == (words == "has ended")
+        end = server.certificate.not_valid_after_utc.timestamp()
+        assert (await take_snapshot(broker)).certificates == {"SSL": end}

@@ -7,7 +7,9 @@ OpenSSL itself.
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
+import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -400,3 +402,25 @@ def test_a_suite_that_is_not_listed_is_not_agreed_on() -> None:
         assert newest.plain.client.principal == Principal("User", "ANONYMOUS")
 
     asyncio.run(play())
+
+
+def test_what_openssl_keeps_goes_with_the_connection() -> None:
+    async def play() -> None:
+        world = World()
+        await world.shake_hands()
+        inner = weakref.ref(world.tls._tls)
+        world.socket.close()
+        world.tls.connection_lost(None)
+        assert inner() is None
+        world.tls.write(b"too late")
+        world.tls.resume_reading()
+        world.tls.write_eof()
+        world.tls.close()
+        world.tls.abort()
+        await asyncio.sleep(0)
+
+    gc.disable()
+    try:
+        asyncio.run(play())
+    finally:
+        gc.enable()

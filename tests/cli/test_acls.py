@@ -1,4 +1,4 @@
-"""odradek acls, and what a person without rights is told, on Apache Kafka with an authorizer."""
+"""odradek acls, and what a person without rights is told, with an authorizer."""
 
 from __future__ import annotations
 
@@ -17,43 +17,49 @@ pytestmark = pytest.mark.slow
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
-class _Kafka:
-    """A Kafka whose clients are superusers at one listener, and ann at the other."""
+class _Broker:
+    """A broker whose clients are superusers at one listener, and ann at the other."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, kind: type[OdradekProcess | KafkaProcess], directory: Path) -> None:
         self.sasl_port = free_port()
-        self.process = KafkaProcess(directory)
-        plain, controller = self.process.port, self.process.controller_port
+        self.process = kind(directory)
+        listeners = f"PLAINTEXT://127.0.0.1:{self.process.port}"
+        listeners += f",SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}"
         self.process.settings = {
             "authorizer.class.name": STANDARD_AUTHORIZER,
             "super.users": "User:ANONYMOUS",
-            "listeners": f"PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},"
-            f"SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{plain},"
-            f"SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}",
+            "listeners": listeners,
+            "advertised.listeners": listeners,
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
             "SASL_PLAINTEXT:SASL_PLAINTEXT",
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{LOGIN} user_ann="secret";',
         }
+        if isinstance(self.process, KafkaProcess):
+            controller = f",CONTROLLER://127.0.0.1:{self.process.controller_port}"
+            self.process.settings["listeners"] += controller
 
 
-@pytest.fixture(scope="module")
-def kafka_with_rights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Kafka]:
-    running = _Kafka(tmp_path_factory.mktemp("kafka"))
+@pytest.fixture(
+    scope="module", params=[OdradekProcess, pytest.param(KafkaProcess, marks=pytest.mark.kafka)]
+)
+def broker_with_rights(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[_Broker]:
+    running = _Broker(request.param, tmp_path_factory.mktemp("broker"))
     running.process.start()
     yield running
     running.process.stop()
 
 
 @pytest.fixture
-def admin(kafka_with_rights: _Kafka) -> Commands:
-    return Commands(kafka_with_rights.process.bootstrap)
+def admin(broker_with_rights: _Broker) -> Commands:
+    return Commands(broker_with_rights.process.bootstrap)
 
 
 @pytest.fixture
-def ann(kafka_with_rights: _Kafka) -> Commands:
-    return Commands(f"127.0.0.1:{kafka_with_rights.sasl_port}")
+def ann(broker_with_rights: _Broker) -> Commands:
+    return Commands(f"127.0.0.1:{broker_with_rights.sasl_port}")
 
 
 def _login(folder: Path, password: str) -> tuple[str, str]:
@@ -65,19 +71,7 @@ def _login(folder: Path, password: str) -> tuple[str, str]:
     return "--client-config", str(file)
 
 
-@pytest.mark.kafka
-def test_entries_of_kafka_are_created_listed_and_deleted(admin: Commands) -> None:
-    _create_list_and_delete(admin)
-
-
-def test_entries_are_created_listed_and_deleted(tmp_path: Path) -> None:
-    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
-    starts = starting(OdradekProcess, tmp_path)
-    _create_list_and_delete(Commands(next(starts)(settings).bootstrap))
-    assert next(starts, None) is None
-
-
-def _create_list_and_delete(admin: Commands) -> None:
+def test_entries_are_created_listed_and_deleted(admin: Commands) -> None:
     topic, who = fresh("prices"), ("--principal", f"User:{fresh('bob')}")
     made = admin.document("acls", "create", *who, "--operation", "read", "--operation", "write",
                           "--topic", topic)["acls"]  # fmt: skip
@@ -99,7 +93,6 @@ def _create_list_and_delete(admin: Commands) -> None:
     assert admin.shown("acls", "list", *who) == "There are none.\n"
 
 
-@pytest.mark.kafka
 def test_who_lacks_a_right_is_told_which(admin: Commands, ann: Commands, tmp_path: Path) -> None:
     topic, login = fresh("prices"), _login(tmp_path, "secret")
     admin.shown("topics", "create", topic)
@@ -122,7 +115,6 @@ def test_who_lacks_a_right_is_told_which(admin: Commands, ann: Commands, tmp_pat
     assert "takes the right READ on group billing (GROUP_AUTHORIZATION_FAILED)" in line
 
 
-@pytest.mark.kafka
 def test_who_has_the_rights_needs_no_more_than_a_clients_properties(
     admin: Commands, ann: Commands, tmp_path: Path
 ) -> None:
@@ -134,7 +126,6 @@ def test_who_has_the_rights_needs_no_more_than_a_clients_properties(
     assert ann.shown("consume", topic, "--to", "end", *login) == "1\n"
 
 
-@pytest.mark.kafka
 def test_wrong_credentials_are_told_soon(ann: Commands, tmp_path: Path) -> None:
     line = ann.refusal("topics", "list", *_login(tmp_path, "wrong"))
     assert "uthentication" in line

@@ -279,7 +279,7 @@ def setting_of_the_past(broker: OdradekProcess) -> None:
 
 
 def setting_without_effect(broker: OdradekProcess) -> None:
-    broker.settings = {"ssl.keystore.location": "/etc/keys"}
+    broker.settings = {"principal.builder.class": "org.example.Builder"}
 
 
 def torn_tail(broker: OdradekProcess) -> None:
@@ -315,7 +315,7 @@ LOGGED: list[tuple[str, Callable[[OdradekProcess], None], str, tuple[str, ...]]]
         "setting without effect",
         setting_without_effect,
         "WARNING",
-        ("ssl.keystore.location (--set) has no effect",),
+        ("principal.builder.class (--set) has no effect",),
     ),
     (
         "one of two data directories refuses",

@@ -116,7 +116,7 @@ def test_a_running_broker_is_told_users_by_listener_and_mechanism() -> None:
     with pytest.raises(ConfigError, match="at default cluster level"):
         check_dynamic(USERS, per_broker=False)
     with pytest.raises(ConfigError, match="Cannot update these configs dynamically"):
-        check_dynamic({"listener.name.out.connections.max.reauth.ms": "1"}, per_broker=True)
+        check_dynamic({"connections.max.reauth.ms": "1"}, per_broker=True)
 
 
 def test_users_of_scram_are_read_as_kafkas_tool_reads_them() -> None:

@@ -57,6 +57,8 @@ _IDENTITY = (
     "node_id",
     "broker_id",
     "source",
+    "user",
+    "entity_type",
 )
 
 
@@ -209,6 +211,8 @@ class Pairs:
             parts.append(str(item.producer_id))  # the one that was asked for
         elif isinstance(item, ProducerState):
             parts.append(f"{item.producer_epoch} {item.last_sequence}")
+        elif hasattr(item, "entity"):  # whose quotas an entry is about
+            parts += sorted(f"{one.entity_type}={one.entity_name}" for one in item.entity)
         for name in _IDENTITY:
             if not hasattr(item, name):
                 continue

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TypeVar
 
 from broker.security.oauth.fetching import FetchFailed, fetch, file_of, read_file, state_of
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_FETCH = "fetch keys"
 # Between two fetches that tokens with unknown keys bring about.
 _ON_DEMAND_INTERVAL_S = 10.0
 
@@ -46,7 +47,8 @@ class Keys:
         self._file_state: object = None
         self._keys = KeySet(())
         self._problem: str | None = None
-        self._refreshing: asyncio.Task[None] | None = None
+        # What is being done, by its name: who wants the same meanwhile waits for it.
+        self._doing: dict[str, asyncio.Task[None]] = {}
         self._demanded_at_s: float | None = None
         self._repeating: asyncio.Task[None] | None = None
 
@@ -57,7 +59,7 @@ class Keys:
 
     def close(self) -> None:
         """Fetch no more."""
-        for task in (self._repeating, self._refreshing):
+        for task in (self._repeating, *self._doing.values()):
             if task is not None:
                 task.cancel()
 
@@ -70,8 +72,8 @@ class Keys:
         """Return the keys that a token may be signed with; fetches them when none is known."""
         if header.algorithm not in ALGORITHMS:
             return ()  # no key will ever do
-        if self._file is not None and await _in_thread(self._has_changed):
-            await self._refresh()
+        if self._file is not None:
+            await self._once("look at the file of keys", self._look_at_file)
         found = self._keys.candidates(header.algorithm, header.key_id)
         if not found and self._may_fetch():
             await self._refresh()
@@ -79,7 +81,7 @@ class Keys:
         return found
 
     def _may_fetch(self) -> bool:
-        if self._refreshing is not None:
+        if _FETCH in self._doing:
             return True  # wait for it
         now_s = asyncio.get_running_loop().time()
         last_s = self._demanded_at_s
@@ -102,15 +104,20 @@ class Keys:
             await asyncio.sleep(wait_ms / 1000)
 
     async def _refresh(self) -> None:
-        """Fetch the keys, or wait for who does."""
-        if self._refreshing is None:
-            self._refreshing = start_task("fetch keys", self._fetch_keys())
-            self._refreshing.add_done_callback(self._refreshed)
-        # Who waits may be a connection that is lost; others wait, too.
-        await asyncio.shield(self._refreshing)
+        await self._once(_FETCH, self._fetch_keys)
 
-    def _refreshed(self, _: asyncio.Task[None]) -> None:
-        self._refreshing = None
+    async def _look_at_file(self) -> None:
+        if await _in_thread(self._has_changed):
+            await self._refresh()
+
+    async def _once(self, name: str, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Do something, or wait for who does it already: there is one thread for all."""
+        task = self._doing.get(name)
+        if task is None:
+            task = self._doing[name] = start_task(name, work())
+            task.add_done_callback(lambda _: self._doing.pop(name, None))
+        # Who waits may be a connection that is lost; others wait, too.
+        await asyncio.shield(task)
 
     async def _fetch_keys(self) -> None:
         try:

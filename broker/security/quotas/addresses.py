@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from broker.addresses import resolve
 from broker.security.quotas.arithmetic import Window
 from broker.security.quotas.entities import CONNECTION, IP, Entity, Quotas
 from broker.security.quotas.sensors import Sensor, Sensors
@@ -15,21 +14,11 @@ logger = logging.getLogger(__name__)
 
 # Of one address there is a line in the log so often.
 _TOLD_INTERVAL_MS = 60_000
+# So many addresses are told of in that time.
+_TOLD_MAX = 100
 
 Rates = Mapping[str | None, float]
 """Connections a second by address; None is any other address."""
-
-
-def rates_of(entries: Mapping[Entity, Quotas]) -> Rates:
-    """Return the rates that quotas set; names are resolved, which may wait for the network."""
-    rates: dict[str | None, float] = {}
-    for entity, quotas in entries.items():
-        parts = dict(entity)
-        if IP in parts and CONNECTION in quotas:
-            name = parts[IP]
-            for address in (None,) if name is None else resolve(name):
-                rates[address] = quotas[CONNECTION]
-    return rates
 
 
 class AddressRates:
@@ -44,6 +33,19 @@ class AddressRates:
         self.sensors: Sensors[str] = Sensors(lambda: Sensor(window), most)
         self.rates: Rates = {}
         self._told_ms: dict[str, int] = {}
+
+    def put_in_force(
+        self, entries: Mapping[Entity, Quotas], hosts: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Go by these quotas from now on; `hosts` has the addresses of each name."""
+        rates: dict[str | None, float] = {}
+        for entity, quotas in entries.items():
+            parts = dict(entity)
+            if IP in parts and CONNECTION in quotas:
+                name = parts[IP]
+                for address in (None,) if name is None else hosts[name]:
+                    rates[address] = quotas[CONNECTION]
+        self.rates = rates
 
     def delay_ms(self, address: str) -> int:
         """Count a connection; return for how long it is kept waiting, then not counted."""
@@ -76,7 +78,3 @@ class AddressRates:
                 CONNECTION,
                 limit,
             )
-
-
-# So many addresses are told of in a minute.
-_TOLD_MAX = 100

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from broker.addresses import resolve
@@ -55,19 +55,28 @@ class QuotaTable:
         }
         self.clients: ClientQuotas | None = None
         self.addresses: AddressRates | None = None
+        # The addresses of hosts that have quotas.
+        self._hosts = _resolve_all(_hosts_of(self.entries))
         if self.entries:
-            from broker.security.quotas.addresses import rates_of
-
-            self._put_in_force(rates_of(self.entries))
+            self._put_in_force()
 
     async def alter(
         self, alterations: Sequence[Alteration], *, validate_only: bool
     ) -> dict[Entity, Explained | None]:
         """Change quotas, each entity by itself; None stands for a change that is durable."""
-        return await self._changes.run(lambda: self._alter(alterations, validate_only))
+        # Before other changes have to wait for it: this may ask the network.
+        hosts = _hosts_of(entity for entity, _ in alterations)
+        found: Mapping[str, Sequence[str]] = {}
+        if hosts:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(None, _resolve_all, hosts)
+        return await self._changes.run(lambda: self._alter(alterations, validate_only, found))
 
     async def _alter(
-        self, alterations: Sequence[Alteration], validate_only: bool
+        self,
+        alterations: Sequence[Alteration],
+        validate_only: bool,
+        hosts: Mapping[str, Sequence[str]],
     ) -> dict[Entity, Explained | None]:
         outcomes: dict[Entity, Explained | None] = {}
         changed: dict[Entity, Quotas] = {}
@@ -79,7 +88,7 @@ class QuotaTable:
                 outcomes[entity] = Refusal(ErrorCode.INVALID_REQUEST, message)
                 continue
             try:
-                quotas = await self._changed(entity, dict(operations))
+                quotas = self._changed(entity, dict(operations), hosts)
             except EXPLAINED as error:
                 outcomes[entity] = error
                 continue
@@ -98,20 +107,22 @@ class QuotaTable:
         self.entries = {entity: quotas for entity, quotas in entries.items() if quotas}
         for entity, quotas in changed.items():
             logger.info("changed quotas entity=%s quotas=%s", dict(entity), dict(quotas))
-        from broker.security.quotas.addresses import rates_of
-
-        loop = asyncio.get_running_loop()
-        self._put_in_force(await loop.run_in_executor(None, rates_of, self.entries))
+        hosts = {**self._hosts, **hosts}
+        self._hosts = {host: hosts[host] for host in _hosts_of(self.entries)}
+        self._put_in_force()
         return outcomes
 
-    async def _changed(self, entity: Entity, operations: Mapping[str, float | None]) -> Quotas:
+    def _changed(
+        self,
+        entity: Entity,
+        operations: Mapping[str, float | None],
+        hosts: Mapping[str, Sequence[str]],
+    ) -> Quotas:
         """Return an entity's quotas after a change. Raises Refusal."""
         check_entity(entity)
         host = dict(entity).get(IP)
-        if host is not None:
-            loop = asyncio.get_running_loop()
-            if not await loop.run_in_executor(None, resolve, host):
-                raise invalid_address(host)
+        if host is not None and not hosts[host]:
+            raise invalid_address(host)
         quotas = dict(self.entries.get(entity, {}))
         for key, value in operations.items():
             if value is None:
@@ -121,7 +132,7 @@ class QuotaTable:
                 quotas[key] = value
         return quotas
 
-    def _put_in_force(self, rates: Mapping[str | None, float]) -> None:
+    def _put_in_force(self) -> None:
         config = self._configs.of(QuotaConfig)
         of_clients = {
             entity: quotas for entity, quotas in self.entries.items() if IP not in dict(entity)
@@ -133,16 +144,24 @@ class QuotaTable:
 
             self.clients = self.clients or ClientQuotas(config, self._sensors_max, _now_ms)
             self.clients.put_in_force(of_clients)
-        if not rates:
+        if len(of_clients) == len(self.entries):
             self.addresses = None
         else:
             from broker.security.quotas.addresses import AddressRates
 
             self.addresses = self.addresses or AddressRates(config, self._sensors_max, _now_ms)
-            self.addresses.rates = rates
+            self.addresses.put_in_force(self.entries, self._hosts)
 
     def _sensors_max(self) -> int:
         return self._configs.of(QuotaConfig).odradek_quota_sensors_max
+
+
+def _hosts_of(entities: Iterable[Entity]) -> set[str]:
+    return {name for entity in entities for kind, name in entity if kind == IP and name}
+
+
+def _resolve_all(hosts: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    return {host: resolve(host) for host in hosts}
 
 
 def _now_ms() -> int:

@@ -39,10 +39,15 @@ class Authenticated:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the server says next; `done` with the last one."""
+    """What the server says next; `done` with the last one.
+
+    `refused` says why the client is refused, where the mechanism tells it so by a message that
+    the client has yet to take note of: many just close the connection then.
+    """
 
     reply: bytes
     done: Authenticated | None = None
+    refused: str = ""
 
 
 class Exchange(Protocol):

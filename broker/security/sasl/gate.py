@@ -55,7 +55,8 @@ class Gate:
         self._ends_at_s = 0.0
         self._begun_again_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        connection.client.on_lost["sasl"] = self._stop_timer
+        self._is_refused = False
+        connection.client.on_lost["sasl"] = self._lose
         self._login: Login | None = self._begin(None)
 
     def take(self, frame: memoryview) -> Awaitable[list[Chunk] | None] | None:
@@ -94,6 +95,12 @@ class Gate:
         if reply.session is not None:
             self._open(reply.session)
         return reply.chunks
+
+    def _lose(self) -> None:
+        """Note the refusal of a client that did not wait for its end."""
+        self._stop_timer()
+        if self._login is not None and self._login.refused and not self._is_refused:
+            self._note_refusal(self._login.refused, self._login)
 
     def _begin(self, before: Session | None) -> Login:
         config = self._listener.config
@@ -139,6 +146,7 @@ class Gate:
             self._connection.abort()
 
     def _note_refusal(self, reason: str, login: Login) -> None:
+        self._is_refused = True
         self._stop_timer()
         again = "" if self._session is None else "re"
         self._count(f"failed_{again}authentication")

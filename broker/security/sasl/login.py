@@ -95,6 +95,8 @@ class Login:
         self._state = _State.INITIAL if before is None else _State.HANDSHAKE
         self._exchange: Exchange | None = None
         self.mechanism = ""
+        # Why the client is refused, though it has not come to the end of it.
+        self.refused = ""
         self._is_framed = False
 
     @property
@@ -196,6 +198,7 @@ class Login:
         assert self._exchange is not None
         taken = self._exchange.step(message)
         step = await taken if inspect.isawaitable(taken) else taken
+        self.refused = step.refused
         if step.done is None:
             return step, None
         self._check_unchanged(step.done.principal)

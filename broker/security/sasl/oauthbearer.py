@@ -97,7 +97,7 @@ class OAuthBearerExchange:
             done = await self._mechanism.check(first.token)
         except InvalidToken as error:
             self._refused = f"invalid token: {error}"
-            return Step(_REFUSAL.encode())
+            return Step(_REFUSAL.encode(), refused=self._refused)
         name = done.principal.name
         if first.asked_for not in ("", name):
             raise AuthenticationFailed(

@@ -20,7 +20,8 @@ from config.sasl import SaslConfig, jaas_of, users_of
 if TYPE_CHECKING:
     from broker.security.composition import Security
 
-Passwords = Mapping[str, str]
+Digests = Mapping[str, bytes]
+"""Of the passwords, by user."""
 
 _PARTS = 3
 # What an unknown user's password is compared with.
@@ -35,17 +36,18 @@ class Plain:
         self.name = name
         self._config = config
         # The users of a JAAS text, so that it is not read for each login.
-        self._read: tuple[str | None, Passwords] = (None, {})
+        self._read: tuple[str | None, Digests] = (None, {})
 
     def begin(self) -> PlainExchange:
         return PlainExchange(self._users())
 
-    def _users(self) -> Passwords:
+    def _users(self) -> Digests:
         config = self._config(True)
         text, users = self._read
         if config.sasl_jaas_config != text:
             module = jaas_of(config, self._config(False), self.name)
-            users = {} if module is None else users_of(module)
+            passwords = {} if module is None else users_of(module)
+            users = {name: _digest(password) for name, password in passwords.items()}
             self._read = config.sasl_jaas_config, users
         return users
 
@@ -53,7 +55,7 @@ class Plain:
 class PlainExchange:
     """One attempt: its only message is checked against the users."""
 
-    def __init__(self, users: Passwords) -> None:
+    def __init__(self, users: Digests) -> None:
         self._users = users
 
     def step(self, message: bytes) -> Step:
@@ -84,9 +86,8 @@ class PlainExchange:
 
     def _is_right(self, name: str, password: str) -> bool:
         """Compare in a time that tells neither where two passwords differ nor who exists."""
-        known = self._users.get(name)
-        expected = _NOBODYS if known is None else _digest(known)
-        return hmac.compare_digest(expected, _digest(password)) and known is not None
+        is_equal = hmac.compare_digest(self._users.get(name, _NOBODYS), _digest(password))
+        return is_equal and name in self._users
 
 
 def make(security: Security, listener: str, name: str) -> Plain:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 _LONG_LENGTH = 0x80
 _VERSION, _EXTENSIONS = 0xA0, 0xA3
 _ALTERNATIVE_NAMES = bytes((0x55, 0x1D, 0x11))  # 2.5.29.17
 # What of tbsCertificate comes before the subject, when the version is left out.
 _BEFORE_SUBJECT = 4
+_UTC_TIME = 0x17
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,16 @@ def subject_of(certificate: bytes) -> bytes:
     """Return the content of a certificate's subject, a sequence of RDNs. Raises ValueError."""
     parts = [one for one in _to_be_signed(certificate) if one.tag != _VERSION]
     return parts[_BEFORE_SUBJECT].content
+
+
+def end_of(certificate: bytes) -> datetime:
+    """Return until when a certificate is valid. Raises ValueError."""
+    parts = [one for one in _to_be_signed(certificate) if one.tag != _VERSION]
+    end = parts[_BEFORE_SUBJECT - 1].parts()[1]
+    text = end.content.decode("ascii")
+    if end.tag == _UTC_TIME:  # of two digits for the year, up to 2049
+        text = ("19" if text >= "50" else "20") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
 def alternative_names_of(certificate: bytes) -> frozenset[bytes]:

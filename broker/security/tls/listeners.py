@@ -11,20 +11,21 @@ from __future__ import annotations
 import dataclasses
 import logging
 import ssl
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from broker.connection import Connection
 from broker.metrics import Metrics
 from broker.security.principals import USER, Principal
 from broker.security.tls.contexts import Made, make_context
-from broker.security.tls.der import alternative_names_of
+from broker.security.tls.der import alternative_names_of, end_of
 from broker.security.tls.handshakes import Handshakes
 from broker.security.tls.names import subject_name
 from broker.security.tls.reasons import HandshakeFailed
 from broker.security.tls.transport import TlsTransport
 from config.effective import resolve_listener
 from config.errors import ConfigError, raise_any
+from config.option import DAY_MS
 from config.per_listener import PREFIX
 from config.principal_rules import NoRuleApplies, PrincipalRules
 from config.resolution import Layer
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 SSL = "SSL"
 Layers = Sequence[Layer]
+# From so long before a certificate's end on the log says so, once a day.
+_NOTICE_MS = 14 * DAY_MS
 # What tells that a file is another one now: when it was changed, its size, its place.
 _Stamps = tuple[tuple[int, int, int] | None, ...]
 
@@ -52,6 +55,27 @@ class TlsListener:
         self._rules = PrincipalRules(config.ssl_principal_mapping_rules)
         # Why the files as they are now are not in use; "" when they are.
         self.problem = ""
+        # When the log has last said that the certificate ends.
+        self._noticed_ms = 0
+
+    @property
+    def ends_ms(self) -> int:
+        """Until when the certificate is valid."""
+        return int(end_of(self.made.key_store.own_certificate).timestamp() * 1000)
+
+    def notice_end(self, now_ms: int) -> None:
+        """Say, once a day, that the certificate ends soon, or has ended."""
+        ends_ms = self.ends_ms
+        if ends_ms - now_ms > _NOTICE_MS or now_ms - self._noticed_ms < DAY_MS:
+            return
+        self._noticed_ms = now_ms
+        logger.warning(
+            "certificate %s listener=%s end=%s keystore=%s",
+            "has ended" if ends_ms <= now_ms else "ends soon",
+            self.name,
+            end_of(self.made.key_store.own_certificate).isoformat(),
+            self.made.key_store.origin,
+        )
 
     def wrap(self, connection: Connection) -> TlsTransport:
         """Put TLS between a new connection and its socket."""
@@ -99,7 +123,7 @@ class TlsListener:
         """Show new connections what was made."""
         self.config, self.made, self.stamps = config, made, stamps
         self._rules = PrincipalRules(config.ssl_principal_mapping_rules)
-        self.problem = ""
+        self.problem, self._noticed_ms = "", 0
         logger.info(
             "took up certificates listener=%s keystore=%s truststore=%s",
             self.name,
@@ -122,12 +146,17 @@ class Tls:
     """All listeners that speak TLS; the event loop owns it."""
 
     def __init__(
-        self, listeners: Iterable[tuple[str, str]], layers: Layers, metrics: Metrics
+        self,
+        listeners: Iterable[tuple[str, str]],
+        layers: Layers,
+        metrics: Metrics,
+        now_ms: Callable[[], int],
     ) -> None:
         """Read every listener's stores, listeners given as name and protocol.
 
         Raises ConfigError.
         """
+        self._now_ms = now_ms
         self.listeners: dict[str, TlsListener] = {}
         self._prepared: list[_Prepared] = []
         problems: list[str] = []
@@ -138,6 +167,8 @@ class Tls:
             except ConfigError as error:
                 problems += (f"listener {name}: {one}" for one in error.problems)
         raise_any(problems)
+        for one in self.listeners.values():
+            one.notice_end(now_ms())
 
     def check(self, layers: Layers) -> None:
         """Make what new settings, or files that have changed, ask for. Raises ConfigError."""
@@ -157,6 +188,7 @@ class Tls:
     def look_at_files(self) -> None:
         """Take up files that have changed; complain, once, of those that cannot be used."""
         for one in self.listeners.values():
+            one.notice_end(self._now_ms())
             stamps = _stamps(one.config)
             if stamps == one.stamps:
                 continue
@@ -175,6 +207,8 @@ class Tls:
         for one in self.listeners.values():
             if one.problem:
                 yield f"the certificates in force are not those on the disk: {one.problem}"
+            if one.ends_ms <= self._now_ms():
+                yield f"listener {one.name}: its certificate has ended, and clients refuse it"
 
 
 def _prepare(listener: TlsListener, config: TlsConfig, stamps: _Stamps) -> _Prepared:

@@ -70,7 +70,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._is_pumping_soon = False
         # What is to happen once all is written: "close" or "eof".
         self._at_end = ""
-        self._is_closing = False
+        self._is_closing = self._is_lost = False
 
     # What the socket's transport calls.
 
@@ -89,6 +89,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._plain.clear()
         self._plain_bytes = 0
         self._connection.connection_lost(exc)
+        # What OpenSSL keeps is not to wait for the collector of garbage, which knows no cycle's
+        # size: this and the connection have each other.
+        self._is_lost = True
+        self._incoming = self._outgoing = ssl.MemoryBIO()
+        del self._tls
 
     def eof_received(self) -> bool:
         """Pass on the end of the client's stream; return whether writing goes on."""
@@ -388,6 +393,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _finish(self) -> None:
         """Say that nothing more comes, and end the stream or the connection."""
+        if self._is_lost:
+            return
         with contextlib.suppress(ssl.SSLError):  # it would wait for the client's own end
             self._tls.unwrap()
         self._send_records()

@@ -29,6 +29,12 @@ public class SecureClient {
         for (int i = 1; i < words.length; i += 2) {
             settings.put(words[i], words[i + 1]);
         }
+        // Kafka's client reads a token from no file that it was not told of.
+        Object token = settings.getOrDefault("sasl.oauthbearer.token.endpoint.url", "");
+        System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", token.toString());
+        System.setProperty(
+                "org.apache.kafka.sasl.oauthbearer.allowed.files",
+                token.toString().replaceFirst("file://", ""));
         settings.put("max.block.ms", "20000");
         settings.put("delivery.timeout.ms", "20000");
         settings.put("request.timeout.ms", "10000");
@@ -53,6 +59,6 @@ public class SecureClient {
                 return "sasl " + one.getMessage();
             }
         }
-        return "other " + e.getClass().getSimpleName() + " " + e.getMessage();
+        return "other " + e.getClass().getSimpleName() + " " + e.getMessage() + " " + e.getCause();
     }
 }

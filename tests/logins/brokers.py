@@ -19,14 +19,15 @@ from protocol.messages.expire_delegation_token import ExpireDelegationTokenReque
 from tests.broker.admin import creatable
 from tests.broker.certificates import Authority
 from tests.broker.sasl_peer import SaslPeer
-from tests.secure.logins import MTLS, OAUTHBEARER, Login
-from tests.secure.tokens import AUDIENCE, ISSUER, TokenIssuer
+from tests.logins.logins import MTLS, OAUTHBEARER, Login
+from tests.logins.tokens import AUDIENCE, ISSUER, TokenIssuer
 
 TOPIC = "secured"
 PASSWORD = "alice's own secret"
 ADMIN, ADMIN_PASSWORD = "admin", "the-administrator's-secret"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 _MODULES = "org.apache.kafka.common.security."
+_ALLOWED = "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
 _SETTLE_S = 20.0
 _ITERATIONS = 4096
 
@@ -105,20 +106,18 @@ class Secured:
 
     def _make_scram_users(self, peer: SaslPeer) -> None:
         salt = bytes(range(16))
-        wanted = [
-            ScramCredentialUpsertion(
+        for number, name in enumerate(("sha256", "sha512"), start=1):
+            wanted = ScramCredentialUpsertion(
                 name="alice",
                 mechanism=number,
                 iterations=_ITERATIONS,
                 salt=salt,
                 salted_password=pbkdf2_hmac(name, PASSWORD.encode(), salt, _ITERATIONS),
             )
-            for number, name in enumerate(("sha256", "sha512"), start=1)
-        ]
-        answer = peer.ask(
-            AlterUserScramCredentialsRequest(deletions=[], upsertions=wanted), 0
-        )
-        assert {one.error_code for one in answer.results} == {0}, answer
+            # One user may stand in a request once.
+            request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[wanted])
+            answer = peer.ask(request, 0)
+            assert [one.error_code for one in answer.results] == [0], answer
 
     def _make_token(self, peer: SaslPeer) -> tuple[str, str]:
         """Make a delegation token; return its id and its hmac, once SCRAM knows it."""
@@ -156,6 +155,11 @@ def start(
     }  # fmt: skip
     settings = _settings(listeners, keys)
     if isinstance(process, KafkaProcess):
+        # It reads keys from no file that it was not told of.
+        process.flags = (
+            f"{_ALLOWED}.urls={keys.jwks.as_uri()}",
+            f"{_ALLOWED}.files={keys.jwks}",
+        )
         controller = f"CONTROLLER://127.0.0.1:{process.controller_port}"
         settings["listeners"] += f",{controller}"
         settings["listener.security.protocol.map"] += ",CONTROLLER:PLAINTEXT"
