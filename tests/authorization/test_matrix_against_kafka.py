@@ -40,6 +40,7 @@ from tests.authorization.world import (
     creation,
     message,
     principals,
+    until,
 )
 from tests.differential.answers import Difference, Pairs
 from tests.differential.differences import Known
@@ -49,6 +50,8 @@ APPLICABLE = [rule for rule in RULES if rule.api in {api.name for api in APIS}]
 _TOLD_MAX = 40
 # Ids are no secret, and a producer id may be had for any topic.
 _NOT_BY_NAME = ("by id", "without a transaction", "by a follower", "by a broker")
+# After it lists of topics are compared.
+_CREATING = "Metadata of a topic that it creates"
 _AUTHORIZED = {
     **SETTINGS,
     "auto.create.topics.enable": "true",
@@ -92,6 +95,12 @@ class Sides:
             left = world.existing(wanted)
             world.create_topics([name for name in wanted if name not in left])
         self._pair()
+
+    def settle(self) -> None:
+        """Wait until both know of what was created while they were asked."""
+        ours, theirs = self.worlds
+        wanted = [ours.names(MAY, number).new_topic for number in range(len(self.principals))]
+        until(lambda: theirs.existing(wanted) == ours.existing(wanted))
 
     def ask(
         self, rule: Rule, host: str, prefix: str, number: int, version: int | None = None
@@ -149,6 +158,8 @@ def test_who_is_served_and_what_the_others_hear(tmp_path: Path) -> None:
             for number, (host, rights) in enumerate(sides.principals.items()):
                 for what in _found(sides, rule, host, rights, number):
                     found.setdefault(f"{rule.name}: {what}", _words(rights))
+            if rule.name == _CREATING:
+                sides.settle()
         for scene in (
             _told_of_what_is_not_there,
             _at_every_version,

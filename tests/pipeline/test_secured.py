@@ -94,12 +94,17 @@ def token(spark: SparkSession, broker: Secured, keys: Keys) -> Iterator[dict[str
         hadoop.io.Text("KAFKA_DELEGATION_TOKEN"),
         hadoop.io.Text(f"kafka.server.delegation.token.{CLUSTER}"),
     )
-    hadoop.security.UserGroupInformation.getCurrentUser().addToken(made)
+    users = hadoop.security.UserGroupInformation
+    before = users.getLoginUser()
+    # A user of its own: other tests' sessions are in the same Java process.
+    user = users.createRemoteUser(before.getShortUserName())
+    user.addToken(made)
+    users.setLoginUser(user)
     bootstrap = f"localhost:{broker.ports['SASL_SSL']}"
     prefix = f"spark.kafka.clusters.{CLUSTER}"
     settings = {
         f"{prefix}.auth.bootstrap.servers": bootstrap,
-        f"{prefix}.target.bootstrap.servers.regex": "localhost:.*",
+        f"{prefix}.target.bootstrap.servers.regex": bootstrap,
         f"{prefix}.security.protocol": "SASL_SSL",
         f"{prefix}.sasl.token.mechanism": "SCRAM-SHA-256",
     }
@@ -111,6 +116,7 @@ def token(spark: SparkSession, broker: Secured, keys: Keys) -> Iterator[dict[str
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.location": str(keys.ca),
     }
+    users.setLoginUser(before)
     for name in settings:
         conf.remove(name)
 

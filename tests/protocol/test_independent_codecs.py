@@ -59,8 +59,10 @@ def kio_holds(name: str) -> Strategy | None:
         return st.sampled_from([code.value for code in KioErrorCode])
     if name in ("log_append_time_ms", "retention_time_ms"):
         return st.integers(-1, LAST_DATETIME_MS)
-    if name == "transaction_start_time_ms":  # its type has no None
+    if name in TIMES_WITHOUT_NONE:
         return st.integers(0, LAST_DATETIME_MS)
+    if name in ("session_lifetime_ms", "max_lifetime_ms", "renew_period_ms", "expiry_time_period_ms"):
+        return st.integers(-LAST_DATETIME_MS, LAST_DATETIME_MS)
     return None
 
 
@@ -73,6 +75,13 @@ def anything(name: str) -> None:
     """Narrow nothing."""
 
 
+# Those of its types that have no None.
+TIMES_WITHOUT_NONE = (
+    "transaction_start_time_ms",
+    "issue_timestamp_ms",
+    "expiry_timestamp_ms",
+    "max_timestamp_ms",
+)
 LAST_DATETIME_MS = 253_402_300_799_999  # the end of the year 9999
 
 
