@@ -69,6 +69,7 @@ def test_a_report_that_is_not_all_there_yet_is_left_out() -> None:
     assert runs(_KAFKAS[: _KAFKAS.index(" messages)\n (org")]) == []
 
 
+@pytest.mark.interop
 @pytest.mark.kafka
 @pytest.mark.timeout(300)
 def test_it_measures_both_brokers(tmp_path: Path) -> None:

@@ -369,6 +369,7 @@ COMMANDS: Sequence[Sequence[str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.interop
 def test_kafkas_command_prints_the_same(both: Both) -> None:
     printed = [
         [

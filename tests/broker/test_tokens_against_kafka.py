@@ -363,6 +363,7 @@ def commands(port: int, folder: Path) -> list[str]:
     return [plain_words(text, (token_id, secret)) for text in said]
 
 
+@pytest.mark.interop
 def test_kafkas_command_says_the_same(
     brokers: tuple[Broker, Broker], tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ def test_the_performance_tools_see_every_record_once(start_broker: StartBroker) 
     _round(start_broker, SHORT)
 
 
+@pytest.mark.interop
 @pytest.mark.timeout(300)
 def test_share_consumers_of_the_tools_see_every_record(start_broker: StartBroker) -> None:
     broker = start_broker()

@@ -22,6 +22,7 @@ SETTINGS = {
 TIMEOUT_S = 240
 
 
+@pytest.mark.interop
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.timeout(400)

@@ -13,7 +13,8 @@ import pytest
 from bench.processes import KafkaProcess, OdradekProcess, free_port, kafka_libs
 from tests.broker.certificates import Authority, Identity
 
-pytestmark = pytest.mark.kafka
+# tests/logins has a short form.
+pytestmark = [pytest.mark.kafka, pytest.mark.interop]
 
 AUTHORITY, STRANGER = Authority(), Authority("A Stranger")
 TOPIC = "orders"

@@ -67,6 +67,7 @@ def test_one_run_of_odradek_is_foretold(
 
 
 @pytest.mark.kafka
+@pytest.mark.interop
 @pytest.mark.parametrize(
     ("keys", "value_bytes", "segment_bytes"),
     [

@@ -99,6 +99,7 @@ def test_a_publication_that_was_stopped_goes_on_with_what_it_began_with(
     assert not prepare(spark, job)[1]
 
 
+@pytest.mark.interop
 def test_a_publication_that_was_killed_ends_with_every_key(
     spark: SparkSession, source: TopicSource, tmp_path: Path
 ) -> None:

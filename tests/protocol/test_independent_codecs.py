@@ -61,7 +61,7 @@ def kio_holds(name: str) -> Strategy | None:
         return st.integers(-1, LAST_DATETIME_MS)
     if name in TIMES_WITHOUT_NONE:
         return st.integers(0, LAST_DATETIME_MS)
-    if name in ("session_lifetime_ms", "max_lifetime_ms", "renew_period_ms", "expiry_time_period_ms"):
+    if name in DURATIONS:
         return st.integers(-LAST_DATETIME_MS, LAST_DATETIME_MS)
     return None
 
@@ -75,6 +75,12 @@ def anything(name: str) -> None:
     """Narrow nothing."""
 
 
+DURATIONS = (
+    "session_lifetime_ms",
+    "max_lifetime_ms",
+    "renew_period_ms",
+    "expiry_time_period_ms",
+)
 # Those of its types that have no None.
 TIMES_WITHOUT_NONE = (
     "transaction_start_time_ms",
