@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, Explained, Refusal, code_of, message_of
-from broker.security.acl_requests import read_acl
+from broker.security.acl_requests import changeable_acls, read_acl
 from broker.security.acls import Acl
 from protocol.errors import ErrorCode
 from protocol.messages.create_acls import (
@@ -18,12 +17,10 @@ from protocol.messages.create_acls import (
 async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     """Add the entries that can be; they are durable when this is answered."""
     wanted = [read_acl(one) for one in request.creations]
-    acls = context.broker.security.acls
-    if not context.may_to_cluster(Operation.ALTER):
-        return _alike(wanted, Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    if acls is None:
-        message = "No Authorizer is configured."
-        return _alike(wanted, Refusal(ErrorCode.SECURITY_DISABLED, message))
+    try:
+        acls = changeable_acls(context)
+    except Refusal as refusal:
+        return _alike(wanted, refusal)
     if any(one.is_vague for one in wanted):
         # Kafka's own classes cannot hold such an entry: this is all that it answers.
         unknown = ErrorCode.UNKNOWN_SERVER_ERROR

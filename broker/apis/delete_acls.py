@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, Explained, Refusal, code_of, message_of
 from broker.security.acl_changes import Deleted
-from broker.security.acl_requests import read_filter
+from broker.security.acl_requests import changeable_acls, read_filter
 from broker.security.acls import AclFilter
-from protocol.errors import ErrorCode
 from protocol.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
@@ -20,14 +18,8 @@ from protocol.messages.delete_acls import (
 async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Remove what each filter means; it is gone for good when this is answered."""
     filters = [read_filter(one) for one in request.filters]
-    acls = context.broker.security.acls
-    if not context.may_to_cluster(Operation.ALTER):
-        return _alike(filters, Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    if acls is None:
-        message = "No Authorizer is configured."
-        return _alike(filters, Refusal(ErrorCode.SECURITY_DISABLED, message))
     try:
-        outcomes = await acls.delete(filters)
+        outcomes = await changeable_acls(context).delete(filters)
     except EXPLAINED as error:
         return _alike(filters, error)
     return DeleteAclsResponse(filter_results=[_result(outcome) for outcome in outcomes])

@@ -7,7 +7,11 @@ those who get it.
 
 from __future__ import annotations
 
-from broker.context import CloseConnection
+from typing import TYPE_CHECKING
+
+from broker.authorized_operations import Operation
+from broker.context import CloseConnection, RequestContext
+from broker.errors import Refusal
 from broker.security.acls import (
     Acl,
     AclFilter,
@@ -16,9 +20,23 @@ from broker.security.acls import (
     PatternType,
     Permission,
 )
+from protocol.errors import ErrorCode
 from protocol.messages.create_acls import AclCreation
 from protocol.messages.delete_acls import DeleteAclsFilter
 from protocol.messages.describe_acls import DescribeAclsRequest
+
+if TYPE_CHECKING:
+    from broker.security.acl_changes import AclChanges
+
+
+def changeable_acls(context: RequestContext) -> AclChanges:
+    """Return what a client may change. Raises Refusal when it may not, or there is nothing."""
+    if not context.may_to_cluster(Operation.ALTER):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    acls = context.broker.security.acls
+    if acls is None:
+        raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+    return acls
 
 
 def read_acl(told: AclCreation) -> Acl:

@@ -9,7 +9,7 @@ import pytest
 
 from bench.processes import OdradekProcess
 from tests.cli.commands import Commands
-from tests.logins.brokers import PASSWORD, TOPIC, Keys, Secured, start
+from tests.logins.brokers import PASSWORD, TOPIC, Keys, Secured, running
 from tests.logins.logins import MTLS, Login
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -18,17 +18,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     """Certificates."""
-    made = Keys(tmp_path_factory.mktemp("keys"))
-    made.write()
-    return made
+    return Keys(tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture(scope="module")
 def broker(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """A broker that lets nobody in without a login."""
-    secured = start(OdradekProcess, tmp_path_factory.mktemp("odradek"), keys)
-    yield secured
-    secured.process.stop()
+    with running(OdradekProcess, tmp_path_factory.mktemp("odradek"), keys) as secured:
+        yield secured
 
 
 def _list_topics(properties: dict[str, str], folder: Path) -> list[str]:

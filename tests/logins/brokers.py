@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import pbkdf2_hmac
 from pathlib import Path
@@ -42,7 +44,7 @@ class Keys:
     issuer: TokenIssuer = field(default_factory=TokenIssuer)
     other_issuer: TokenIssuer = field(default_factory=TokenIssuer)
 
-    def write(self) -> None:
+    def __post_init__(self) -> None:
         """Write the files that brokers and clients read."""
         self.authority.issue().pem_file(self.folder / "server.pem")
         self.authority.pem_file(self.ca)
@@ -143,10 +145,11 @@ class Secured:
                         raise
 
 
-def start(
+@contextmanager
+def running(
     kind: type[OdradekProcess] | type[KafkaProcess], folder: Path, keys: Keys
-) -> Secured:
-    """Start a broker, and set it up."""
+) -> Iterator[Secured]:
+    """Start a broker, set it up, and stop it in the end."""
     ports = {name: free_port() for name in ("SSL", "SASL_SSL", "SETUP")}
     process = kind(folder)
     listeners = {
@@ -171,9 +174,12 @@ def start(
         )
     process.settings = settings
     process.start()
-    secured = Secured(process, ports)
-    secured.set_up()
-    return secured
+    try:
+        secured = Secured(process, ports)
+        secured.set_up()
+        yield secured
+    finally:
+        process.stop()
 
 
 def _settings(listeners: dict[str, int], keys: Keys) -> dict[str, str]:

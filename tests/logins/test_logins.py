@@ -14,7 +14,7 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
 from tests.interop.programs import BUILDS
-from tests.logins.brokers import PASSWORD, TOPIC, Keys, Secured, start
+from tests.logins.brokers import PASSWORD, TOPIC, Keys, Secured, running
 from tests.logins.clients import (
     OK,
     SASL,
@@ -99,25 +99,21 @@ CASES = {**RIGHT, **REFUSED_BY_SASL, **REFUSED_BY_TLS}
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     """Certificates, and an issuer of tokens."""
-    made = Keys(tmp_path_factory.mktemp("keys"))
-    made.write()
-    return made
+    return Keys(tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture(scope="module")
 def ours(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """An Odradek."""
-    secured = start(OdradekProcess, tmp_path_factory.mktemp("odradek"), keys)
-    yield secured
-    secured.process.stop()
+    with running(OdradekProcess, tmp_path_factory.mktemp("odradek"), keys) as secured:
+        yield secured
 
 
 @pytest.fixture(scope="module")
 def kafkas(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """A Kafka."""
-    secured = start(KafkaProcess, tmp_path_factory.mktemp("kafka"), keys)
-    yield secured
-    secured.process.stop()
+    with running(KafkaProcess, tmp_path_factory.mktemp("kafka"), keys) as secured:
+        yield secured
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bench.processes import OdradekProcess
-from tests.logins.brokers import PASSWORD, TOPIC, Keys, Secured, start
+from tests.logins.brokers import PASSWORD, TOPIC, Keys, Secured, running
 from tests.logins.logins import Login
 
 if TYPE_CHECKING:
@@ -30,17 +30,14 @@ ROWS = 200
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     """Certificates."""
-    made = Keys(tmp_path_factory.mktemp("keys"))
-    made.write()
-    return made
+    return Keys(tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture(scope="module")
 def broker(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """A broker that lets nobody in without a login."""
-    secured = start(OdradekProcess, tmp_path_factory.mktemp("odradek"), keys)
-    yield secured
-    secured.process.stop()
+    with running(OdradekProcess, tmp_path_factory.mktemp("odradek"), keys) as secured:
+        yield secured
     assert "Traceback" not in secured.process.log_text()
 
 
