@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 
 from broker.apis import BY_KEY
@@ -69,10 +70,9 @@ class AuditFile:
     """A file that the audit log goes to instead of the broker's; begun anew when it is moved."""
 
     def __init__(self, path: str) -> None:
-        """Open the file, for its owner alone when it is new. Raises ConfigError."""
+        """Open the file. Raises ConfigError."""
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
-            self._handler = WatchedFileHandler(path, encoding="utf-8")
+            self._handler = _PrivateFileHandler(path, encoding="utf-8")
         except OSError as error:
             raise ConfigError(
                 f"odradek.audit.log: cannot write {path}: {error.strerror}. Choose another file, "
@@ -91,6 +91,14 @@ class AuditFile:
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
         self._handler.close()
+
+
+class _PrivateFileHandler(WatchedFileHandler):
+    """Makes a new file for its owner alone."""
+
+    def _open(self) -> TextIOWrapper:
+        opened = os.open(self.baseFilename, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        return os.fdopen(opened, "a", encoding=self.encoding)
 
 
 def _one_line(text: str) -> str:

@@ -319,7 +319,8 @@ async def test_the_audit_log_may_have_a_file_of_its_own(
         file.rename(tmp_path / "audit.log.1")  # as logrotate does
         assert not may(broker, ANN, Operation.READ, "prices")
         broker.security.close()
-    assert stat.S_IMODE((tmp_path / "audit.log.1").stat().st_mode) == 0o600
+    for one in (file, tmp_path / "audit.log.1"):
+        assert stat.S_IMODE(one.stat().st_mode) == 0o600
     assert "User:ann is Denied operation = WRITE" in (tmp_path / "audit.log.1").read_text()
     assert "User:ann is Denied operation = READ" in file.read_text()
     assert not [one for one in caplog.records if one.name == audit.LOGGER]

@@ -53,7 +53,7 @@ SETTINGS = {
 }
 COMPACT = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
 ACTION = re.compile(
-    r"\b(look|see|ask|raise|lower|mount|replace|report|enlarge)\b|/health|`odradek \w", re.I
+    r"\b(look|see|ask|raise|lower|mount|put|replace|report|enlarge)\b|/health|`odradek \w", re.I
 )
 
 
@@ -161,8 +161,12 @@ def test_an_alerts_metrics_say_what_to_do() -> None:
 @pytest.mark.slow
 def test_what_is_asked_for_is_told(at_work: tuple[OdradekProcess, Peer]) -> None:
     labels: dict[str, set[str]] = defaultdict(set)
-    # There while a partition cannot be cleaned, and where clients log in, which is not so here.
-    absent = {"odradek_cleaner_uncleanable", LOGINS["failed_authentication"].name}
+    # There while a partition cannot be cleaned, and where clients log in or speak TLS.
+    absent = {
+        "odradek_cleaner_uncleanable",
+        "odradek_tls_certificate_end_seconds",
+        LOGINS["failed_authentication"].name,
+    }
     for family in all_families():
         if family.name in absent:
             labels[family.name] |= set(family.labels)
