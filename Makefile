@@ -9,6 +9,8 @@ READY_FUZZ := $(VENV)/.ready-fuzz
 READY_SPARK := $(VENV)/.ready-spark
 KAFKA := .kafka/.ready
 PACKAGES := protocol config storage cleaner broker cli pipeline
+# These tests wait for other processes half of the time: one more of them than there are cores.
+WAITING := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 FAST := -m "not slow and not kafka and not spark and not interop and not fuzz"
 
 # Hundreds of processes start in a test run, and each would compile every module anew.
@@ -24,7 +26,7 @@ test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/python -m tests.secure
 	$(BIN)/python -m pytest -n auto $(FAST)
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "(slow or kafka or spark) and not interop"
+	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile -m "(slow or kafka or spark) and not interop"
 
 # With fewer examples of each property than `make test`.
 check: $(READY_DEV)

@@ -36,9 +36,19 @@ MEMORY_RATIO_MAX = 64
 
 pytestmark = pytest.mark.slow
 
+
+
+def _marks(api: Api, version: int) -> Sequence[pytest.MarkDecorator]:
+    """Leave the versions between the first and the last to the long run."""
+    first = info_of(message_classes(api.name)[0]).versions.first
+    return () if version in (first, api.last) else (pytest.mark.interop,)
+
+
 # What comes in by a listener that authenticates is decoded and served by the same code.
 SERVED = [
-    pytest.param(door, api, version, id=f"{door}-{api.name}-v{version}")
+    pytest.param(
+        door, api, version, id=f"{door}-{api.name}-v{version}", marks=_marks(api, version)
+    )
     for door in DOORS
     for api in APIS
     for version in info_of(message_classes(api.name)[0]).versions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -72,4 +73,40 @@ with compiler_given_back():
 assert njit(lambda one: one + 2)(2) == 4
 assert work() == before
 """
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+@pytest.mark.slow
+def test_the_compilers_code_goes_again_and_again_while_it_is_used() -> None:
+    program = """
+import ctypes, re, time
+from pathlib import Path
+from broker.code_memory import compiler_given_back
+
+PAGE = 4096
+# Where the code is; what of it is resident has to be asked anew.
+CODE = r"([0-9a-f]+)-([0-9a-f]+) r-xp .*libllvmlite.*\\n(?:\\w+:.*\\n)*?Rss: +(\\d+) kB"
+
+def code():
+    return re.findall(CODE, Path("/proc/self/smaps").read_text())
+
+def resident():
+    return sum(int(kb) for _, _, kb in code()) * 1024
+
+def touch():
+    for start, end, _ in code():
+        for at in range(int(start, 16), int(end, 16), PAGE):
+            ctypes.c_byte.from_address(at).value
+
+with compiler_given_back():
+    size = sum(int(end, 16) - int(start, 16) for start, end, _ in code())
+    for _ in range(3):
+        touch()
+        deadline = time.monotonic() + 60
+        while resident() > size // 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+"""
+    if not Path("/proc/self/smaps").exists():
+        pytest.skip("only Linux tells what is in memory")
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

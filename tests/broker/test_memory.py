@@ -78,18 +78,6 @@ def test_an_idle_broker_has_no_compiler_and_a_busy_one_not_its_code(
     wait_until_loaded(broker, "log")
 
 
-def test_the_compilers_code_goes_while_kernels_load_so_that_it_is_never_there_whole(
-    broker: OdradekProcess,
-) -> None:
-    produce(broker, 1)
-    seen = []
-    while "loaded kernels of=log" not in broker.log_text():
-        seen.append(compiler_bytes(broker) or 0)
-        time.sleep(0.002)
-    # Loading runs through 45 MB of it, compiling through 70, and 22 are touched by then.
-    assert 0 < max(seen) < 37_000_000
-
-
 def test_code_that_ran_at_the_start_is_given_back(broker: OdradekProcess) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while code_bytes(broker) > 10_000_000:  # 20 MB were touched

@@ -25,8 +25,8 @@ from tests.fuzz.seeds import FIRST_SEED, WORLDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
-SHORT_ROUNDS, LONG_ROUNDS = 2, 8
-SHORT_STEPS, LONG_STEPS = 12, 60  # of a group with several members
+SHORT_ROUNDS, LONG_ROUNDS = 1, 8
+SHORT_STEPS, LONG_STEPS = 8, 60  # of a group with several members
 _TOLD_MAX = 40
 MEMBERS, OFFSETS = "members", "offsets"  # the groups of the two scripts
 

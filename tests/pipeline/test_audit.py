@@ -174,6 +174,7 @@ def test_records_that_come_out_of_order_are_found(spark: SparkSession) -> None:
     assert [tuple(row) for row in found.collect() if row[1]] == [(6, "came after offset 7")]
 
 
+@pytest.mark.interop
 def test_the_command_tells_people_and_programs_and_exits_with_1(damaged: Damaged) -> None:
     report_file = damaged.folder / "report.json"
     command = [

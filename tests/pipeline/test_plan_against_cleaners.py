@@ -33,7 +33,10 @@ SETTINGS_OF_BOTH = {
 EAGER = TopicConfig(cleanup_policy=COMPACT, min_cleanable_dirty_ratio=0.0, segment_bytes=100_000)
 
 
-@pytest.mark.parametrize(("map_bytes", "gap"), [(16 << 20, 0), (4_000, 100_000)])
+@pytest.mark.parametrize(
+    ("map_bytes", "gap"),
+    [pytest.param(16 << 20, 0, marks=pytest.mark.interop), (4_000, 100_000)],
+)
 def test_one_run_of_odradek_is_foretold(
     spark: SparkSession, tmp_path: Path, map_bytes: int, gap: int
 ) -> None:
