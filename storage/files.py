@@ -345,13 +345,14 @@ class RealFileSystem:
     def write_private(self, path: Path, data: bytes) -> None:
         # Made anew under another name: whoever holds the former file open learns nothing.
         temporary = path.with_name(path.name + ".tmp")
-        self._create_private(temporary, data)
+        self._create_anew(temporary, data, 0o600)
         self.rename(temporary, path)
 
-    def _create_private(self, temporary: Path, data: bytes) -> None:
+    def _create_anew(self, temporary: Path, data: bytes, mode: int) -> None:
+        # What is there goes, and nothing follows it: a link of that name could lead anywhere.
         def write() -> None:
             temporary.unlink(missing_ok=True)
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
             try:
                 _write_rest(fd, 0, data)
             finally:
@@ -362,10 +363,7 @@ class RealFileSystem:
     def write_atomically(self, path: Path, data: bytes, *, is_private: bool = False) -> None:
         # The order is the guarantee: data on disk before the name, the name before we return.
         temporary = path.with_name(path.name + ".tmp")
-        if is_private:
-            self._create_private(temporary, data)
-        else:
-            self.write_bytes(temporary, data)
+        self._create_anew(temporary, data, 0o600 if is_private else 0o666)
         self.open(temporary, write=True).sync()
         self.rename(temporary, path)
         self.sync_directory(path.parent)

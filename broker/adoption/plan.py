@@ -153,6 +153,10 @@ def _misplaced(
     home_ids: set[str],
 ) -> Iterator[str]:
     """Yield why the partitions of a topic cannot be served from here alone."""
+    # It becomes part of paths, and damaged or made-up metadata may say anything.
+    wrong = topic_names.problem(topic.name)
+    if wrong is not None:
+        yield wrong
     for number, state in sorted(topic.partitions.items()):
         found = here[number]
         if node_id not in state.replicas:

@@ -267,6 +267,10 @@ MISPLACED: dict[str, tuple[list[object], str]] = {
         [*topic("orders", ORDERS, [NODE_ID]), of_topic("remote.storage.enable", "true")],
         "what was moved to remote storage cannot be read here",
     ),
+    "under a name that leads elsewhere": (
+        topic("../orders", ORDERS, [NODE_ID]),
+        "Topic name is invalid: '../orders' contains",
+    ),
 }  # fmt: skip
 
 
@@ -282,7 +286,9 @@ def test_what_is_in_the_way_stops_the_adoption_unless_one_insists(
     assert digests(tmp_path) == before
     assert adopt(source, force=True, dry_run=False) == 0
     metadata = stored(tmp_path)
-    assert "prices" in [one.name for one in metadata.topics]
+    names = [one.name for one in metadata.topics]
+    assert "prices" in names
+    assert "../orders" not in names
     assert Resource(ResourceType.TOPIC, "orders") not in metadata.configs
 
 

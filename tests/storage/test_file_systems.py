@@ -82,6 +82,19 @@ def test_names(home: tuple[FileSystem, Path]) -> None:
     assert fs.list(path) == []
 
 
+@pytest.mark.parametrize("is_private", [False, True])
+def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(
+    tmp_path: Path, is_private: bool
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"precious")
+    (tmp_path / "file.tmp").symlink_to(elsewhere)
+    REAL.write_atomically(tmp_path / "file", b"new", is_private=is_private)
+    assert elsewhere.read_bytes() == b"precious"
+    assert not (tmp_path / "file").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
 def test_modification_times(home: tuple[FileSystem, Path]) -> None:
     fs, path = home
     fs.write_bytes(path / "file", b"")
