@@ -39,19 +39,26 @@ def answer_each(
     name: Callable[[A], Hashable],
     answer: Callable[[A], T],
     size_bytes: Callable[[T], int],
+    subject: Callable[[A], Hashable] | None = None,
 ) -> list[T]:
-    """Answer all that is asked, what is of one name alike. Raises CloseConnection."""
+    """Answer all that is asked, what is of one name alike. Raises CloseConnection.
+
+    What differs in its name but is of one subject tells much the same, and counts as repeated.
+    """
     repeats = Repeats()
     answers: dict[Hashable, T] = {}
     sizes: dict[Hashable, int] = {}
+    subjects: set[Hashable] = set()
     told = []
     for one in asked:
         key = name(one)
+        about = key if subject is None else subject(one)
         if key not in answers:
             answers[key] = answer(one)
-        else:
+        if about in subjects:
             if key not in sizes:
                 sizes[key] = size_bytes(answers[key])
             repeats.add(sizes[key])
+        subjects.add(about)
         told.append(answers[key])
     return told

@@ -44,6 +44,10 @@ class ResourceConfigs:
         """Return the settings of all resources of a type, by name."""
         return {one.name: values for one, values in self._settings.items() if one.type is kind}
 
+    def has_some(self, resource: Resource) -> bool:
+        """Tell whether a resource has settings of its own."""
+        return resource in self._settings
+
     def entries(self, resource: Resource) -> Mapping[str, Entry]:
         """Return what DescribeConfigs says of each option of a resource."""
         values = self._settings.get(resource, {})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Refusal
+from broker.repeats import Repeats
 from broker.topic import Topic
 from broker.topic_plans import check_replicas
 from protocol.errors import ErrorCode
@@ -26,7 +27,7 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 def handle(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Accept what is as it is, and refuse all else."""
+    """Accept what is as it is, and refuse all else. Raises CloseConnection."""
     if not context.may_to_cluster(Operation.ALTER):
         return _denied(request)
     response = AlterPartitionReassignmentsResponse(
@@ -42,13 +43,16 @@ def handle(
     is_late = bool(request.topics) and request.timeout_ms <= 0
     if is_late:
         response.error_code = ErrorCode.REQUEST_TIMED_OUT
+    repeats = Repeats()
     for asked in request.topics:
         topic = context.broker.topics.get(asked.name)
         node_id = context.broker.config.node_id
-        results = [
-            _late(one) if is_late else _reassign(topic, asked, one, node_id)
-            for one in asked.partitions
-        ]
+        results: list[ReassignablePartitionResponse] = []
+        for one in asked.partitions:
+            result = _late(one) if is_late else _reassign(topic, asked, one, node_id)
+            if results:  # what is refused is told with the topic's name, each time
+                repeats.add(len(result.error_message or ""))
+            results.append(result)
         response.responses.append(ReassignableTopicResponse(name=asked.name, partitions=results))
     return response
 

@@ -44,6 +44,7 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Describe
         results=answer_each(
             request.resources,
             name=_name,
+            subject=lambda asked: _subject(context, asked),
             answer=lambda asked: _describe(context, request, asked),
             size_bytes=lambda result: len(
                 encode(DescribeConfigsResponse(results=[result]), context.api_version)
@@ -55,6 +56,15 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Describe
 def _name(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
     keys = frozenset(asked.configuration_keys or ())
     return asked.resource_type, asked.resource_name, keys
+
+
+def _subject(context: RequestContext, asked: DescribeConfigsResource) -> tuple[int, str | None]:
+    """Return what is told of, whichever keys: the defaults, where nothing is set."""
+    kind, name = asked.resource_type, asked.resource_name
+    resources = context.broker.configs.resources
+    if kind in KINDS and not resources.has_some(Resource(ResourceType(kind), name)):
+        return kind, None  # be they there or made up
+    return kind, name
 
 
 def _describe(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from itertools import islice
+
 from broker import topic_names
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.errors import code_of
+from broker.errors import Refusal, code_of
+from broker.repeats import answer_each
 from broker.security.authorization import ResourceKind
 from broker.topic import Topic
+from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
-    TopicRequest,
     TopicResponse,
 )
 from storage import producers
@@ -25,31 +29,48 @@ def handle(
     context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """Describe the producers of each partition."""
+    found = {name: _find(context, name) for name in {topic.name for topic in request.topics}}
+
+    def subject(asked: tuple[str, int]) -> Hashable:
+        name, _ = asked  # which what is refused is told with
+        return name if isinstance(found[name], Refusal) else asked
+
+    answers = iter(
+        answer_each(
+            [(topic.name, index) for topic in request.topics for index in topic.partition_indexes],
+            name=lambda asked: asked,
+            answer=lambda asked: _partition(found[asked[0]], asked[1]),
+            size_bytes=lambda told: len(
+                encode(
+                    DescribeProducersResponse(topics=[TopicResponse(name="", partitions=[told])]),
+                    context.api_version,
+                )
+            ),
+            subject=subject,
+        )
+    )
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(name=asked.name, partitions=_partitions(context, asked))
-            for asked in request.topics
+            TopicResponse(
+                name=topic.name, partitions=list(islice(answers, len(topic.partition_indexes)))
+            )
+            for topic in request.topics
         ]
     )
 
 
-def _partitions(context: RequestContext, asked: TopicRequest) -> list[PartitionResponse]:
-    problem = topic_names.problem(asked.name)
-    topic = context.broker.topics.get(asked.name)
+def _find(context: RequestContext, name: str) -> Topic | Refusal:
+    problem = topic_names.problem(name)
     if problem is not None:
-        error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, problem
-    elif not context.may(Operation.READ, ResourceKind.TOPIC, asked.name):
-        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        message = error.sentence
-    elif topic is None:
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        message = error.sentence
-    else:
-        return [_partition(topic, index) for index in asked.partition_indexes]
-    return [_refused(index, error, message) for index in asked.partition_indexes]
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if not context.may(Operation.READ, ResourceKind.TOPIC, name):
+        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return context.broker.topics.get(name) or Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _partition(topic: Topic, index: int) -> PartitionResponse:
+def _partition(topic: Topic | Refusal, index: int) -> PartitionResponse:
+    if isinstance(topic, Refusal):
+        return _refused(index, topic.code, str(topic))
     try:
         log = topic.log(index)
     except StorageError as error:

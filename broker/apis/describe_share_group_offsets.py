@@ -5,15 +5,17 @@ Kafka's source: GroupCoordinatorService.describeShareGroupOffsets, computeShareG
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import code_of
 from broker.lag import share_lag
+from broker.repeats import answer_each
 from broker.security.authorization import ResourceKind
 from broker.shares.batches import UNCHANGED_OFFSET
 from broker.shares.state_shard import StateAnswer
+from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -33,9 +35,24 @@ async def handle(
     context: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
     """Describe each group."""
-    return DescribeShareGroupOffsetsResponse(
-        groups=[await _describe(context, group) for group in request.groups]
+    described: dict[Hashable, DescribeShareGroupOffsetsResponseGroup] = {}
+    for group in request.groups:
+        if _name(group) not in described:
+            described[_name(group)] = await _describe(context, group)
+    groups = answer_each(
+        request.groups,
+        name=_name,
+        answer=lambda group: described[_name(group)],
+        size_bytes=lambda group: len(
+            encode(DescribeShareGroupOffsetsResponse(groups=[group]), context.api_version)
+        ),
     )
+    return DescribeShareGroupOffsetsResponse(groups=groups)
+
+
+def _name(group: DescribeShareGroupOffsetsRequestGroup) -> Hashable:
+    """Return what groups are told alike by: those of which all is asked, as in OffsetFetch."""
+    return group.group_id if group.topics is None else id(group)
 
 
 async def _describe(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.repeats import answer_each
 from broker.security.authorization import ResourceKind
 from broker.transactions.listing import not_described
+from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -18,9 +20,15 @@ def handle(
     context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     """Describe each transactional id, with those of its topics that the client may describe."""
-    return DescribeTransactionsResponse(
-        transaction_states=[_describe(context, one) for one in request.transactional_ids]
+    states = answer_each(
+        request.transactional_ids,
+        name=lambda transactional_id: transactional_id,
+        answer=lambda transactional_id: _describe(context, transactional_id),
+        size_bytes=lambda state: len(
+            encode(DescribeTransactionsResponse(transaction_states=[state]), context.api_version)
+        ),
     )
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _describe(context: RequestContext, transactional_id: str) -> TransactionState:
@@ -28,9 +36,8 @@ def _describe(context: RequestContext, transactional_id: str) -> TransactionStat
     if not context.may(Operation.DESCRIBE, kind, transactional_id):
         return not_described(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     state = context.broker.transactions.describe(transactional_id)
-    state.topics = [
-        one
-        for one in state.topics
-        if context.may(Operation.DESCRIBE, ResourceKind.TOPIC, one.topic)
-    ]
+    permitted = context.permitted(
+        Operation.DESCRIBE, ResourceKind.TOPIC, (one.topic for one in state.topics)
+    )
+    state.topics = [one for one in state.topics if one.topic in permitted]
     return state

@@ -8,6 +8,7 @@ from __future__ import annotations
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Refusal
+from broker.repeats import Repeats
 from broker.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import (
@@ -15,6 +16,7 @@ from protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
+    TopicPartitions,
 )
 
 _PREFERRED, _UNCLEAN = 0, 1
@@ -39,13 +41,10 @@ def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeader
         )
     if wanted is None:  # then those that need none are left out, their topics not
         return _response([_results(topic.name, [], []) for topic in topics])
+    repeats = Repeats()
     return _response(
         [
-            _results(
-                one.topic,
-                one.partitions,
-                [_elect(topics.get(one.topic), one.topic, number) for number in one.partitions],
-            )
+            _results(one.topic, one.partitions, _elect_all(topics.get(one.topic), one, repeats))
             for one in wanted
         ]
     )
@@ -61,6 +60,17 @@ def _refusal(request: ElectLeadersRequest) -> Refusal | None:
         message = f"Unknown election type {request.election_type}"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
     return None
+
+
+def _elect_all(topic: Topic | None, asked: TopicPartitions, repeats: Repeats) -> list[Refusal]:
+    """Say it of each partition, mostly with the topic's name. Raises CloseConnection."""
+    outcomes: list[Refusal] = []
+    for number in asked.partitions:
+        outcome = _elect(topic, asked.topic, number)
+        if outcomes:
+            repeats.add(len(str(outcome)))
+        outcomes.append(outcome)
+    return outcomes
 
 
 def _elect(topic: Topic | None, name: str, partition: int) -> Refusal:

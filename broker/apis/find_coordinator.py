@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.repeats import answer_each
 from broker.security.authorization import ResourceKind
 from broker.shares.key import SharePartitionKey
+from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import (
     Coordinator,
@@ -29,10 +31,16 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
     """Name this node for every key."""
     version, key_type = context.api_version, request.key_type
     if version >= _BATCH_VERSION:
-        found = [
-            _coordinator(context, key_type, key, _problem(context, key_type, key))
-            for key in request.coordinator_keys
-        ]
+        found = answer_each(
+            request.coordinator_keys,
+            name=lambda key: key,
+            answer=lambda key: _coordinator(
+                context, key_type, key, _problem(context, key_type, key)
+            ),
+            size_bytes=lambda one: len(
+                encode(FindCoordinatorResponse(coordinators=[one]), version)
+            ),
+        )
         return FindCoordinatorResponse(
             error_message=None, node_id=0, host="", port=0, error_code=0, coordinators=found
         )

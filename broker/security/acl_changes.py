@@ -6,6 +6,7 @@ An entry that is there already is created again without a word.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
@@ -13,6 +14,7 @@ from operator import attrgetter
 from broker.changes import Changes
 from broker.errors import Refusal
 from broker.metadata import MetadataError, MetadataStore, SecurityKind
+from broker.repeats import Repeats
 from broker.security.acls import (
     Acl,
     AclFilter,
@@ -33,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 # Kafka's MAX_RECORDS_PER_USER_OP: what one request may change.
 _CHANGED_MAX = 10_000
+
+_NUMBERS_BYTES = 16  # of an entry in a response: codes, kinds, lengths
 
 _IN_LISTS = attrgetter(
     "kind", "name", "pattern", "principal", "permission", "operation", "host"
@@ -84,7 +88,10 @@ class AclChanges:
         return await self._changes.run(lambda: self._create(acls))
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[Deleted]:
-        """Delete what each filter means, all of it at once; raises MetadataError."""
+        """Delete what each filter means, all of it at once.
+
+        Raises MetadataError, and CloseConnection when filters mean the same again and again.
+        """
         return await self._changes.run(lambda: self._delete(filters))
 
     async def _create(self, acls: Sequence[Acl]) -> list[Created]:
@@ -105,14 +112,21 @@ class AclChanges:
     async def _delete(self, filters: Sequence[AclFilter]) -> list[Deleted]:
         gone: dict[Acl, None] = {}
         outcomes: list[Deleted] = []
+        repeats = Repeats()
+        described: dict[AclFilter, list[Acl]] = {}
         for which in filters:
             problem = _filter_problem(which)
-            found = [] if problem is not None else self.describe(which)
-            if len(gone.keys() | found) > _CHANGED_MAX:
+            if which not in described:
+                described[which] = [] if problem is not None else self.describe(which)
+                await asyncio.sleep(0)  # to look through many entries takes its time
+            found = described[which]
+            again = [acl for acl in found if acl in gone]
+            if len(gone) + len(found) - len(again) > _CHANGED_MAX:
                 problem = _invalid(
                     f"Cannot remove more than {_CHANGED_MAX} acls in a single delete operation."
                 )
             if problem is None:
+                repeats.add(sum(map(_told_bytes, again)))
                 gone.update(dict.fromkeys(found))
             outcomes.append(found if problem is None else problem)
         if gone:
@@ -122,6 +136,11 @@ class AclChanges:
         for acl in gone:
             logger.info("deleted %s", acl)
         return outcomes
+
+
+def _told_bytes(acl: Acl) -> int:
+    """Return about how long an entry is in a response."""
+    return len(acl.name) + len(acl.principal) + len(acl.host) + _NUMBERS_BYTES
 
 
 def _problem(acl: Acl) -> Created:

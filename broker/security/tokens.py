@@ -18,7 +18,7 @@ import hmac
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from broker.changes import Changes
@@ -59,6 +59,10 @@ class Token:
     def concerns(self, principal: Principal) -> bool:
         """Tell whether somebody owns it, asked for it or may renew it: those may see it."""
         return principal in (self.owner, self.requester, *self.renewers)
+
+    def concerns_any(self, principals: Set[Principal]) -> bool:
+        """Tell whether it concerns one of some."""
+        return not principals.isdisjoint((self.owner, self.requester, *self.renewers))
 
     def may_be_renewed_by(self, principal: Principal) -> bool:
         """Tell whether somebody may renew it, and end it."""

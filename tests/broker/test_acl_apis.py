@@ -16,6 +16,7 @@ from broker.metadata import MetadataError, SecurityKind, SqliteMetadata
 from broker.security import audit
 from broker.security.acls import (
     Acl,
+    AclFilter,
     AclKind,
     AclOperation,
     PatternType,
@@ -166,6 +167,29 @@ async def test_filters_that_overlap_each_tell_what_they_mean(tmp_path: Path) -> 
             None, "Unknown patternFilter.", "Unknown entryFilter.", None, None,
         ]  # fmt: skip
         assert await names(broker) == ["b"]
+
+
+async def test_filters_that_mean_the_same_are_told_in_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with admin(tmp_path, SETTINGS) as broker:
+        await create(broker, *(creation(resource_name=f"{n}-{'x' * 90}") for n in range(100)))
+        looked: list[Acl] = []
+        matches = AclFilter.matches
+
+        def look(which: AclFilter, acl: Acl) -> bool:
+            looked.append(acl)
+            return matches(which, acl)
+
+        monkeypatch.setattr(AclFilter, "matches", look)
+        with pytest.raises(CloseConnection, match="again and again"):
+            await delete(broker, *(2_000 * [everything()]))
+        assert len(await names(broker)) == 100
+        looked.clear()
+        results = await delete(broker, *(10 * [everything()]))
+        assert [len(one.matching_acls) for one in results] == 10 * [100]
+        assert len(looked) == 100
+        assert not await names(broker)
 
 
 async def test_one_request_changes_no_more_than_kafkas_may(

@@ -471,6 +471,12 @@ def test_find_coordinator(version: int) -> None:
                 assert (found.error_code, found.node_id, found.host, found.port) == expected
             if batch:
                 assert [found.key for found in answer.coordinators] == ["k", "l"]
+                request.coordinator_keys = ["k", "l", "k"]
+                first, other, again = (await ask(bench, request, version)).coordinators
+                assert (first.key, other.key, again) == ("k", "l", first)
+                request.coordinator_keys = 1_000_000 * [""]
+                with pytest.raises(CloseConnection):
+                    await ask(bench, request, version)
 
     run(body)
 
