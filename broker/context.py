@@ -16,7 +16,7 @@ from broker.authorized_operations import (
     Operation,
     bit_field,
 )
-from broker.security.authorization import CLUSTER_NAME, Requester, ResourceKind
+from broker.security.authorization import CLUSTER_NAME, Noted, Requester, ResourceKind
 from broker.security.principals import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class RequestContext:
     client: ConnectedClient = field(default_factory=ConnectedClient)
     # What the request costs its client; None when no quota is set.
     charge: Charge | None = None
+    noted: Noted | None = None  # made when somebody first asks what the client may do
 
     def advertised(self) -> tuple[str, int]:
         """Return the host and port that clients of this listener are told to connect to."""
@@ -185,6 +186,8 @@ class RequestContext:
         return authorizer is None or authorizer.may_any(self._requester(), operation, kind)
 
     def _requester(self) -> Requester:
+        if self.noted is None:
+            self.noted = Noted()
         return Requester(
             self.client.principal,
             self.client_host.removeprefix("/"),
@@ -192,4 +195,5 @@ class RequestContext:
             self.api_version,
             self.client_id,
             self.listener.name,
+            self.noted,
         )

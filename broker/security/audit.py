@@ -5,11 +5,13 @@
 
 What is denied is told at INFO, what is allowed at DEBUG. What nobody asked for, such as the
 entries that are left out of a list, is told at TRACE. Line ends in names are written as Python
-writes them, so that nobody can write lines of his own.
+writes them, so that nobody can write lines of his own. Nor can anybody write gigabytes: a few
+bytes of a request name a resource, and of what is decided about many one line gives the number.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from io import TextIOWrapper
@@ -24,6 +26,9 @@ from config.errors import ConfigError
 # Kafka's name for it, so that what sends it elsewhere, or sets its level, does so here.
 LOGGER = "kafka.authorizer.logger"
 _TRACE = 5  # as in broker/loggers.py
+# What one request may write at each level, so that what is allowed takes no room from what is not.
+_LINES_MAX = 1_000
+_LEFT_OUT_AFTER_S = 1.0  # by then most requests have asked all that they ask
 
 logger = logging.getLogger(LOGGER)
 
@@ -44,7 +49,11 @@ def note(
         level = logging.DEBUG if rule.allowed else logging.INFO
     if not logger.isEnabledFor(level):
         return
-    api = BY_KEY.get(requester.api_key)
+    told = requester.noted.told.get(level, 0)
+    if told >= _LINES_MAX:
+        _leave_out(requester, level)
+        return
+    requester.noted.told[level] = told + 1
     logger.log(
         level,
         "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s "
@@ -55,9 +64,9 @@ def note(
         requester.host,
         kind.name.title().replace("_", ""),
         _one_line(name),
-        requester.api_key if api is None else api.name,
+        _api(requester),
         references,
-        rule.text,
+        _one_line(rule.text),
     )
 
 
@@ -99,6 +108,31 @@ class _PrivateFileHandler(WatchedFileHandler):
     def _open(self) -> TextIOWrapper:
         opened = os.open(self.baseFilename, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         return os.fdopen(opened, "a", encoding=self.encoding)
+
+
+def _leave_out(requester: Requester, level: int) -> None:
+    """Count a decision that is not told, and see to it that the number is."""
+    left_out = requester.noted.left_out
+    if level not in left_out:
+        loop = asyncio.get_running_loop()
+        loop.call_later(_LEFT_OUT_AFTER_S, _tell_left_out, requester, level)
+    left_out[level] = left_out.get(level, 0) + 1
+
+
+def _tell_left_out(requester: Requester, level: int) -> None:
+    logger.log(
+        level,
+        "Principal = %s from host = %s for request = %s: %d more decisions are left out",
+        _one_line(str(requester.principal)),
+        requester.host,
+        _api(requester),
+        requester.noted.left_out.pop(level),
+    )
+
+
+def _api(requester: Requester) -> str:
+    api = BY_KEY.get(requester.api_key)
+    return str(requester.api_key) if api is None else api.name
 
 
 def _one_line(text: str) -> str:

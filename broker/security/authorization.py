@@ -7,7 +7,7 @@ The codes are those of Kafka's AclOperation and ResourceType. Handlers ask by
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
@@ -30,6 +30,15 @@ class ResourceKind(IntEnum):
 CLUSTER_NAME = "kafka-cluster"
 
 
+@dataclass(slots=True)
+class Noted:
+    """How many decisions about one request the audit log has been told, by level."""
+
+    told: dict[int, int] = field(default_factory=dict)
+    # What nobody has told of yet, since the request has so many.
+    left_out: dict[int, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Requester:
     """Who asks, and what the audit log says of it (AuthorizableRequestContext)."""
@@ -40,6 +49,7 @@ class Requester:
     api_version: int
     client_id: str
     listener: str
+    noted: Noted = field(default_factory=Noted, compare=False)
 
 
 class Authorizer(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from broker.security.authorization import ResourceKind
 from broker.security.authorization_counts import AuthorizationCounts
 from broker.security.authorizer import AclAuthorizer
 from broker.server import Listener
+from tests.broker.live import on_uvloop
 
 NAMES = ["a", "b", "a", "c"]
 
@@ -63,3 +65,41 @@ def test_the_audit_log_has_each_answer_that_is_read(caplog: pytest.LogCaptureFix
     assert len(told) == 2
     assert all("is Allowed operation = READ" in one for one in told)
     assert all("Topic:LITERAL:a" in one and "resourceRefCount = 2" in one for one in told)
+
+
+@pytest.mark.parametrize("asks_one_by_one", [False, True])
+@on_uvloop
+async def test_one_request_writes_so_many_lines_and_then_a_number(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, asks_one_by_one: bool
+) -> None:
+    monkeypatch.setattr(audit, "_LINES_MAX", 3)
+    monkeypatch.setattr(audit, "_LEFT_OUT_AFTER_S", 0.0)
+    own = {f"own-{number}" for number in range(9)}
+    authorizer = AclAuthorizer(
+        map(acl, own), set(), AuthorizationCounts(), allows_by_default=False
+    )
+    asking = context(authorizer)
+    names = [*own, *(f"other-{number}" for number in range(20))]
+    with caplog.at_level(logging.DEBUG, audit.LOGGER):
+        for _ in range(2):
+            if asks_one_by_one:
+                for name in names:
+                    asking.may(Operation.READ, ResourceKind.TOPIC, name)
+            else:
+                assert asking.permitted(Operation.READ, ResourceKind.TOPIC, names) == own
+            await _until_told()
+        assert not context(authorizer).permitted(Operation.READ, ResourceKind.TOPIC, ["last"])
+    for level, counts in ((logging.DEBUG, (6, 9)), (logging.INFO, (17, 20))):
+        told = [one.getMessage() for one in caplog.records if one.levelno == level]
+        who = "Principal = User:ANONYMOUS from host = 127.0.0.1 for request = Fetch: "
+        assert [line for line in told if "left out" in line] == [
+            f"{who}{count} more decisions are left out" for count in counts
+        ]
+        assert sum("operation = READ" in line for line in told) == 3 + (level == logging.INFO)
+
+
+async def _until_told() -> None:
+    """Let the loop run what is due: it is run in the order in which it became so."""
+    due = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.0, due.set_result, None)
+    await due
