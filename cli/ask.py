@@ -20,6 +20,7 @@ from typing import TypeVar
 import click
 
 from cli.peer import owner_of_peer
+from cli.words import printable
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -191,7 +192,7 @@ def answer_or_exit(
             url, path, parameters, post=post, token=token, timeout_s=timeout_s
         )
     except AskError as error:
-        click.echo(f"odradek: {error}", err=True)
+        click.echo(f"odradek: {printable(str(error))}", err=True)
         sys.exit(1)
 
 
