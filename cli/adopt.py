@@ -20,7 +20,7 @@ from broker.adoption.plan import AdoptedTopic, Obstacle
 from broker.adoption.rights import principals_of
 from broker.adoption.users import names_of
 from broker.metadata import MetadataError
-from cli.words import size
+from cli.words import printable, size
 from storage.errors import DirectoryInUse, StorageError
 from storage.files import FileSystem, RealFileSystem
 
@@ -34,7 +34,7 @@ def adopt(source: Source, *, force: bool, dry_run: bool, fs: FileSystem | None =
     try:
         return _adopt(console, fs, source, force=force, dry_run=dry_run)
     except (AdoptionError, MetadataError, StorageError) as error:
-        click.echo(f"odradek: {error}", err=True)
+        click.echo(f"odradek: {printable(str(error))}", err=True)
         return 1
 
 
@@ -46,11 +46,11 @@ def _adopt(
     except DirectoryInUse as error:
         if not dry_run:
             raise
-        told = f"[yellow]{escape(str(error))}. These figures are of this moment.[/]"
+        told = f"[yellow]{_escaped(str(error))}. These figures are of this moment.[/]"
         console.print(told, soft_wrap=True)
         locks = []
     if is_adopted(fs, source):
-        told = f"{escape(_names(source))} is adopted already: nothing to do."
+        told = f"{_escaped(_names(source))} is adopted already: nothing to do."
         console.print(told, soft_wrap=True)
         _show_next(console, source, "Serve it with")
         return 0
@@ -77,7 +77,7 @@ def _show(console: Console, prepared: Prepared) -> None:
     for directory in prepared.directories:
         stop = "stopped cleanly" if directory.was_clean else "not stopped cleanly: to be recovered"
         told = counted(len(directory.partitions), "partition")
-        console.print(f"  {escape(str(directory.path))}  {told}, {stop}", soft_wrap=True)
+        console.print(f"  {_escaped(str(directory.path))}  {told}, {stop}", soft_wrap=True)
     console.print()
     console.print(_topic_table(plan.topics) if plan.topics else "There are no topics.")
     _show_pairs(console, "Taken over with them", _taken(prepared))
@@ -85,7 +85,7 @@ def _show(console: Console, prepared: Prepared) -> None:
     if plan.notes:
         console.print("\n[bold]To know[/]")
         for note in plan.notes:
-            console.print(f"  {escape(note)}", soft_wrap=True)
+            console.print(f"  {_escaped(note)}", soft_wrap=True)
 
 
 def _topic_table(topics: Iterable[AdoptedTopic]) -> Table:
@@ -98,12 +98,12 @@ def _topic_table(topics: Iterable[AdoptedTopic]) -> Table:
     for topic in sorted(topics, key=lambda one: (_is_internal(one), one.record.name)):
         settings = {k: v for k, v in topic.overrides.items() if k != "cleanup.policy"}
         table.add_row(
-            Text(topic.record.name),
+            Text(printable(topic.record.name)),
             str(topic.record.partition_count),
             _offsets(topic),
             size(sum(one.size_bytes for one in topic.partitions)),
             ",".join(sorted(topic.config.cleanup_policy)) or "keep",
-            Text(_settings(settings)),
+            Text(printable(_settings(settings))),
             style="dim" if _is_internal(topic) else None,
         )
     return table
@@ -144,7 +144,7 @@ def _show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, str]]) 
     console.print(f"\n[bold]{title}[/]")
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for what, meaning in pairs:
-        table.add_row(Text(f"  {what}"), Text(meaning))
+        table.add_row(Text(printable(f"  {what}")), Text(printable(meaning)))
     console.print(table)
 
 
@@ -154,7 +154,7 @@ def _show_obstacles(console: Console, obstacles: Sequence[Obstacle], *, force: b
     verdict = "left out, as you insist" if force else "nothing was adopted"
     console.print(f"\n[bold red]In the way[/]  {verdict}")
     for one in obstacles[:_OBSTACLES_SHOWN_MAX]:
-        console.print(f"  {escape(one.subject)}: {escape(one.text)}", soft_wrap=True)
+        console.print(f"  {_escaped(one.subject)}: {_escaped(one.text)}", soft_wrap=True)
     if len(obstacles) > _OBSTACLES_SHOWN_MAX:
         console.print(f"  and {len(obstacles) - _OBSTACLES_SHOWN_MAX} more")
     if force:
@@ -170,7 +170,7 @@ def _show_next(console: Console, source: Source, words: str) -> None:
     names = ",".join(str(path) for path in source.directories)
     console.print(f"\n{words}\n")
     command = f"  odradek serve --set {shlex.quote(f'log.dirs={names}')}"
-    console.print(f"[bold cyan]{escape(command)}[/]", soft_wrap=True)
+    console.print(f"[bold cyan]{_escaped(command)}[/]", soft_wrap=True)
     console.print("\nor with Kafka's own settings: odradek serve --config server.properties")
 
 
@@ -180,3 +180,7 @@ def _names(source: Source) -> str:
 
 def _settings(settings: Mapping[str, str]) -> str:
     return " ".join(f"{key}={value}" for key, value in sorted(settings.items()))
+
+
+def _escaped(text: str) -> str:
+    return escape(printable(text))

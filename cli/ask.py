@@ -8,16 +8,19 @@ import http.client
 import json
 import os
 import re
+import socket
 import ssl
 import sys
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import click
+
+from cli.peer import owner_of_peer
+from cli.words import printable
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -25,19 +28,33 @@ DEFAULT_URL = "http://127.0.0.1:9308"  # metrics.listener's default
 
 ANSWER_TIMEOUT_S = 60.0  # of questions that take no reading of a log
 
-
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _TOKEN_FILE = "odradek-admin-token"  # broker/web/access.py
+_TOKEN_FILE_BYTES_MAX = 64
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{22}")
+_ROOT = 0
 
 
 class AskError(Exception):
     """There is no answer, or it is no; the message is one line for a person."""
 
-    token_file: str | None = None  # where a broker on this machine says that its token is
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    reason: str
+    text: bytes
+
+    def told(self) -> dict[str, object] | None:
+        """Return the JSON object that it is, None when it is something else."""
+        try:
+            told = json.loads(self.text)
+        except ValueError:
+            return None
+        return told if isinstance(told, dict) else None
 
 
-def ask(
+def ask_with_token(
     url: str,
     path: str,
     parameters: Mapping[str, object],
@@ -46,31 +63,57 @@ def ask(
     token: str | None = None,
     timeout_s: float | None = ANSWER_TIMEOUT_S,
 ) -> dict[str, object]:
-    """Ask for JSON; parameters that are None are left out. Raises AskError."""
+    """Ask for JSON, and show a token where the broker wants one. Raises AskError.
+
+    The token given is shown, else that of ODRADEK_TOKEN, else one that the broker keeps on this
+    machine. Parameters that are None are left out.
+    """
+    token = token or os.environ.get("ODRADEK_TOKEN") or None
     query = urllib.parse.urlencode({k: v for k, v in parameters.items() if v is not None})
-    asked = f"{url.rstrip('/')}{path}{'?' if query else ''}{query}"
-    # A proxy for the world outside has no business between a tool and its broker.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    asked = f"{path}{'?' if query else ''}{query}"
+    method = "POST" if post else "GET"
     try:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        request = urllib.request.Request(
-            asked, method="POST" if post else "GET", headers=headers
-        )
-        with opener.open(request, timeout=timeout_s) as response:
-            text = response.read()
-    except urllib.error.HTTPError as error:
-        raise _refused(url, error) from error
-    except urllib.error.URLError as error:
-        raise AskError(_unreachable(url, error.reason)) from error
+        connection, prefix = _connect(url, timeout_s)
+        with contextlib.closing(connection):
+            answer = _exchange(connection, method, prefix + asked, token)
+            if answer.status == http.HTTPStatus.UNAUTHORIZED and token is None:
+                kept = _kept_token(url, connection.sock, answer)
+                if kept is not None:
+                    answer = _exchange(connection, method, prefix + asked, kept)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise AskError(_unreachable(url, error)) from error
-    try:
-        answer = json.loads(text)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
+    if not 200 <= answer.status < 300:
+        raise AskError(_refusal(url, answer))
+    told = answer.told()
+    if told is None:
         raise AskError(f"{url} is not Odradek's: name its metrics.listener with --url")
-    return answer
+    return told
+
+
+def _connect(url: str, timeout_s: float | None) -> tuple[http.client.HTTPConnection, str]:
+    """Connect to a broker; return what its paths begin with, too.
+
+    There is one connection, so that who is shown a token is who has asked for it: neither a
+    proxy, which has no business between a tool and its broker, nor where a redirect leads.
+    """
+    place = urllib.parse.urlsplit(url)
+    if place.scheme not in ("http", "https") or not place.hostname:
+        raise ValueError("no address that begins with http:// or https://")
+    is_secured = place.scheme == "https"
+    kind = http.client.HTTPSConnection if is_secured else http.client.HTTPConnection
+    connection = kind(place.hostname, place.port, timeout=timeout_s)
+    connection.connect()
+    connection.auto_open = 0
+    return connection, place.path.rstrip("/")
+
+
+def _exchange(
+    connection: http.client.HTTPConnection, method: str, target: str, token: str | None
+) -> _Answer:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    connection.request(method, target, headers=headers)
+    response = connection.getresponse()
+    return _Answer(response.status, response.reason, response.read())
 
 
 def _unreachable(url: str, cause: object) -> str:
@@ -86,61 +129,52 @@ def _unreachable(url: str, cause: object) -> str:
     )
 
 
-def _refused(url: str, error: urllib.error.HTTPError) -> AskError:
-    try:
-        answer = json.loads(error.read())
-        told = str(answer["error"])
-    except (ValueError, KeyError, TypeError, OSError):
-        return AskError(
-            f"{url} answered {error.code} {error.reason}: is it Odradek's metrics.listener?"
-        )
-    if error.code != http.HTTPStatus.UNAUTHORIZED:
-        return AskError(told)
-    refused = AskError(f"{told}; give it with --token or ODRADEK_TOKEN")
-    file = answer.get("token_file")
-    refused.token_file = file if isinstance(file, str) else None
-    return refused
+def _refusal(url: str, answer: _Answer) -> str:
+    told = answer.told()
+    if told is None or "error" not in told:
+        return f"{url} answered {answer.status} {answer.reason}: is it Odradek's metrics.listener?"
+    if answer.status != http.HTTPStatus.UNAUTHORIZED:
+        return str(told["error"])
+    return f"{told['error']}; give it with --token or ODRADEK_TOKEN"
 
 
-def _kept_token(url: str, refused: AskError) -> str | None:
+def _kept_token(url: str, connection: socket.socket | None, answer: _Answer) -> str | None:
     """Return the admin token of a broker on this machine, if its user may read it.
 
-    The broker has said where it keeps it. A file of another name is not looked at, nor is one of
-    a broker elsewhere: whoever answers there must not learn what is in this machine's files.
+    The broker has said where it keeps it. Whoever answers there must not learn what is in this
+    machine's files: a file of another name is not looked at, nor is one of a broker elsewhere, and
+    what is in it is for its owner and root alone. Anybody may have taken the port of a broker that
+    is down; where this machine does not tell who has, the token is not shown. Raises AskError.
     """
-    file = refused.token_file
-    if file is None or Path(file).name != _TOKEN_FILE:
+    file = (answer.told() or {}).get("token_file")
+    if not isinstance(file, str) or Path(file).name != _TOKEN_FILE or connection is None:
         return None
     if urllib.parse.urlsplit(url).hostname not in _THIS_MACHINE:
         return None
-    with contextlib.suppress(OSError):
-        token = Path(file).read_text(errors="replace").strip()
-        return token if _TOKEN.fullmatch(token) else None
-    return None
-
-
-def ask_with_token(
-    url: str,
-    path: str,
-    parameters: Mapping[str, object],
-    *,
-    post: bool = False,
-    token: str | None = None,
-    timeout_s: float | None = ANSWER_TIMEOUT_S,
-) -> dict[str, object]:
-    """Ask as ask() does, and show a token where the broker wants one.
-
-    The one given is shown, else that of ODRADEK_TOKEN, else one that the broker keeps on this
-    machine. Raises AskError.
-    """
-    token = token or os.environ.get("ODRADEK_TOKEN") or None
     try:
-        return ask(url, path, parameters, post=post, token=token, timeout_s=timeout_s)
-    except AskError as refused:
-        kept = _kept_token(url, refused) if token is None else None
-        if kept is None:
-            raise
-    return ask(url, path, parameters, post=post, token=kept, timeout_s=timeout_s)
+        token, owner = _read_owned(file)
+    except (OSError, ValueError):
+        return None
+    peer = owner_of_peer(connection)
+    if peer is None or not _TOKEN.fullmatch(token):
+        return None
+    if peer not in (_ROOT, owner):
+        raise AskError(
+            f"who answers at {url} is the user {peer} and not the owner of {file}: it is not "
+            "shown the token"
+        )
+    return token
+
+
+def _read_owned(file: str) -> tuple[str, int]:
+    """Return the beginning of a file, and its owner, who need not be who has named it."""
+    # A pipe must not have the command wait for who writes to it.
+    opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        text = os.read(opened, _TOKEN_FILE_BYTES_MAX).decode("ascii", "replace")
+        return text.strip(), os.fstat(opened).st_uid
+    finally:
+        os.close(opened)
 
 
 def answer_or_exit(
@@ -158,7 +192,7 @@ def answer_or_exit(
             url, path, parameters, post=post, token=token, timeout_s=timeout_s
         )
     except AskError as error:
-        click.echo(f"odradek: {error}", err=True)
+        click.echo(f"odradek: {printable(str(error))}", err=True)
         sys.exit(1)
 
 

@@ -12,6 +12,7 @@ import click
 from cli.answers import HistoryAnswer, PlanAnswer, RunAnswer, WhyAnswer
 from cli.ask import ANSWER_TIMEOUT_S, answer_or_exit, token_option, url_option
 from cli.verify import verify
+from cli.words import printable_answer
 
 F = TypeVar("F", bound=Callable[..., None])
 Answer = dict[str, object]
@@ -59,7 +60,7 @@ def plan(
         return _print_json(answer)
     from cli.cleaner_plan import show_plan
 
-    show_plan(cast(PlanAnswer, answer), topic)
+    show_plan(cast(PlanAnswer, printable_answer(answer)), topic)
 
 
 @cleaner.command()
@@ -78,7 +79,7 @@ def why(topic: str, partition: int, url: str, as_json: bool) -> None:
         return _print_json(answer)
     from cli.cleaner_why import show_why
 
-    show_why(cast(WhyAnswer, answer))
+    show_why(cast(WhyAnswer, printable_answer(answer)))
 
 
 @cleaner.command()
@@ -109,7 +110,7 @@ def run(
     else:
         from cli.cleaner_runs import show_outcomes
 
-        show_outcomes(cast(RunAnswer, answer))
+        show_outcomes(cast(RunAnswer, printable_answer(answer)))
     outcomes = answer.get("outcomes", [])
     assert isinstance(outcomes, list)
     sys.exit(any(one["outcome"] not in ("CLEANED", "NOTHING") for one in outcomes))
@@ -129,7 +130,7 @@ def history(topic: str, partition: int, url: str, as_json: bool) -> None:
         return _print_json(answer)
     from cli.cleaner_runs import show_history
 
-    show_history(cast(HistoryAnswer, answer))
+    show_history(cast(HistoryAnswer, printable_answer(answer)))
 
 
 cleaner.add_command(verify)

@@ -20,7 +20,7 @@ def show_outcomes(answer: RunAnswer) -> None:
     """Print how the cleanings that were asked for have ended."""
     console = Console(highlight=False)
     for asked in answer.get("asked", []):
-        console.print(f"{asked['topic']}-{asked['partition']} will be cleaned next.")
+        console.print(f"{asked['topic']}-{asked['partition']} will be cleaned next.", markup=False)
     for one in answer.get("outcomes", []):
         name = f"{one['topic']}-{one['partition']}"
         result = one["result"]
@@ -41,7 +41,7 @@ def show_history(answer: HistoryAnswer) -> None:
     name = f"{answer['topic']}-{answer['partition']}"
     runs, now_ms = answer["runs"], answer["now_ms"]
     if not runs:
-        console.print(f"{name} has not been cleaned yet.")
+        console.print(f"{name} has not been cleaned yet.", markup=False)
         return
     table = new_table()
     table.add_column("Ended")

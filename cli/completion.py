@@ -76,6 +76,7 @@ def _complete(
         return [
             CompletionItem(name)
             for name in sorted(names(admin))
-            if name.startswith(incomplete) and name not in taken
+            # One that has line ends would be several, or none that a person can see.
+            if name.isprintable() and name.startswith(incomplete) and name not in taken
         ]
     return []

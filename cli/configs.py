@@ -19,6 +19,7 @@ from cli.settings import (
     setting_json,
     source_text,
 )
+from cli.words import printable
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -107,7 +108,7 @@ def alter(
     alter_settings(admin, kind, name, changes)
     if as_json:
         return print_json({kind: name, **changes.document()})
-    click.echo(f"{kind} {name}: altered")
+    click.echo(f"{kind} {printable(name)}: altered")
 
 
 def _resource(topic: str | None, broker: int | None, group: str | None) -> tuple[str, str]:

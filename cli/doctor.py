@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from cli.ask import DEFAULT_URL
+from cli.words import printable
 
 _COLORS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -47,7 +48,7 @@ def doctor(config: Path | None, pairs: Sequence[str], url: str | None, as_json: 
         if not as_json:
             state = click.style(f"{one.state:8}", fg=_COLORS[one.state])
             advice = f": {one.advice}" if one.advice else ""
-            click.echo(f"{state} {one.subject:12} {one.text}{advice}")
+            click.echo(f"{state} {one.subject:12} {printable(one.text + advice)}")
     is_well = all(one.state != PROBLEM for one in findings)
     if as_json:
         told = [

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from cli.words import printable
+
 
 @click.command("dump-log")
 @click.argument(
@@ -44,5 +46,5 @@ def dump_log(paths: Sequence[Path], records: bool, deep: bool, as_json: bool) ->
             for damage in dump(file, Wanted(records, deep), show):
                 failed = True
                 sys.stdout.flush()  # what could be read comes first
-                click.echo(f"odradek: {damage}", err=True)
+                click.echo(f"odradek: {printable(str(damage))}", err=True)
     sys.exit(1 if failed else 0)

@@ -12,7 +12,7 @@ import click
 
 from cli.dump_rows import Row, Wanted, reader_of
 from cli.dump_words import Decoded, sentence
-from cli.words import time_text
+from cli.words import printable, time_text
 from storage.errors import CorruptFile, StorageError
 from storage.files import RealFileSystem
 
@@ -103,19 +103,21 @@ class Table:
     def show(self, path: Path, row: Row) -> None:
         """Print a row, below the file's name and the titles where these are others."""
         if path != self._file:
-            click.echo(f"{'' if self._file is None else chr(10)}{path}")
+            click.echo(f"{'' if self._file is None else chr(10)}{printable(str(path))}")
             self._file = path
         if row.kind == "record":
-            click.echo(f"    {_record_line(row.fields)}")
+            click.echo(printable(f"    {_record_line(row.fields)}"))
             return
         columns = _COLUMNS.get(row.kind)
         if columns is None:
-            click.echo("  " + "  ".join(f"{name}={value}" for name, value in row.fields.items()))
+            told = "  ".join(f"{name}={value}" for name, value in row.fields.items())
+            click.echo(f"  {printable(told)}")
             return
         if self._under != (path, row.kind):
             self._under = path, row.kind
             click.echo(_line((title, width, title) for title, width, _ in columns))
-        click.echo(_line((title, width, of(row.fields)) for title, width, of in columns))
+        told = _line((title, width, of(row.fields)) for title, width, of in columns)
+        click.echo(printable(told))
 
 
 def _line(cells: Iterator[tuple[str, int, object]]) -> str:

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cli.words import key_text, size
+from cli.words import key_text, printable, size
 
 _ONE_OF = {
     "batches": "batch",
@@ -29,9 +29,9 @@ def show(topic: str, partitions: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _show(console: Console, topic: str, one: Mapping[str, Any]) -> None:
-    name = f"[bold]{escape(topic)}-{one['partition']}[/]"
+    name = f"[bold]{_escaped(topic)}-{one['partition']}[/]"
     if "error" in one:
-        console.print(f"{name}  [red]not proved:[/] {escape(one['error'])}\n", soft_wrap=True)
+        console.print(f"{name}  [red]not proved:[/] {_escaped(one['error'])}\n", soft_wrap=True)
         return
     span = f"offsets {one['start_offset']:,} to {one['end_offset']:,}"
     told = f"{span}, clean up to {one['clean_offset']:,}, {size(one['size_bytes'])}"
@@ -43,15 +43,15 @@ def _show(console: Console, topic: str, one: Mapping[str, Any]) -> None:
     table.add_column("")
     for finding in one["findings"]:
         table.add_row(
-            Text(finding["name"]),
+            Text(printable(finding["name"])),
             Text(_counted(finding["examined"], finding["of"])),
             Text("broken", "bold red") if finding["violation"] else Text("OK", "green"),
         )
     console.print(Padding(table, (0, 0, 0, 2)))
     for finding in one["findings"]:
         if finding["violation"]:
-            console.print(f"\n  [bold red]Broken:[/] {escape(finding['name'])}", soft_wrap=True)
-            console.print(f"  {escape(_violation(finding['violation']))}", soft_wrap=True)
+            console.print(f"\n  [bold red]Broken:[/] {_escaped(finding['name'])}", soft_wrap=True)
+            console.print(f"  {_escaped(_violation(finding['violation']))}", soft_wrap=True)
     console.print()
 
 
@@ -72,3 +72,7 @@ def _violation(violation: Mapping[str, Any]) -> str:
     key = violation["key"]
     named = "" if key is None else f", key {key_text(key)}"
     return f"At offset {violation['offset']}{named}: {violation['text']}."
+
+
+def _escaped(text: str) -> str:
+    return escape(printable(text))

@@ -11,7 +11,7 @@ from typing import Any, cast
 import click
 
 from cli.ask import answer_or_exit, url_option
-from cli.words import key_text, time_text
+from cli.words import key_text, printable, time_text
 
 
 @click.command("get")
@@ -77,7 +77,7 @@ def get(
         click.echo(_shown(value, form))
         _show_place(answer)
     else:
-        click.echo(f"odradek: {_absence(answer)}", err=True)
+        click.echo(f"odradek: {printable(_absence(answer))}", err=True)
     sys.exit(0 if answer["status"] == "found" else 1)
 
 
@@ -107,7 +107,7 @@ def _show_place(answer: Mapping[str, Any]) -> None:
     for header in answer["headers"]:
         value = header["value"]
         shown = "null" if value is None else key_text(value)
-        table.add_row("header", Text(f"{header['key']}: {shown}"))
+        table.add_row("header", Text(printable(f"{header['key']}: {shown}")))
     for other in answer["also_in"]:
         when = time_text(other["timestamp_ms"])
         table.add_row("older", f"partition {other['partition']} offset {other['offset']}, {when}")

@@ -14,7 +14,7 @@ from cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, jso
 from cli.completion import complete_groups, complete_topics
 from cli.positions import END, Partition, Position, PositionType, resolve
 from cli.refusals import Act, CommandError, did_you_mean, refused
-from cli.words import count
+from cli.words import count, printable
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ConsumerGroupDescription
@@ -105,14 +105,14 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
     _require_groups(admin, names)
     if not yes:
         told = f"Delete {', '.join(names)} with the committed offsets?"
-        click.confirm(told, abort=True, err=True)
+        click.confirm(printable(told), abort=True, err=True)
     futures = admin.client.delete_consumer_groups(
         list(names), request_timeout=REQUEST_TIMEOUT_S
     )
     for name in names:
         admin.wait(futures[name], Act(f"delete group {name}", f"DELETE on group {name}"))
         if not as_json:
-            click.echo(f"{name}: deleted")
+            click.echo(f"{printable(name)}: deleted")
     if as_json:
         print_json({"groups": [{"group": name, "outcome": "deleted"} for name in names]})
 
@@ -318,7 +318,8 @@ def _show(one: dict[str, Any]) -> None:
     state = _state_text(one["state"])
     assignor = f", assignor {one['assignor']}" if one["assignor"] else ""
     members = count(len(one["members"]), "member")
-    click.echo(f"{one['group']}  {state}, {one['type'].lower()}, {members}{assignor}")
+    told = f"{one['group']}  {state}, {one['type'].lower()}, {members}{assignor}"
+    click.echo(printable(told))
     if one["offsets"]:
         columns = ["Topic", "Partition>", "Committed>", "End>", "Lag>", "Member"]
         print_rows(columns, [tuple(row.values()) for row in one["offsets"]])

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cli.lazy import LazyGroup
+from cli.words import printable
 
 # A group that was named without a command shows its help (click 8.2 and later).
 _ASKS_FOR_HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -44,6 +45,6 @@ class OneLineGroup(LazyGroup):
 
 def one_line(error: click.ClickException) -> str:
     """Return what was wrong with a command, and where its options are told."""
-    text = " ".join(error.format_message().split()).removesuffix(".")
+    text = printable(" ".join(error.format_message().split()).removesuffix("."))
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{text}: see `{context.command_path} --help`" if context else text

@@ -10,6 +10,8 @@ from typing import IO, Any
 
 import click
 
+from cli.words import printable
+
 _LACKS_RIGHT = "AUTHORIZATION_FAILED"
 # Where neither the broker's message nor the client's says what to do.
 MEANINGS = {
@@ -33,7 +35,7 @@ class CommandError(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line to standard error."""
-        click.echo(f"odradek: {self.message}", file=file, err=file is None)
+        click.echo(f"odradek: {printable(self.message)}", file=file, err=file is None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli.words import printable
+
 # Wide enough for any name: what goes into a pipe is for grep and awk, one row a line.
 _PIPE_COLUMNS = 10_000
 
@@ -51,4 +53,4 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))

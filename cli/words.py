@@ -1,4 +1,4 @@
-"""Sizes, durations and moments as a person reads them."""
+"""Sizes, durations, moments and names of others as a person reads them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,30 @@ def time_text(timestamp_ms: int) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def printable(text: str) -> str:
+    """Write text of others so that it does nothing to a terminal, and stays in its line.
+
+    A name may have any characters: such as end a line, colour what follows, or retitle a window.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def printable_answer(answer: Mapping[str, object]) -> dict[str, object]:
+    """Return what a broker has answered, with all of its text printable."""
+    return {name: _printable(value) for name, value in answer.items()}
+
+
 def key_text(data: Mapping[str, str | None]) -> str:
     """Return bytes as the broker tells them in JSON: their text, or base64 if they are none."""
     text = data["text"]
     return text if text is not None and text.isprintable() else f"base64:{data['base64']}"
+
+
+def _printable(value: object) -> object:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return printable_answer(value)
+    return [_printable(one) for one in value] if isinstance(value, list) else value

@@ -103,8 +103,8 @@ class BrokerConfig:
         "odradek.admin.token",
         default=None,
         doc="What a request over HTTP has to show (Authorization: Bearer …) to change anything: "
-        "to have the cleaner run, or try again what failed. By default a random one, kept in the "
-        "file odradek-admin-token of the first log directory and printed at the start.",
+        "to have the cleaner run, or try again what failed. By default a random one, new at "
+        "each start, in the file odradek-admin-token of the first log directory and printed.",
     )
     log_dir: tuple[str, ...] = option(
         "log.dir",

@@ -15,7 +15,8 @@ from config.effective import BROKER_OPTION, is_sensitive
 from config.providers import referred_files
 from config.resolution import Layer
 
-_KEYS = ("odradek.http.tls.key", "odradek.http.tls.certificate", "ssl.keystore.location")
+_HTTP_KEY, _HTTP_CERTIFICATE = "odradek.http.tls.key", "odradek.http.tls.certificate"
+_KEYS = (_HTTP_KEY, _HTTP_CERTIFICATE, "ssl.keystore.location")
 _LINE = re.compile(r"(.+) line \d+")
 
 
@@ -32,9 +33,12 @@ def open_secret_files(layer: Layer) -> Iterator[str]:
 
 
 def _secret_files(layer: Layer) -> Iterator[tuple[Path, str]]:
+    has_key = bool(layer.values.get(_HTTP_KEY, "").strip())
     for name, text in layer.values.items():
         origin = layer.origins.get(name, "")
-        if name.endswith(_KEYS) and text.strip():
+        # A certificate is for everybody; its file has the key only where no other has.
+        is_key = name.endswith(_KEYS) and not (name == _HTTP_CERTIFICATE and has_key)
+        if is_key and text.strip():
             yield Path(text.strip()), f"the key of {name}"
         if not is_sensitive(name):
             continue

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Iterable
 
 from broker.changes import Changes
 from broker.security.credentials import ScramCredential
+from broker.security.salts import new_salt
 from broker.security.sasl.scram_messages import credential_of, salted_password
 from broker.security.scram_users import ScramUsers
 from config.scram_users import InitialUser
 
 logger = logging.getLogger(__name__)
-
-_SALT_BYTES = 26  # as long as that of users whom Kafka's tools make
 
 
 async def add_initial_users(
@@ -40,7 +38,7 @@ async def add_initial_users(
 
 def _credential(one: InitialUser) -> ScramCredential:
     """Salt a password, which takes milliseconds."""
-    salt = one.salt or os.urandom(_SALT_BYTES)
+    salt = one.salt or new_salt()
     salted = one.salted_password
     if salted is None:
         assert one.password is not None, "config/scram_users.py asks for one of the two"

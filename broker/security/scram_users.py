@@ -7,26 +7,21 @@ salts of users who do not exist are made of, so that they stay the same after a 
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from broker.metadata import MetadataError, MetadataStore, Rows, SecurityKind
 from broker.security.credentials import ScramCredential
+from broker.security.salts import USUAL, Form, forms_of, made_up
 from broker.security.sasl.scram_messages import hash_size_bytes
-from config.scram_users import ITERATIONS_MIN
 
 Key = tuple[str, str]
 """A mechanism and a user's name."""
 
 _SECRET = "secret"
 _SECRET_BYTES = 32
-# As long as those that Kafka's tools make: 130 random bits in base 36.
-_SALT_BYTES = 26
-_DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class ScramUsers:
@@ -43,7 +38,7 @@ class ScramUsers:
             if name != _SECRET:
                 mechanism, _, user = name.partition(":")
                 self._credentials[mechanism, user] = _read(name, value)
-        self._usual = self._count()
+        self._forms = self._count()
 
     def __iter__(self) -> Iterator[Key]:
         """Iterate over mechanisms and users."""
@@ -56,11 +51,10 @@ class ScramUsers:
     def made_up(self, mechanism: str, user: str) -> ScramCredential:
         """Return the credential of a user who does not exist, which nobody can log in with.
 
-        It looks as most of the others do.
+        It looks as one of the others does.
         """
-        iterations = self._usual.get(mechanism, ITERATIONS_MIN)
-        digest = hmac.digest(self._secret, f"{mechanism}:{user}".encode(), hashlib.sha512)
-        salt = bytes(_DIGITS[byte % len(_DIGITS)] for byte in digest[:_SALT_BYTES])
+        forms = self._forms.get(mechanism, USUAL)
+        salt, iterations = made_up(self._secret, f"{mechanism}:{user}", forms)
         key = os.urandom(hash_size_bytes(mechanism))
         return ScramCredential(salt, key, key, iterations)
 
@@ -81,14 +75,14 @@ class ScramUsers:
             self._credentials.pop(key, None)
             if one is not None:
                 self._credentials[key] = one
-        self._usual = self._count()
+        self._forms = self._count()
 
-    def _count(self) -> Mapping[str, int]:
-        """Return how many iterations most users of each mechanism have."""
-        counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    def _count(self) -> Mapping[str, Mapping[Form, int]]:
+        """Return what the credentials of each mechanism look like."""
+        found: defaultdict[str, list[ScramCredential]] = defaultdict(list)
         for (mechanism, _), one in self._credentials.items():
-            counts[mechanism][one.iterations] += 1
-        return {mechanism: count.most_common(1)[0][0] for mechanism, count in counts.items()}
+            found[mechanism].append(one)
+        return {mechanism: forms_of(some) for mechanism, some in found.items()}
 
 
 def _written(one: ScramCredential) -> str:

@@ -17,7 +17,6 @@ import hashlib
 import hmac
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -26,6 +25,7 @@ from broker.errors import Refusal
 from broker.metadata import MetadataError, MetadataStore, Rows, SecurityKind
 from broker.security.credentials import ScramCredential, TokenCredential
 from broker.security.principals import Principal
+from broker.security.salts import new_salt
 from config.tokens import TokenConfig
 from config.values import INT64_MAX
 from protocol.errors import ErrorCode
@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 # A token's password has 512 random bits, so that more would make nothing safer.
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _ITERATIONS = 4096
-_SALT_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +229,7 @@ def _credentials_of(secret: bytes) -> Mapping[str, ScramCredential]:
     password = base64.b64encode(secret)
     made = {}
     for mechanism, name in _HASHES.items():
-        salt = os.urandom(_SALT_BYTES)
+        salt = new_salt()
         salted = hashlib.pbkdf2_hmac(name, password, salt, _ITERATIONS)
         client_key = hmac.digest(salted, b"Client Key", name)
         stored_key = hashlib.new(name, client_key).digest()

@@ -1,10 +1,12 @@
 """Who may read over HTTP, and who may change anything: who shows a token.
 
 The admin token allows all. It is the one that odradek.admin.token sets, else a random one in a
-file that only the broker's own user may read, so that commands on the same machine find it, and
-that stays from one start to the next:
+file that only the broker's own user may read, so that commands on the same machine find it:
 
     data/odradek-admin-token
+
+Each start makes a new one: who has taken the port of a broker that is down, and is shown the token
+there, has nothing of the broker that starts afterwards.
 
 Reading is free, as from a PLAINTEXT listener, unless odradek.http.read.token is set: then it takes
 that token or the admin's. With an authorizer reading takes a token in any case, for what it denies
@@ -39,7 +41,6 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME = "odradek-admin-token"
 _TOKEN_BYTES = 16
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{22}")
 _SCHEME = "Bearer "
 # What a page is made of says nothing of the broker.
 _FREE = re.compile(r"/|/page/.*|/health")
@@ -142,18 +143,15 @@ class Access:
 
 
 def grant_access(fs: FileSystem, directory: Path, configured: str | None) -> AdminToken:
-    """Return the admin token: the one configured, that of the file, or a new one."""
+    """Return the admin token: the one configured, or a new one in the file."""
     if configured:
         return AdminToken(configured, "it is the broker's setting odradek.admin.token")
     path = directory / FILE_NAME
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
     try:
-        kept = fs.read_bytes(path).decode("ascii", "replace").strip() if fs.exists(path) else ""
-        token = kept if _TOKEN.fullmatch(kept) else secrets.token_urlsafe(_TOKEN_BYTES)
-        # Even when it stays the same: somebody may have made the file readable for others.
         fs.write_private(path, f"{token}\n".encode())
     except StorageError as error:
         logger.warning("kept no admin token, set odradek.admin.token to have one: %s", error)
-        token = secrets.token_urlsafe(_TOKEN_BYTES)
         return AdminToken(token, "it could not be kept: set the broker's odradek.admin.token")
     return AdminToken(token, f"it is in {path} on the broker's machine", path)
 

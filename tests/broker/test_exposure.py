@@ -9,6 +9,7 @@ import pytest
 from broker.security.exposure import warn_of_http, warn_of_listener
 from broker.server import Listener
 from config.layers import static_layer
+from config.resolution import Layer, Source
 from config.secret_files import open_secret_files
 from tests.broker.live import live, on_uvloop
 from tests.broker.web import serving
@@ -112,3 +113,17 @@ def test_files_with_secrets_that_others_may_read_are_told(tmp_path: Path) -> Non
     for path in everything:
         path.chmod(0o640)
     assert not list(open_secret_files(static_layer(config)))
+
+
+@pytest.mark.parametrize("key", ["", "http.key"])
+def test_a_certificate_that_others_may_read_is_told_where_the_key_is_in_it(
+    tmp_path: Path, key: str
+) -> None:
+    certificate = tmp_path / "http.pem"
+    certificate.touch(0o644)
+    values = {"odradek.http.tls.certificate": str(certificate)}
+    if key:
+        (tmp_path / key).touch(0o600)
+        values["odradek.http.tls.key"] = str(tmp_path / key)
+    told = list(open_secret_files(Layer(Source.STATIC_BROKER, values)))
+    assert len(told) == (0 if key else 1)

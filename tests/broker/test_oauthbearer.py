@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from tests.broker.provider import (
     wrong_tokens,
 )
 from tests.broker.sasl_client import choose, say
+from tests.broker.traced import peak_bytes
 
 SASL = 1
 WRONG = wrong_tokens()
@@ -265,6 +267,26 @@ def test_the_scheme_is_bearer_in_any_case() -> None:
     for scheme in ("bearer", "BEARER"):
         message = f"n,a=al=2Cice,\x01a=b\x01auth={scheme}   a.b.c==\x01\x01".encode()
         assert read_first(message) == ClientFirst("a.b.c==", "al=2Cice")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,a=" + b"a" * 500_000 + b",\x01\x01",
+        b"n,a=" + b"=2C" * 160_000 + b",\x01auth=Bearer a\x01\x01",
+        b"n,,\x01" + b"a=b\x01" * 120_000 + b"\x01",
+        b"n,,\x01" + b"a=b\x01" * 120_000,
+        b"n,,\x01auth=Bearer " + b" " * 500_000 + b"\x01\x01",
+        b"n,,\x01auth=Bearer " + b"a" * 500_000 + b"!\x01\x01",
+    ],
+    ids=lambda message: message[:20].decode() + "…",
+)
+def test_a_first_message_takes_memory_by_its_length_alone(message: bytes) -> None:
+    def read() -> None:
+        with suppress(AuthenticationFailed):
+            read_first(message)
+
+    assert peak_bytes(read) < 6 * len(message)
 
 
 @given(st.binary(max_size=60))

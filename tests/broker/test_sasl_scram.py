@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from broker.security.sasl.scram_messages import (
 )
 from broker.security.scram_users import ScramUsers
 from tests.broker.scram_client import HASHES, ScramClient
+from tests.broker.traced import peak_bytes
 
 MECHANISMS = tuple(HASHES)
 BOTH = pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -219,6 +221,45 @@ def test_a_token_is_not_a_user_and_a_user_is_no_token(mechanism: str) -> None:
 def test_any_bytes_are_read_or_refused(message: bytes) -> None:
     read_client_first(message)
     read_client_final(message)
+
+
+def names(count: int) -> bytes:
+    """Write extensions, all of another name."""
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    made = ("".join(one) for one in itertools.product(letters, repeat=3))
+    return "".join(f",{name}=b" for name in itertools.islice(made, count)).encode()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,,n=" + b"a" * 500_000 + b",r=b",
+        b"n,,n=" + b"a" * 500_000 + b"=",
+        b"n,,n=" + b"=2C" * 160_000 + b",r=b",
+        b"n,a=" + b"a" * 250_000 + b",n=" + b"a" * 250_000 + b",r=b",
+        b"n,,n=a,r=b" + names(80_000),
+        b"n,,n=a,r=b" + names(80_000) + b",",
+        b"c=biws,r=a" + b",p=aaaa" * 70_000,
+        b"c=biws,r=a" + b",p=aaaa" * 70_000 + b"!",
+        b"c=" + b"abcd" * 120_000 + b",r=b,p=abcd",
+        b"c=biws,r=b,p=" + b"abcd" * 120_000 + b"!",
+    ],
+    ids=lambda message: message[:12].decode() + "…" + message[-4:].decode(),
+)
+def test_a_message_takes_memory_by_its_length_alone(message: bytes) -> None:
+    # Nobody has logged in yet: a client may send this as often as it connects.
+    assert peak_bytes(lambda: (read_client_first(message), read_client_final(message))) < (
+        6 * len(message)
+    )
+
+
+def test_extensions_are_found_by_name_and_the_last_one_counts() -> None:
+    first = read_client_first(b"n,,n=a,r=b,b=1,tokenauth=false,c=tokenauth=1,tokenauth=True,x=y")
+    assert first is not None
+    told = [first.extension(name) for name in ("b", "tokenauth", "c", "x", "tokenaut", "a")]
+    assert told == ["1", "True", "tokenauth=1", "y", "", ""]
+    final = read_client_final(b"c=biws,r=b,p=abcd,x=y,p=abcd")
+    assert final is not None and final.unproven == "c=biws,r=b,p=abcd,x=y"
 
 
 def test_a_long_message_takes_no_longer_than_its_length() -> None:

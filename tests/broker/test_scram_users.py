@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -196,5 +197,9 @@ async def test_the_first_users_come_from_the_settings_and_stay_as_they_were_chan
         async with live(tmp_path, both) as broker:
             assert await can_log_in(broker, "alice", "changed")
             assert not await can_log_in(broker, "alice", "first")
+            bob = broker.security.scram_users.find("SCRAM-SHA-512", "bob")
+            # As Kafka's tools salt, and as who does not exist is salted.
+            assert bob is not None and re.fullmatch(rb"[1-9a-z][0-9a-z]{20,25}", bob.salt)
+            assert int(bob.salt, 36) < 2**130
     assert "wrote SCRAM credential user='alice'" in caplog.text
     assert "b0b" not in caplog.text

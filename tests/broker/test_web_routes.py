@@ -49,7 +49,7 @@ async def test_nothing_changes_without_the_token(
 
 
 @on_uvloop
-async def test_the_token_is_kept_for_the_broker_s_user_alone(tmp_path: Path) -> None:
+async def test_the_token_is_of_one_start_and_for_the_broker_s_user_alone(tmp_path: Path) -> None:
     path = tmp_path / "data" / "odradek-admin-token"
     async with serving(tmp_path) as broker:
         assert broker.web is not None
@@ -58,11 +58,13 @@ async def test_the_token_is_kept_for_the_broker_s_user_alone(tmp_path: Path) -> 
         assert (await get(broker, "/api/broker"))["token_file"] == str(path)
     path.chmod(0o644)
     async with serving(tmp_path) as broker:
-        assert broker.web is not None and broker.web.access.token == token
+        # Whoever has been shown the former one while nobody served there has nothing of it.
+        assert broker.web is not None and broker.web.access.token != token
+        assert path.read_text() == f"{broker.web.access.token}\n"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    path.write_text("torn")
-    async with serving(tmp_path) as broker:
-        assert broker.web is not None and broker.web.access.token not in (token, "torn")
+        former = {"Authorization": f"Bearer {token}"}
+        status, _ = await request(broker, "POST", "/api/cleaner/run?topic=prices", former)
+        assert status == 401
 
 
 @on_uvloop

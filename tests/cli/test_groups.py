@@ -81,6 +81,17 @@ def test_a_group_is_listed_and_described_with_its_members(
     assert group not in commands.shown("groups", "list")
 
 
+def test_a_name_that_would_write_lines_is_a_line(commands: Commands, topic: str) -> None:
+    group = fresh("evil\x1b]0;owned\x07\nbilling  stable")
+    written = group.replace("\x1b", r"\x1b").replace("\x07", r"\x07").replace("\n", r"\n")
+    commands.shown("groups", "reset-offsets", group, "--topic", topic, "--to", "end")
+    assert commands.shown("groups", "list").count(f"{written} ") == 1
+    assert commands.shown("groups", "describe", group).startswith(f"{written}  ")
+    assert commands.document("groups", "describe", group)["groups"][0]["group"] == group
+    assert commands.shown("groups", "delete", group, "--yes") == f"{written}: deleted\n"
+    assert r"evil\x1b]0;owned\x07 " in commands.refusal("groups", "describe", group)
+
+
 def test_offsets_go_where_they_are_sent(commands: Commands, topic: str) -> None:
     group = fresh("billing")
 

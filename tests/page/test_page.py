@@ -79,6 +79,28 @@ def test_cleaning_takes_the_token(service: Service, page: Page) -> None:
     assert len(runs_of(service)) == 1
 
 
+def test_a_restart_takes_the_new_token(service: Service, page: Page) -> None:
+    service.create("prices")
+    service.produce("prices", *many())
+    open_at(page, "topic/prices", "prices")
+    button = page.get_by_role("button", name="Clean partition 0 now")
+    page.get_by_role("button", name="Unlock actions").click()
+    former = service.token
+    unlock(page, former)
+    expect(page.get_by_role("button", name="Lock actions")).to_be_visible()
+    service.stop()
+    expect(page.locator("#link")).to_have_text("no answer")
+    service.start()
+    expect(page.locator("#link")).to_have_text("live")
+    assert service.token != former
+    button.click()
+    expect(page.locator("#toast")).to_contain_text("this is not the admin token")
+    assert runs_of(service) == []
+    unlock(page, service.token)
+    button.click()
+    expect(page.locator("#toast")).to_contain_text("Asked the cleaner for prices 0")
+
+
 @pytest.mark.parametrize(
     "service", [{"odradek.http.read.token": "look-only-17"}], indirect=True
 )

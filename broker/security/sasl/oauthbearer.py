@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from broker.security.composition import Security
 
 _END = "\x01"
-_PAIR = r"[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01"
-_FIRST = re.compile(
-    rf"n,(?:a=(?P<asked_for>(?:[\x01-+\--<>-\x7f]|=2C|=3D)+))?,\x01(?P<pairs>(?:{_PAIR})*)\x01"
-)
+# Possessive, as SCRAM's (scram_messages.py).
+_NAME = r"(?:[\x01-+\--<>-\x7f]++|=2C|=3D)++"
+_PAIR = r"[A-Za-z]++=[\x21-\x7e \t\r\n]++\x01"
+_FIRST = re.compile(rf"n,(?:a=(?P<asked_for>{_NAME}))?,(?P<pairs>\x01(?:{_PAIR})*+)\x01")
+_AUTH_IS = f"{_END}auth="
 _AUTH = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
 _REFUSAL = '{"status":"invalid_token"}'
 
@@ -48,8 +49,9 @@ def read_first(message: bytes) -> ClientFirst:
     found = _FIRST.fullmatch(message.decode("utf-8", "replace"))
     if found is None:
         raise AuthenticationFailed(reason="no first message of OAUTHBEARER")
-    pairs = dict(pair.split("=", 1) for pair in found["pairs"].split(_END) if pair)
-    auth = _AUTH.fullmatch(pairs.get("auth", ""))
+    # The last one counts, as of Kafka's map.
+    _, _, rest = found["pairs"].rpartition(_AUTH_IS)
+    auth = _AUTH.fullmatch(rest.partition(_END)[0])
     if auth is None or auth["scheme"].lower() != "bearer":
         raise AuthenticationFailed(reason="a first message of OAUTHBEARER without a bearer token")
     return ClientFirst(auth["token"], found["asked_for"] or "")

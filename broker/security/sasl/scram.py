@@ -87,7 +87,7 @@ class ScramExchange:
         users = self._security.scram_users
         # Made up for each, so that it takes the same time for each.
         made_up = users.made_up(self._mechanism, first.name)
-        if first.extensions.get(_TOKEN, "").lower() == "true":
+        if first.extension(_TOKEN).lower() == "true":
             token = self._security.token_credentials.find(first.name)
             found = None if token is None else token.credentials.get(self._mechanism)
             if token is not None and found is not None:
