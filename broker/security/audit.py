@@ -4,8 +4,7 @@
     Topic:LITERAL:prices for request = Fetch with resourceRefCount = 1 based on rule DefaultDeny
 
 What is denied is told at INFO, what is allowed at DEBUG. What nobody asked for, such as the
-entries that are left out of a list, is told at TRACE. Line ends in names are written as Python
-writes them, so that nobody can write lines of his own.
+entries that are left out of a list, is told at TRACE.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from logging.handlers import WatchedFileHandler
 
 from broker.apis import BY_KEY
 from broker.authorized_operations import Operation
+from broker.logs import JsonFormatter, TextFormatter
 from broker.security.acl_index import Rule
 from broker.security.authorization import Requester, ResourceKind
 from config.errors import ConfigError
@@ -49,12 +49,12 @@ def note(
         level,
         "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s "
         "for request = %s with resourceRefCount = %d based on rule %s",
-        _one_line(str(requester.principal)),
+        requester.principal,
         "Allowed" if rule.allowed else "Denied",
         operation.name,
         requester.host,
         kind.name.title().replace("_", ""),
-        _one_line(name),
+        name,
         requester.api_key if api is None else api.name,
         references,
         rule.text,
@@ -78,8 +78,9 @@ class AuditFile:
                 f"odradek.audit.log: cannot write {path}: {error.strerror}. Choose another file, "
                 "or let the broker write there"
             ) from error
-        for one in logging.getLogger().handlers:  # text or JSON, as in the broker's log
-            self._handler.setFormatter(one.formatter)
+        told = [one.formatter for one in logging.getLogger().handlers]
+        is_json = any(isinstance(one, JsonFormatter) for one in told)  # as in the broker's log
+        self._handler.setFormatter(JsonFormatter() if is_json else TextFormatter())
         logger.addHandler(self._handler)
         logger.propagate = False
         # Whatever the level of the broker's log: who asks for the file wants what is denied.
@@ -99,9 +100,3 @@ class _PrivateFileHandler(WatchedFileHandler):
     def _open(self) -> TextIOWrapper:
         opened = os.open(self.baseFilename, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         return os.fdopen(opened, "a", encoding=self.encoding)
-
-
-def _one_line(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
