@@ -5,6 +5,9 @@
 
 The fields are those of the message: `key=%d` in its template names one, whose value keeps its
 type. An exception is a string, with its traceback.
+
+Clients choose some of what is told: line ends and control characters are written as Python writes
+them, so that nobody can write lines of his own, or anything to the terminal of who reads them.
 """
 
 from __future__ import annotations
@@ -32,6 +35,18 @@ _FIELD = re.compile(
 _OWN = ("time", "level", "logger", "message", "exception")
 
 
+class TextFormatter(logging.Formatter):
+    """Writes a record as a line, with its traceback after it."""
+
+    def __init__(self) -> None:
+        super().__init__(_TEXT_FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line; `extra={"is_multiline": True}` is for text of our own alone."""
+        text = super().formatMessage(record)
+        return text if getattr(record, "is_multiline", False) else one_line(text)
+
+
 class JsonFormatter(logging.Formatter):
     """Writes a record as a JSON object in one line."""
 
@@ -53,12 +68,18 @@ class JsonFormatter(logging.Formatter):
 def set_up(level: str, form: str) -> None:
     """Write the log to standard error, from a level on."""
     handler = logging.StreamHandler(sys.stderr)
-    formatter = JsonFormatter() if form == JSON else logging.Formatter(_TEXT_FORMAT)
-    handler.setFormatter(formatter)
+    handler.setFormatter(JsonFormatter() if form == JSON else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler])
     if form == JSON:  # what Python itself would write as lines of text
         logging.captureWarnings(True)
         sys.excepthook = _log_uncaught
+
+
+def one_line(text: str) -> str:
+    """Return a text with what cannot be printed, line ends among it, as Python writes it."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def as_json(message: str, **fields: object) -> str:

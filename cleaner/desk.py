@@ -153,7 +153,7 @@ class Desk:
             return
         self.results_by_thread[thread] = result
         self.runs.succeeded(running.log, result, self._clock_ms())
-        logger.info("%s", report(result, thread))
+        logger.info("%s", report(result, thread), extra={"is_multiline": True})
         if result.invalid_records:
             logger.warning(
                 "dropped records without a key log=%s count=%d",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from broker.logs import one_line
+
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _SPANS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 # Beyond this a moment is as good as never, and no calendar has it.
@@ -70,9 +72,7 @@ def printable(text: str) -> str:
 
     A name may have any characters: such as end a line, colour what follows, or retitle a window.
     """
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return one_line(text)
 
 
 def printable_answer(answer: Mapping[str, object]) -> dict[str, object]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from protocol.emitter import Emitter, fixed_format, runs
-from protocol.footprint import has_arrays, item_bytes
+from protocol.footprint import TAG_BYTES, has_arrays, item_bytes
 from protocol.schema import Field
 
 _STRING_BYTES_MAX = 0x7FFF
@@ -106,7 +106,7 @@ def _decode_octets(e: Emitter, target: str, kind: str, depth: int) -> None:
 def _decode_struct(e: Emitter, field: Field, depth: int) -> None:
     assert field.struct is not None
     inner = e.name(f"decode_{field.name}", e.nested(field.struct))
-    arguments = _arguments(field.struct)
+    arguments = _arguments(e, field.struct)
     if not field.is_nullable(e.version):
         e.put(depth, f"o.{field.name}, p = {inner}({arguments})")
         return
@@ -118,9 +118,9 @@ def _decode_struct(e: Emitter, field: Field, depth: int) -> None:
     e.put(depth + 1, f"o.{field.name}, p = {inner}({arguments})")
 
 
-def _arguments(cls: type) -> str:
-    """Write what a nested decoder is called with: only arrays are charged for."""
-    return "b, p, m" if has_arrays(cls) else "b, p"
+def _arguments(e: Emitter, cls: type) -> str:
+    """Write what a nested decoder is called with: only arrays and tags are charged for."""
+    return "b, p, m" if e.flexible or has_arrays(cls) else "b, p"
 
 
 def _decode_array(e: Emitter, field: Field, depth: int) -> None:
@@ -130,7 +130,7 @@ def _decode_array(e: Emitter, field: Field, depth: int) -> None:
         _check_count(e, field, depth, 1)
         e.put(depth, f"{target} = items = []")
         e.put(depth, "for _ in range(n):")
-        e.put(depth + 1, f"item, p = {inner}({_arguments(field.struct)})")
+        e.put(depth + 1, f"item, p = {inner}({_arguments(e, field.struct)})")
         e.put(depth + 1, "items.append(item)")
         return
     assert field.primitive is not None
@@ -174,6 +174,9 @@ def _decode_tagged(e: Emitter) -> None:
     e.put(1, "if n:")
     e.put(2, "if n > 127:")
     e.put(3, "n, p = read_uvarint(b, p - 1)")
+    e.put(2, f"m[0] = left = m[0] - n * {TAG_BYTES}")
+    e.put(2, "if left < 0:")
+    e.put(3, "raise memory_error()")
     if not e.tagged:
         e.put(2, "p = skip_tagged(b, p, n)")
         return

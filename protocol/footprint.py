@@ -10,6 +10,9 @@ The charge is a bound but for the contents of strings, which take up to four byt
 wire has one. What clients have reason to send stays within the budget, however much it is: a
 partition takes ten to fifteen times its bytes on the wire. Only topics whose names have no
 more than three characters take more, and of those the allowance is enough for 45,000.
+
+Tagged fields are charged, too, though nothing is kept of those that nobody knows: an empty one
+is two bytes on the wire, and to pass over a frame full of them takes long.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from protocol.schema import Field, fields_of
 
 ALLOWANCE_BYTES = 1024 * 1024
 RATIO_MAX = 20
+# What a tagged field is charged, known or not. One in each partition stays within the budget.
+TAG_BYTES = 256
 # For bytes that nobody else has written.
 UNLIMITED = 1 << 62
 

@@ -92,10 +92,18 @@ def take(buffer: memoryview, position: int, size: int) -> memoryview:
 def skip_tagged(buffer: memoryview, position: int, count: int) -> int:
     """Skip the `count` tagged fields that follow; return the position after them."""
     for _ in range(count):
-        _, position = read_uvarint(buffer, position)
-        size, position = read_uvarint(buffer, position)
-        take(buffer, position, size)
+        # Most tags and sizes are of one byte; a stranger may have sent very many.
+        if buffer[position] < 0x80:
+            position += 1
+        else:
+            _, position = read_uvarint(buffer, position)
+        size = buffer[position]
+        position += 1
+        if size > 0x7F:
+            size, position = read_uvarint(buffer, position - 1)
         position += size
+        if position > len(buffer):
+            raise size_error(size)
     return position
 
 

@@ -354,9 +354,7 @@ class Runtime(Generic[M]):
 
 
 def _log(note: Note) -> None:
-    # Clients choose some of the names in it: one event stays one line.
-    text = note.text if note.text.isprintable() else repr(note.text)[1:-1]
-    logger.log(logging.WARNING if note.is_warning else logging.INFO, "%s", text)
+    logger.log(logging.WARNING if note.is_warning else logging.INFO, "%s", note.text)
 
 
 def _resolve(reply: Reply) -> None:

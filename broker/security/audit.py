@@ -4,8 +4,7 @@
     Topic:LITERAL:prices for request = Fetch with resourceRefCount = 1 based on rule DefaultDeny
 
 What is denied is told at INFO, what is allowed at DEBUG. What nobody asked for, such as the
-entries that are left out of a list, is told at TRACE. Line ends in names are written as Python
-writes them, so that nobody can write lines of his own. Nor can anybody write gigabytes: a few
+entries that are left out of a list, is told at TRACE. Nobody can have gigabytes written: a few
 bytes of a request name a resource, and of what is decided about many one line gives the number.
 """
 
@@ -19,6 +18,7 @@ from logging.handlers import WatchedFileHandler
 
 from broker.apis import BY_KEY
 from broker.authorized_operations import Operation
+from broker.logs import JsonFormatter, TextFormatter
 from broker.security.acl_index import Rule
 from broker.security.authorization import Requester, ResourceKind
 from config.errors import ConfigError
@@ -58,15 +58,15 @@ def note(
         level,
         "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s "
         "for request = %s with resourceRefCount = %d based on rule %s",
-        _one_line(str(requester.principal)),
+        requester.principal,
         "Allowed" if rule.allowed else "Denied",
         operation.name,
         requester.host,
         kind.name.title().replace("_", ""),
-        _one_line(name),
+        name,
         _api(requester),
         references,
-        _one_line(rule.text),
+        rule.text,
     )
 
 
@@ -87,8 +87,9 @@ class AuditFile:
                 f"odradek.audit.log: cannot write {path}: {error.strerror}. Choose another file, "
                 "or let the broker write there"
             ) from error
-        for one in logging.getLogger().handlers:  # text or JSON, as in the broker's log
-            self._handler.setFormatter(one.formatter)
+        told = [one.formatter for one in logging.getLogger().handlers]
+        is_json = any(isinstance(one, JsonFormatter) for one in told)  # as in the broker's log
+        self._handler.setFormatter(JsonFormatter() if is_json else TextFormatter())
         logger.addHandler(self._handler)
         logger.propagate = False
         # Whatever the level of the broker's log: who asks for the file wants what is denied.
@@ -123,7 +124,7 @@ def _tell_left_out(requester: Requester, level: int) -> None:
     logger.log(
         level,
         "Principal = %s from host = %s for request = %s: %d more decisions are left out",
-        _one_line(str(requester.principal)),
+        requester.principal,
         requester.host,
         _api(requester),
         requester.noted.left_out.pop(level),
@@ -133,9 +134,3 @@ def _tell_left_out(requester: Requester, level: int) -> None:
 def _api(requester: Requester) -> str:
     api = BY_KEY.get(requester.api_key)
     return str(requester.api_key) if api is None else api.name
-
-
-def _one_line(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)

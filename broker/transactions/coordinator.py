@@ -262,13 +262,12 @@ def _must_retry(problem: Explained) -> bool:
 
 
 def _log(transactional_id: str, partition: TopicPartition, problem: Explained) -> None:
-    name = transactional_id if transactional_id.isprintable() else repr(transactional_id)
     level = logging.WARNING if _must_retry(problem) else logging.INFO
     logger.log(
         level,
         "%s marker transactional_id=%s partition=%s-%d: %s",
         "will retry" if _must_retry(problem) else "left out",
-        name,
+        transactional_id,
         *partition,
         problem,
     )

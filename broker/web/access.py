@@ -103,7 +103,13 @@ class Access:
             return True
         own = self._read_token()
         tokens = [self._admin.text] if own is None else [own, self._admin.text]
-        return self._guesses.wait_s(_address(request)) == 0.0 and _shows(request, *tokens)
+        address = _address(request)
+        if "Authorization" not in request.headers or self._guesses.wait_s(address) > 0:
+            return False
+        if _shows(request, *tokens):
+            return True
+        self._note_wrong(request, address)
+        return False
 
     def _require(self, request: web.Request, what: str, *tokens: str) -> None:
         has_shown = "Authorization" in request.headers

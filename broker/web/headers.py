@@ -9,7 +9,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_HEADERS = {
+HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -23,7 +23,7 @@ _HEADERS = {
 
 async def protect(request: web.Request, response: web.StreamResponse) -> None:
     """Put the headers on an answer; a handler's own Cache-Control counts."""
-    response.headers.update(_HEADERS)
+    response.headers.update(HEADERS)
     is_page = request.path == "/" or request.path.startswith("/page/")
     # A newer broker at the same address has other files: ask whether they have changed. What is
     # told of the broker goes to no disk.

@@ -33,54 +33,75 @@ class Limits:
 
     def __init__(
         self,
-        make: Callable[[], asyncio.Protocol],
+        make: Callable[[Limits], asyncio.Protocol],
         loop: asyncio.AbstractEventLoop,
         connections_max: Callable[[], int],
     ) -> None:
         self._make, self.loop, self._connections_max = make, loop, connections_max
-        self._open: dict[asyncio.BaseTransport, LimitedProtocol] = {}
+        # Whose they are; a place is held from the first byte of a handshake, not from its end.
+        self._open: dict[LimitedProtocol, str] = {}
         self._counts: Counter[str] = Counter()
-        self._refused_count = 0
-        self._tell_from_s = 0.0
+        self._serving: dict[asyncio.BaseTransport, LimitedProtocol] = {}
+        self._refused = _Seldom(
+            loop, "refused connections over HTTP, odradek.http.connections.max are open"
+        )
+        self._malformed = _Seldom(loop, "refused what is no request of HTTP")
 
-    def __call__(self) -> asyncio.Protocol:
-        """Return the protocol for a connection."""
-        return LimitedProtocol(self, self._make())
+    def admit(self, address: str) -> LimitedProtocol | None:
+        """Return the protocol for a connection of an address, None when there is no place."""
+        limit = self._connections_max()
+        if len(self._open) >= limit or self._counts[address] >= limit // 2:
+            self._refused.tell(address)
+            return None
+        one = LimitedProtocol(self, self._make(self))
+        self._open[one] = address
+        self._counts[address] += 1
+        return one
+
+    def leave(self, one: LimitedProtocol) -> None:
+        """Give up a connection's place, if it has not been given up already."""
+        address = self._open.pop(one, None)
+        if address is not None:
+            self._counts -= Counter({address: 1})
+
+    def serve(self, transport: asyncio.BaseTransport, one: LimitedProtocol) -> None:
+        """Take note of what a connection's requests will come by."""
+        self._serving[transport] = one
+
+    def forget(self, transport: asyncio.BaseTransport) -> None:
+        """Take note that no more come."""
+        self._serving.pop(transport, None)
 
     def began(self, transport: asyncio.BaseTransport | None) -> None:
         """Take note that a request has arrived on a connection, its head at least."""
-        if transport in self._open:
-            self._open[transport].began()
+        if transport in self._serving:
+            self._serving[transport].began()
 
     def ended(self, transport: asyncio.BaseTransport | None) -> None:
         """Take note that it was answered."""
-        if transport in self._open:
-            self._open[transport].ended()
+        if transport in self._serving:
+            self._serving[transport].ended()
 
-    def admit(self, transport: asyncio.BaseTransport, one: LimitedProtocol) -> bool:
-        """Tell whether there is a place for a connection, and give it that."""
-        address, limit = address_of(transport), self._connections_max()
-        if len(self._open) >= limit or self._counts[address] >= limit // 2:
-            self._tell_refused(address)
-            return False
-        self._open[transport] = one
-        self._counts[address] += 1
-        return True
+    def tell_malformed(self, address: str) -> None:
+        """Take note of bytes that are no request; nothing of them goes to the log."""
+        self._malformed.tell(address)
 
-    def leave(self, transport: asyncio.BaseTransport) -> None:
-        """Give up a connection's place."""
-        if self._open.pop(transport, None) is not None:
-            self._counts -= Counter({address_of(transport): 1})
 
-    def _tell_refused(self, address: str) -> None:
-        self._refused_count += 1
-        now_s = self.loop.time()
+class _Seldom:
+    """Tells of what strangers can bring about as often as they like: once a minute."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, what: str) -> None:
+        self._loop, self._what = loop, what
+        self._count = 0
+        self._tell_from_s = 0.0
+
+    def tell(self, address: str) -> None:
+        """Count one, and tell of those that were not told of yet, when it is time."""
+        self._count += 1
+        now_s = self._loop.time()
         if now_s >= self._tell_from_s:
-            logger.warning(
-                "refused connections over HTTP, odradek.http.connections.max are open count=%d "
-                "last_address=%s", self._refused_count, address,
-            )  # fmt: skip
-            self._refused_count, self._tell_from_s = 0, now_s + _TELL_EVERY_S
+            logger.warning("%s count=%d last_address=%s", self._what, self._count, address)
+            self._count, self._tell_from_s = 0, now_s + _TELL_EVERY_S
 
 
 class LimitedProtocol(asyncio.Protocol):
@@ -95,13 +116,10 @@ class LimitedProtocol(asyncio.Protocol):
         self._stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a place, or none."""
+        """Begin to wait for a request."""
         # uvloop's transports are of no class of asyncio's.
-        stream = cast(asyncio.Transport, transport)
-        if not self._limits.admit(transport, self):
-            stream.abort()
-            return
-        self._transport = stream
+        self._transport = cast(asyncio.Transport, transport)
+        self._limits.serve(transport, self)
         self._inner.connection_made(transport)
         self._await_head()
 
@@ -142,8 +160,9 @@ class LimitedProtocol(asyncio.Protocol):
         for timer in (self._head_timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
+        self._limits.leave(self)
         if transport is not None:
-            self._limits.leave(transport)
+            self._limits.forget(transport)
             self._inner.connection_lost(error)
 
     def began(self) -> None:

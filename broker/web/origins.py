@@ -53,7 +53,7 @@ def refuse_other_sites(request: web.Request) -> None:
     A link from there to here may be followed; what it leads to cannot be read there.
     """
     origin = request.headers.get("Origin")
-    is_other = origin is not None and urlsplit(origin).netloc != request.headers.get("Host")
+    is_other = origin is not None and _site_of(origin) != request.headers.get("Host")
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None and site not in _OWN_SITE:
         is_link = (
@@ -70,6 +70,13 @@ def own_names(hosts: Collection[str]) -> frozenset[str]:
     """Return this machine's own name and those given, as they are compared."""
     names = (socket.gethostname(), *hosts)
     return frozenset(one.lower().removesuffix(".") for one in names if one)
+
+
+def _site_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""  # which no request asks for
 
 
 def _is_loopback(request: web.Request) -> bool:

@@ -11,7 +11,7 @@ import json
 import logging
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -21,13 +21,15 @@ from broker.exposition.snapshot import take_snapshot
 from broker.garbage import uncollected
 from broker.security.exposure import warn_of_http
 from broker.tasks import start_task
+from broker.web.accepting import Acceptor
 from broker.web.access import Access, grant_access
 from broker.web.cleaner_routes import add_cleaner_routes
 from broker.web.groups import add_group_routes
 from broker.web.guard import Guard
 from broker.web.guesses import Guesses
 from broker.web.headers import protect
-from broker.web.limits import HANDSHAKE_S, IDLE_S, REQUEST_BYTES_MAX, Limits
+from broker.web.limits import IDLE_S, REQUEST_BYTES_MAX, Limits
+from broker.web.malformed import RequestHandler
 from broker.web.origins import own_names
 from broker.web.page import add_page
 from broker.web.proofs import add_routes as add_proof_routes
@@ -77,40 +79,49 @@ class HttpServer:
         add_topic_routes(app, broker)
         add_group_routes(app, broker)
         add_record_routes(app, broker)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            shutdown_timeout=_DRAIN_S,
-            keepalive_timeout=IDLE_S,
-            lingering_time=_DRAIN_S,
-        )
+        self._runner = web.AppRunner(app, shutdown_timeout=_DRAIN_S)
         self._sockets: Sequence[socket.socket] = ()
-        self._servers: list[asyncio.Server] = []
+        self._acceptor: Acceptor | None = None
         self._following: asyncio.Task[None] | None = None
 
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
         """Accept connections on bound sockets."""
         await self._runner.setup()
         loop = self._broker.loop
-        server = self._runner.server
-        assert server is not None
         configs = self._broker.configs
-        limits = Limits(server, loop, lambda: configs.of(HttpConfig).odradek_http_connections_max)
+        limits = Limits(
+            self._make_handler, loop, lambda: configs.of(HttpConfig).odradek_http_connections_max
+        )
         self._guard.limits = limits
         self._sockets = sockets
-        secured: dict[str, Any] = {}
+        context = None
         if self._certificate is not None:
-            secured = {"ssl": self._certificate.context, "ssl_handshake_timeout": HANDSHAKE_S}
+            context = self._certificate.context
             self._following = start_task("follow the certificate", self._certificate.follow())
         warning = warn_of_http(
             [one.getsockname()[:2] for one in sockets],
             is_guarded=self.access.is_guarded,
-            is_secured=bool(secured),
+            is_secured=context is not None,
         )
         if warning:
             logger.warning("%s", warning)
+        self._acceptor = Acceptor(limits, context)
         for one in sockets:
-            self._servers.append(await loop.create_server(limits, sock=one, **secured))
+            self._acceptor.listen(one)
+
+    def _make_handler(self, limits: Limits) -> asyncio.Protocol:
+        server = self._runner.server
+        assert server is not None
+        return RequestHandler(
+            server,
+            limits,
+            loop=self._broker.loop,
+            access_log=None,
+            keepalive_timeout=IDLE_S,
+            lingering_time=_DRAIN_S,
+            # Nothing reads a body; the library would unpack it to throw it away.
+            auto_decompress=False,
+        )
 
     @property
     def url(self) -> str:
@@ -124,8 +135,8 @@ class HttpServer:
         """Stop serving."""
         if self._following is not None:
             self._following.cancel()
-        for one in self._servers:
-            one.close()
+        if self._acceptor is not None:
+            await self._acceptor.close()
         await self._runner.cleanup()
 
     @staticmethod

@@ -321,17 +321,20 @@ async def test_what_is_denied_is_told_and_what_is_allowed_is_not(
     )
 
 
-async def test_nobody_writes_lines_of_his_own(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, audit.LOGGER)
-    async with admin(tmp_path, SETTINGS) as broker:
-        liar = ConnectedClient(principal=Principal("User", "x\nPrincipal = User:root"))
-        assert not may(broker, liar, Operation.WRITE, "a\u2028\r\nPrincipal = User:root \u00e9")
-    (line,) = [one.getMessage() for one in caplog.records if one.name == audit.LOGGER]
-    assert line.splitlines() == [line]
-    assert "Principal = User:x\\nPrincipal = User:root is Denied" in line
-    assert "LITERAL:a\\u2028\\r\\nPrincipal = User:root \u00e9 for" in line
+async def test_nobody_writes_lines_of_his_own(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    liar = ConnectedClient(principal=Principal("User", "x\nPrincipal = User:root"))
+    async with admin(tmp_path, SETTINGS | {"odradek.audit.log": str(file)}) as broker:
+        # Its text has the principal, too.
+        rule = creation(principal=str(liar.principal), permission_type=Permission.DENY)
+        assert await create(broker, rule) == [(0, "")]
+        assert not may(broker, liar, Operation.READ, "prices")
+        assert not may(broker, liar, Operation.READ, "a\u2028\r\nPrincipal = User:root \u00e9")
+        broker.security.close()
+    by_rule, by_default = file.read_text().splitlines()
+    assert "Principal = User:x\\nPrincipal = User:root is Denied" in by_rule
+    assert "principal=User:x\\nPrincipal = User:root" in by_rule
+    assert "LITERAL:a\\u2028\\r\\nPrincipal = User:root \u00e9 for" in by_default
 
 
 async def test_nor_does_the_author_of_a_rule(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.processes import OdradekProcess
-from broker.logs import JsonFormatter
+from broker.logs import JsonFormatter, TextFormatter
 from storage.errors import CorruptFile
 from tests.conftest import StartBroker
 
@@ -71,6 +71,40 @@ def test_an_exception_is_a_string_with_its_trace() -> None:
         found = told("ended by a bug", exc_info=sys.exc_info())
     assert found["exception"].startswith("Traceback (most recent call last)")
     assert found["exception"].endswith("ValueError: two\nlines")
+
+
+# --- as text ----------------------------------------------------------------------------------
+
+
+def text(template: str, *arguments: object, exc_info: Any = None) -> str:
+    record = logging.LogRecord("broker.web", logging.INFO, "", 1, template, arguments, exc_info)
+    return TextFormatter().format(record)
+
+
+def test_nobody_writes_lines_of_his_own() -> None:
+    forged = "/x\n2026-11-23 07:00:00,000 INFO    broker.web: all is well"
+    line = text("refused a wrong token path=%s", forged)
+    assert line.splitlines() == [line]
+    assert line.endswith("path=/x\\n2026-11-23 07:00:00,000 INFO    broker.web: all is well")
+    told = text("name=%s", "\x1b]0;x\x07 \r \x85 \u2028 \u202e \x9b \udc80 é 猫")
+    assert told.isprintable()
+    assert told.endswith(r"name=\x1b]0;x\x07 \r \x85 \u2028 \u202e \x9b \udc80 é 猫")
+
+
+def test_a_traceback_stays_as_it_is() -> None:
+    try:
+        raise ValueError("no number")
+    except ValueError:
+        lines = text("failed client=%s", "a\nb", exc_info=sys.exc_info()).splitlines()
+    assert lines[0].endswith(r"failed client=a\nb")
+    assert lines[1] == "Traceback (most recent call last):" and len(lines) > 3
+    assert lines[-1] == "ValueError: no number"
+
+
+def test_a_report_of_our_own_may_have_lines() -> None:
+    record = logging.LogRecord("cleaner.desk", logging.INFO, "", 1, "a\n\tb", (), None)
+    record.is_multiline = True
+    assert TextFormatter().format(record).endswith("a\n\tb")
 
 
 # --- as a process -----------------------------------------------------------------------------

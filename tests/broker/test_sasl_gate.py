@@ -21,6 +21,7 @@ from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from protocol.messages.sasl_handshake import SaslHandshakeRequest
+from protocol.wire import uvarint
 from tests.broker.live import Client, client, live, on_uvloop, until
 from tests.broker.sasl_client import USERS, choose, log_in, plain_message, say, settings
 
@@ -132,6 +133,47 @@ async def test_anything_else_closes(
         (told,) = caplog.messages
         assert told.startswith("refused authentication peer=127.0.0.1:")
         assert broker.metrics.request_total == 0
+
+
+@on_uvloop
+async def test_versions_are_not_refused_without_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    unreadable = ApiVersionsRequest(client_software_name="!", client_software_version="!")
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        for _ in range(11):
+            answer = await one.ask(unreadable, version=3)
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert await one.is_closed()
+        assert "reason=ApiVersions failed more than 10 times" in caplog.text
+        assert broker.metrics.authentications == {("SASL", "failed_authentication"): 1}
+
+
+@on_uvloop
+async def test_who_asks_again_for_the_versions_logs_in(tmp_path: Path) -> None:
+    unreadable = ApiVersionsRequest(client_software_name="!", client_software_version="!")
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        for _ in range(3):
+            assert (await one.ask(unreadable, version=3)).error_code
+        assert (await one.ask(VERSIONS, version=3)).error_code == 0
+        assert (await log_in(one)).error_code == 0
+
+
+@pytest.mark.parametrize("key", [18, 36])
+@on_uvloop
+async def test_a_frame_full_of_tags_is_no_login(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: int
+) -> None:
+    # After a login so large a frame could hold them.
+    count = 4_097
+    async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
+        if key == 36:
+            await choose(one, "PLAIN")
+        head = struct.pack(">hhihB", key, 3 if key == 18 else 2, 1, -1, 0)
+        body = b"\2a\2a" if key == 18 else b"\1"
+        one.send_bytes(framed(head + body + uvarint(count) + bytes(2 * count)))
+        assert await one.is_closed()
+        assert "reason=no SASL request: too many tiny items" in caplog.text
 
 
 @on_uvloop

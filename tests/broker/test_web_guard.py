@@ -106,6 +106,23 @@ async def test_guessing_is_stopped(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert len(told) == 1 and len(caplog.messages) < 2 * WRONG_MAX
 
 
+@on_uvloop
+async def test_health_helps_no_one_to_guess(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, {**READ, **ADMIN}) as broker:
+        broker.problems = lambda: ["prices-0 is offline"]  # type: ignore[method-assign]
+        for number in range(WRONG_MAX):
+            assert (await ask(broker, "/health"))[0] == 503  # shows none
+            assert b"prices" not in (await ask(broker, "/health", bearer(f"guess-{number}")))[2]
+        for token in ("look-only-17", "open-sesame-41"):
+            status, _, body = await ask(broker, "/health", bearer(token))
+            assert status == 503 and b"prices" not in body
+        assert (await ask(broker, "/api/topics", bearer("look-only-17")))[0] == 429
+    told = [one for one in caplog.messages if "refused a wrong token" in one]
+    assert len(told) == WRONG_MAX and "guess" not in caplog.text
+
+
 def test_an_address_may_guess_anew_after_a_while() -> None:
     now_s = 100.0
     guesses = Guesses(lambda: now_s)
@@ -146,6 +163,7 @@ LINK = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     [
         ("GET", {"Origin": "http://evil.example"}, 403),
         ("GET", {"Origin": "null"}, 403),
+        ("GET", {"Origin": "http://["}, 403),
         ("GET", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
         ("GET", {"Sec-Fetch-Site": "same-site"}, 403),
         ("GET", {"Sec-Fetch-Site": "cross-site", **LINK, "Sec-Fetch-Dest": "iframe"}, 403),

@@ -66,21 +66,66 @@ async def test_a_large_request_is_not_taken(tmp_path: Path, length: bytes) -> No
 @pytest.mark.parametrize(
     "sent",
     [
+        b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer one\r\x01\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nAuthorization : Bearer one\r\n\r\n",
         b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"".join(b"X%d: a\r\n" % at for at in range(200)) + b"\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
         b"\x00\x00\x00\x10\x00\x12\x00\x00" + bytes(16),
     ],
-    ids=["line", "field", "fields", "TLS", "Kafka"],
+    ids=["URL", "control character", "space", "line", "field", "fields", "TLS", "Kafka"],
 )
 @on_uvloop
-async def test_what_is_no_request_is_refused(tmp_path: Path, sent: bytes) -> None:
+async def test_what_is_no_request_is_refused(
+    tmp_path: Path, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path) as broker:
+        for _ in range(3):
+            async with connection(broker) as (reader, writer):
+                writer.write(sent)
+                answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
+            assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
+            assert len(answer) < 2000
+            assert b"Server: Odradek\r\n" in answer and b"aiohttp" not in answer
+            assert b"Content-Security-Policy: default-src 'none'" in answer
+    # One line of all of them, with nothing of what was sent.
+    told = [one for one in caplog.records if one.levelname in ("WARNING", "ERROR")]
+    assert [one.getMessage() for one in told] == [
+        "refused what is no request of HTTP count=1 last_address=127.0.0.1"
+    ]
+    assert told[0].exc_info is None
+
+
+@on_uvloop
+async def test_a_malformed_body_is_told_no_more_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = b"POST /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving(tmp_path) as broker:
+        for body in (b"secret\r\n", b"3\r\nabcsecret\r\n"):
+            async with connection(broker) as (reader, writer):
+                writer.write(head + body)
+                assert b" 400 " in await asyncio.wait_for(reader.readline(), PATIENCE_S)
+            async with connection(broker) as (reader, writer):
+                writer.write(head)
+                assert b" 405 " in await asyncio.wait_for(reader.readline(), PATIENCE_S)
+                writer.write(body)
+                assert await is_reset(reader)
+    assert "secret" not in caplog.text and "Traceback" not in caplog.text
+    assert sum(one.levelname == "WARNING" for one in caplog.records) == 1
+
+
+@on_uvloop
+async def test_nothing_is_unpacked_to_be_thrown_away(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, connection(broker) as (reader, writer):
-        writer.write(sent)
-        answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
-        assert not answer or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
-        assert len(answer) < 2000
+        head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n"
+        # Whoever tries to unpack it finds that it is not packed, and ends the connection.
+        writer.write(head + b"Content-Length: 6\r\n\r\nabcdef")
+        writer.write(b"GET / HTTP/1.0\r\nConnection: close\r\n\r\n")
+        answers = await asyncio.wait_for(reader.read(), PATIENCE_S)
+        assert answers.startswith(b"HTTP/1.1 200") and b"HTTP/1.0 200" in answers
 
 
 @on_uvloop

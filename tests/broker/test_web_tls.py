@@ -179,9 +179,9 @@ async def test_a_key_alone_is_a_contradiction(tmp_path: Path) -> None:
 async def test_a_half_open_handshake_holds_nothing_up(
     tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from broker.web import server
+    from broker.web import accepting
 
-    monkeypatch.setattr(server, "HANDSHAKE_S", 0.3)
+    monkeypatch.setattr(accepting, "HANDSHAKE_S", 0.3)
     async with (
         serving(tmp_path, issue(authority, tmp_path / "tls")) as broker,
         connection(broker) as (reader, writer),
@@ -193,3 +193,31 @@ async def test_a_half_open_handshake_holds_nothing_up(
         assert await is_reset(reader)
 
 
+
+
+@on_uvloop
+async def test_who_is_silent_before_the_handshake_takes_a_place(
+    tmp_path: Path, authority: trustme.CA, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {**issue(authority, tmp_path / "tls"), "odradek.http.connections.max": "6"}
+    async with serving(tmp_path, settings) as broker:
+        # Half of them are of this address.
+        async with (
+            connection(broker),
+            connection(broker),
+            connection(broker),
+            connection(broker) as (reader, _),
+        ):
+            assert await is_reset(reader)
+            assert "odradek.http.connections.max are open count=1" in caplog.text
+        assert broker.web is not None and broker.web._guard.limits is not None
+        open_ones = broker.web._guard.limits._open
+        await until(lambda: not open_ones)
+        for _ in range(4):  # nor does a handshake that fails keep its place
+            async with connection(broker) as (reader, writer):
+                writer.write(b"no TLS")
+                assert await is_reset(reader)
+            await until(lambda: not open_ones)
+        async with connection(broker, trusting(authority)) as (reader, writer):
+            writer.write(b"GET /health HTTP/1.0\r\n\r\n")
+            assert b"200 OK" in await reader.readline()

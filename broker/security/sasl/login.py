@@ -24,7 +24,7 @@ from broker.security.sasl.listener import SaslListener
 from protocol.compiler import decode_prefix
 from protocol.encoding import Chunk
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.footprint import memory_max
+from protocol.footprint import ALLOWANCE_BYTES
 from protocol.frames import (
     API_VERSIONS_KEY,
     SIZE,
@@ -39,6 +39,8 @@ from protocol.schema import info_of
 
 HANDSHAKE_KEY, AUTHENTICATE_KEY = 17, 36
 
+# Clients ask once more after an error, in a version that they were told of; Kafka has no bound.
+_VERSIONS_REFUSED_MAX = 10
 # Of what a client said, so much goes to the log.
 _SHOWN_MAX = 40
 
@@ -98,6 +100,7 @@ class Login:
         # Why the client is refused, though it has not come to the end of it.
         self.refused = ""
         self._is_framed = False
+        self._versions_refused = 0
 
     @property
     def word(self) -> str:
@@ -127,6 +130,12 @@ class Login:
             chunks, is_answered = self._answer_versions(frame, header)
             if is_answered:
                 self._state = _State.HANDSHAKE
+                return Reply(chunks)
+            self._versions_refused += 1
+            if self._versions_refused > _VERSIONS_REFUSED_MAX:
+                raise LoginRefused(
+                    f"ApiVersions failed more than {_VERSIONS_REFUSED_MAX} times", chunks
+                )
             return Reply(chunks)
         if header.api_key != HANDSHAKE_KEY:
             raise LoginRefused(_unexpected(header, "SaslHandshake"))
@@ -230,7 +239,8 @@ def _decode(cls: Any, frame: memoryview, header: RequestHeader) -> Any:
         raise ProtocolError(f"key {header.api_key} in version {version}, which is not served")
     if version in info_of(cls).flexible:
         skip_header_tags(frame, header)
-    request, _ = decode_prefix(cls, version, frame, header.body, memory_max(len(frame)))
+    # However large the frame: these requests have no arrays, and no tags that anybody sends.
+    request, _ = decode_prefix(cls, version, frame, header.body, ALLOWANCE_BYTES)
     return request
 
 

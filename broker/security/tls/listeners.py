@@ -111,12 +111,11 @@ class TlsListener:
     def failed(self, connection: Connection, reason: str) -> None:
         """Count and log a handshake that came to nothing."""
         self._metrics.authentications[self.name, "failed_authentication"] += 1
-        shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in reason)
         logger.warning(
             "refused TLS handshake peer=%s listener=%s reason=%s",
             connection.peer,
             self.name,
-            shown,
+            reason,
         )
 
     def put_in_force(self, config: TlsConfig, made: Made, stamps: _Stamps) -> None:
