@@ -337,21 +337,6 @@ async def test_nobody_writes_lines_of_his_own(tmp_path: Path) -> None:
     assert "LITERAL:a\\u2028\\r\\nPrincipal = User:root \u00e9 for" in by_default
 
 
-async def test_nor_does_the_author_of_a_rule(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, audit.LOGGER)
-    async with admin(tmp_path, SETTINGS) as broker:
-        name = "a\nPrincipal = User:root is Allowed"
-        denial = creation(resource_name=name, permission_type=Permission.DENY)
-        assert await create(broker, denial) == [(0, "")]
-        caplog.clear()
-        assert not may(broker, ANN, Operation.READ, name)
-    (line,) = [one.getMessage() for one in caplog.records if one.name == audit.LOGGER]
-    assert line.splitlines() == [line]
-    assert line.count("a\\nPrincipal = User:root is Allowed") == 2
-
-
 async def test_the_audit_log_may_have_a_file_of_its_own(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
