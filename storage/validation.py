@@ -44,6 +44,8 @@ _CODECS = {codec.label: codec for codec in Codec} | {"uncompressed": Codec.NONE}
 _RECORD_ERRORS_MAX = 10_000
 _RECORDS_LOOKED_AT_MAX = 100_000
 _UNPACKED_BYTES_MAX = 256 * 1024 * 1024
+# What a batch counts for that does not unpack: how far it came is not known.
+_TORN_BYTES = 8 * 1024 * 1024
 _RECORDS_REJECTED = "One or more records have been rejected"
 _TIMES_REJECTED = f"{_RECORDS_REJECTED} due to invalid timestamp"
 
@@ -236,12 +238,13 @@ def _section(
         (config.max_decompressed_message_bytes, "max.decompressed.message.bytes"),
         (config.odradek_append_decompressed_bytes_max, "odradek.append.decompressed.bytes.max"),
     )
-    unpacked_bytes = bound  # or less, where it fails
+    unpacked_bytes = min(bound, _TORN_BYTES)
     try:
         section = batches.record_section(data, 0, header, bound)
         unpacked_bytes = len(section)
         return section
     except DecompressedTooLarge as error:
+        unpacked_bytes = bound
         # A producer that hears of this splits the batch.
         raise BatchTooLarge(f"{name}: {error} ({option})") from error
     except ProtocolError as error:
