@@ -225,6 +225,7 @@ class Broker:
             lambda: random_id(self._random),
             lambda: self.config.odradek_telemetry_series_max,
         )
+        self._stopping.callback(self.telemetry.reader.close)
         now_ms = self.clock.now_ms
         self.partitions.on_log.append(self._adopt_log)
         self.topics = Topics(

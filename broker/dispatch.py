@@ -94,9 +94,11 @@ class Dispatcher:
         try:
             answer = handler.handle(context, request)
         except CloseConnection as close:
+            _settle_unanswered(charge)
             connection.refuse(str(close))
             return
         except Exception:
+            _settle_unanswered(charge)
             self._fail(connection, handler, header)
             return
         times = metrics.times[header.api_key]
@@ -285,18 +287,21 @@ class Dispatcher:
                 if not future.cancelled():
                     future.exception()  # retrieved, so that nobody complains of it
                 return
+            if charge is not None:
+                charge.resume()
             try:
                 response = future.result()
                 if charge is not None:
-                    charge.resume()
                     self._settle(connection, header, charge, response)
                 chunks = None if response is None else self._encode(handler, header, response)
                 if charge is not None:
                     charge.close()
             except CloseConnection as close:
+                _settle_unanswered(charge)
                 connection.refuse(str(close))
                 return
             except Exception:
+                _settle_unanswered(charge)
                 self._fail(connection, handler, header)
                 return
             connection.fill(slot, chunks)
@@ -337,3 +342,13 @@ class Dispatcher:
             ErrorCode.UNKNOWN_SERVER_ERROR.name,
         )
         connection.refuse(f"an internal error while serving {handler.api.name}")
+
+
+def _settle_unanswered(charge: Charge | None) -> None:
+    """Count a request whose connection is closed instead of an answer, as Kafka does.
+
+    Batches that it brought may have been appended: a client that wants no answers could have a
+    wrong one among them each time, and would have no quota.
+    """
+    if charge is not None:
+        charge.settle(None, lambda: 0)

@@ -33,6 +33,8 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (storage.NotOneBatch, ErrorCode.INVALID_RECORD),
     (storage.BatchTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
     (storage.BatchLargerThanSegment, ErrorCode.RECORD_LIST_TOO_LARGE),
+    # Producers send the batch again, in a request with fewer before it.
+    (storage.UnpackedTooMuch, ErrorCode.NOT_ENOUGH_REPLICAS),
     (storage.InvalidRecord, ErrorCode.INVALID_RECORD),
     (storage.InvalidTimestamp, ErrorCode.INVALID_TIMESTAMP),
     (storage.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),

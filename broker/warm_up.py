@@ -66,10 +66,11 @@ def _load(what: str, load: Callable[[], object]) -> None:
 
 def _log_kernels() -> None:
     from protocol import records
-    from storage import validation
+    from storage import reading, validation
 
     records.warm_up()
     validation.use_kernels()
+    reading.use_kernels()
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@ A file can be read forwards only, so it is read in chunks between entries of the
     |  chunk 3  |  chunk 2  |  chunk 1  |  end of the segment
                 ^ index entry           each forwards, then turned round
 
-Read this way the first record of a key is its latest.
+Within a batch, too, records can be read forwards only; of those that are wanted no more are kept
+on the way than are asked for. The first record of a key that is met is its latest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from cleaner.snapshot import HeldSegment, Snapshot
@@ -32,49 +34,83 @@ class Found:
     read_bytes: int
 
 
+Newest = Callable[[Iterable[Record], int], list[Record]]
+"""Of records that come oldest first, returns those that are wanted, the newest so many first."""
+
+
+class Matching:
+    """Wants the records that a function says are wanted."""
+
+    def __init__(self, is_wanted: Callable[[Record], bool]) -> None:
+        self._is_wanted = is_wanted
+
+    def __call__(self, records: Iterable[Record], count_max: int) -> list[Record]:
+        """Return the newest."""
+        newest = deque(filter(self._is_wanted, records), count_max)
+        return list(reversed(newest))
+
+
 class LatestOnly:
-    """Wants the first record of each key that comes by, and none without a key."""
+    """Wants the newest record of each key, where the newest are asked for first.
+
+    None without a key, and none of those whose key it does not want.
+    """
 
     def __init__(self, wants_key: Callable[[bytes], bool]) -> None:
         self._wants_key = wants_key
         self._seen: set[bytes] = set()
 
-    def __call__(self, record: Record) -> bool:
-        """Tell whether a record is wanted."""
-        key = record.key
-        if key is None or key in self._seen or not self._wants_key(key):
-            return False
-        self._seen.add(key)
-        return True
+    def __call__(self, records: Iterable[Record], count_max: int) -> list[Record]:
+        """Return the newest of keys that have not been met yet."""
+        newest: dict[bytes, Record] = {}
+        for record in records:
+            key = record.key
+            if key is None or key in self._seen or not self._wants_key(key):
+                continue
+            newest.pop(key, None)
+            newest[key] = record
+            if len(newest) > count_max:
+                # So many keys have a newer record, and it is not among the newest any more.
+                del newest[next(iter(newest))]
+        self._seen.update(newest)
+        return list(reversed(newest.values()))
 
 
 def browse(
     snapshot: Snapshot,
     *,
     before_offset: int | None,
-    wanted: Callable[[Record], bool],
+    newest: Newest,
     records_max: int,
     bytes_max: int,
+    decoded_max: int,
     before_io: Callable[[int], None],
 ) -> Found:
     """Find the newest committed records that are wanted, below an offset; in a thread.
 
-    Stops at `records_max` of them, and after the chunk with which `bytes_max` have been read.
-    Raises CorruptFile for damage on the way, DiskFailure, and what `before_io` raises.
+    Stops at `records_max` of them, after the chunk with which `bytes_max` have been read, and
+    after the batch with which `decoded_max` records have been decoded: a small batch may hold
+    very many, and so no more of them is in memory at once than what was found. Raises
+    CorruptFile for damage on the way, DiskFailure, and what `before_io` raises.
     """
     end_offset = snapshot.stable_offset
     if before_offset is not None:
         end_offset = min(end_offset, before_offset)
     aborted = AbortedRanges(snapshot.aborted)
     found: list[Record] = []
-    read_bytes = 0
+    read_bytes = decoded = 0
     for chunk, first_offset, size_bytes in _chunks(snapshot, end_offset, before_io):
-        for record in reversed(_records(snapshot, chunk, aborted, end_offset)):
-            if not wanted(record):
+        for batch in reversed(chunk):
+            records = _records(snapshot, batch, aborted, end_offset)
+            if records is None:
                 continue
-            found.append(record)
+            found += newest(records, records_max - len(found))
             if len(found) == records_max:
-                return Found(found, record.offset, read_bytes + size_bytes)
+                return Found(found, found[-1].offset, read_bytes + size_bytes)
+            decoded += batch.header.count
+            base_offset = batch.header.base_offset
+            if decoded >= decoded_max and snapshot.start_offset < base_offset:
+                return Found(found, base_offset, read_bytes + size_bytes)
         read_bytes += size_bytes
         # A chunk may lie above the end offset as a whole: going on from there would lead nowhere.
         if read_bytes >= bytes_max and snapshot.start_offset < first_offset < end_offset:
@@ -124,18 +160,16 @@ def _start_of(held: HeldSegment, end: int) -> int:
 
 
 def _records(
-    snapshot: Snapshot, chunk: list[Stored], aborted: AbortedRanges, end_offset: int
-) -> list[Record]:
-    found: list[Record] = []
-    for batch in chunk:
-        header = batch.header
-        if header.is_control or aborted.hold(header) or header.base_offset >= end_offset:
-            continue
-        if header.last_offset < snapshot.start_offset:
-            continue
-        found += (
-            record
-            for record in batch.records(snapshot.decompressed_bytes_max)
-            if snapshot.start_offset <= record.offset < end_offset
-        )
-    return found
+    snapshot: Snapshot, batch: Stored, aborted: AbortedRanges, end_offset: int
+) -> Iterator[Record] | None:
+    """Decode a batch's records that may be shown; None when it has none."""
+    header = batch.header
+    if header.is_control or aborted.hold(header) or header.base_offset >= end_offset:
+        return None
+    if header.last_offset < snapshot.start_offset:
+        return None
+    return (
+        record
+        for record in batch.each_record(snapshot.decompressed_bytes_max)
+        if snapshot.start_offset <= record.offset < end_offset
+    )

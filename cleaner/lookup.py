@@ -53,7 +53,7 @@ def find_latest(
                 continue
             if not _has_bytes(batch, key, snapshot.decompressed_bytes_max):
                 continue
-            for record in batch.records(snapshot.decompressed_bytes_max):
+            for record in batch.each_record(snapshot.decompressed_bytes_max):
                 if record.key == key and record.offset >= snapshot.start_offset:
                     found = record
         if found is not None:

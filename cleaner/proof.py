@@ -179,7 +179,7 @@ class Proof:
                     continue
                 if beyond_bytes > _BEYOND_END_BYTES:
                     return
-                for record in batch.records(self._bytes_max):
+                for record in batch.each_record(self._bytes_max):
                     if record.key is None or record.offset < start:
                         continue
                     if record.offset < self._end_offset:

@@ -65,7 +65,7 @@ class Snapshot:
                 continue
             is_committed = not aborted.hold(header)
             horizon_ms = header.base_timestamp if header.has_delete_horizon else None
-            for record in batch.records(self.decompressed_bytes_max):
+            for record in batch.each_record(self.decompressed_bytes_max):
                 yield Seen(record, is_committed, horizon_ms)
 
 

@@ -115,7 +115,7 @@ def _clean_share(
             break
         if header.is_control or aborted.hold(header) or header.last_offset < snapshot.start_offset:
             continue
-        for record in batch.records(snapshot.decompressed_bytes_max):
+        for record in batch.each_record(snapshot.decompressed_bytes_max):
             key, offset = record.key, record.offset
             if key is None or not snapshot.start_offset <= offset < checkpoint:
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from protocol.batches import BatchHeader, Record
 from protocol.errors import ProtocolError
-from protocol.legacy import decode_stored, stored_crc
+from protocol.legacy import decode_stored, iterate_stored, stored_crc
 from storage.errors import CorruptFile
 from storage.scan import Batches
 from storage.segment import LOG, Segment
@@ -32,6 +32,13 @@ class Stored:
         """Decode the records. Raises CorruptFile."""
         try:
             return decode_stored(self.data, 0, decompressed_bytes_max)
+        except ProtocolError as error:
+            raise self.damage(str(error)) from error
+
+    def each_record(self, decompressed_bytes_max: int) -> Iterator[Record]:
+        """Decode the records one by one: all of them may take a lot. Raises CorruptFile."""
+        try:
+            yield from iterate_stored(self.data, 0, decompressed_bytes_max)
         except ProtocolError as error:
             raise self.damage(str(error)) from error
 

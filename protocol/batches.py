@@ -409,32 +409,43 @@ def decode_records(
 ) -> list[Record]:
     """Decode all records of the batch at `position`.
 
+    They take some hundred times what they took compressed: iterate_records makes one at a time.
     Raises ProtocolError: CorruptBatch for the header, InvalidRecord for the records, and what
     decompress raises. The CRC is not checked.
     """
+    return list(iterate_records(buffer, position, max_decompressed))
+
+
+def iterate_records(
+    buffer: Buffer, position: int = 0, max_decompressed: int = DECOMPRESSED_MAX_BYTES
+) -> Iterator[Record]:
+    """Decode the records of the batch at `position` one by one.
+
+    Raises as decode_records does, InvalidRecord only when it comes to the record.
+    """
     header = read_header(buffer, position)
-    # One copy, so that each key and value below is a plain slice of bytes.
+    # One copy, so that each key and value is a plain slice of bytes.
     section = bytes(record_section(buffer, position, header, max_decompressed))
+    return _iterate(header, section)
+
+
+def _iterate(header: BatchHeader, section: bytes) -> Iterator[Record]:
     end = len(section)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
-    records: list[Record] = []
     at = 0
     for _ in range(header.count):
         parts = read_record(section, at, end)
         at, delta, offset_delta, key_at, key_length, value_at, value_length, headers_at = parts
-        records.append(
-            Record(
-                wrap_int64(base_offset + offset_delta),
-                wrap_int64(base_timestamp + delta) if append_time is None else append_time,
-                section[key_at : key_at + key_length] if key_length >= 0 else None,
-                section[value_at : value_at + value_length] if value_length >= 0 else None,
-                decode_headers(section, headers_at, at) if section[headers_at] else (),
-            )
+        yield Record(
+            wrap_int64(base_offset + offset_delta),
+            wrap_int64(base_timestamp + delta) if append_time is None else append_time,
+            section[key_at : key_at + key_length] if key_length >= 0 else None,
+            section[value_at : value_at + value_length] if value_length >= 0 else None,
+            decode_headers(section, headers_at, at) if section[headers_at] else (),
         )
     if at != end:
         raise InvalidRecord(RecordStatus.TRAILING_BYTES, f"{end - at} bytes after the last record")
-    return records
 
 
 def _check_magic(buffer: Buffer, position: int) -> None:

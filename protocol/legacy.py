@@ -46,7 +46,7 @@ from protocol.batches import (
     Record,
     UnsupportedMagic,
     batch_crc,
-    decode_records,
+    iterate_records,
     read_header,
 )
 from protocol.compression import Buffer, Codec, decompress
@@ -178,10 +178,17 @@ def decode_stored(
 
     Raises ProtocolError. The CRC is not checked.
     """
+    return list(iterate_stored(buffer, position, max_decompressed))
+
+
+def iterate_stored(
+    buffer: Buffer, position: int = 0, max_decompressed: int = DECOMPRESSED_MAX_BYTES
+) -> Iterator[Record]:
+    """Decode as decode_stored does, but the records of a batch one by one."""
     try:
-        return decode_records(buffer, position, max_decompressed)
+        return iterate_records(buffer, position, max_decompressed)
     except UnsupportedMagic:
-        return decode_entry(buffer, position, max_decompressed)
+        return iter(decode_entry(buffer, position, max_decompressed))
 
 
 def _inner_entries(

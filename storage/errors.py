@@ -30,6 +30,10 @@ class BatchLargerThanSegment(StorageError):
     """The batch is larger than the topic's segment.bytes."""
 
 
+class UnpackedTooMuch(StorageError):
+    """The batches before it in a request have unpacked to as much as all of them may."""
+
+
 class InvalidRecord(StorageError):
     """Records break a rule of the topic; `record_errors` has (index in the batch, message)."""
 

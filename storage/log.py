@@ -30,7 +30,7 @@ from storage.reading import TimestampedOffset, first_at_or_after, replay, segmen
 from storage.rolling import begin_segment, draw_roll_jitter_ms, must_roll
 from storage.segment import DELETED, SUFFIXES, Segment, Slice
 from storage.transactions import Marker, read_marker
-from storage.validation import check_batch
+from storage.validation import Allowance, check_batch
 
 logger = logging.getLogger(__name__)
 
@@ -138,13 +138,23 @@ class Log:
 
     # --- writing --------------------------------------------------------------------------
 
-    def append(self, records: Buffer, *, now_ms: int, from_client: bool = True) -> Appended:
+    def append(
+        self,
+        records: Buffer,
+        *,
+        now_ms: int,
+        from_client: bool = True,
+        allowance: Allowance | None = None,
+    ) -> Appended:
         """Append one record batch, whose base offset and leader epoch are overwritten.
 
-        Raises the StorageError that says why the batch is refused; then nothing of it is in
-        the log. A repeated batch of an idempotent producer is answered with its first offsets.
+        The allowance is that of the request which brings the batch among others. Raises the
+        StorageError that says why the batch is refused; then nothing of it is in the log. A
+        repeated batch of an idempotent producer is answered with its first offsets.
         """
-        checked = check_batch(records, self.config, now_ms, self.name, from_client=from_client)
+        checked = check_batch(
+            records, self.config, now_ms, self.name, from_client=from_client, allowance=allowance
+        )
         batch = checked.header
         marker = None
         if batch.producer_id >= 0:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from protocol.batches import BatchHeader, Record
+from protocol.batches import MAGIC, BatchHeader, CorruptBatch, record_section
 from protocol.errors import ProtocolError
 from protocol.legacy import decode_stored, read_stored_header, stored_crc
+from protocol.records_plain import MALFORMED, NOT_FOUND, first_at_or_after_plain
 from storage.errors import CorruptFile
 from storage.segment import LOG, Segment, Slice
 from storage.transactions import AbortedTransaction
 
 logger = logging.getLogger(__name__)
+
+_INT64_MIN = -(2**63)
+
+# The plain twin serves until the kernels are loaded, as in storage/validation.py.
+_find: Callable[..., tuple[int, int]] = first_at_or_after_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +29,14 @@ class TimestampedOffset:
     offset: int
     timestamp: int
     leader_epoch: int  # -1 in the formats that had none
+
+
+def use_kernels() -> None:
+    """Look for records by the compiled kernel from now on."""
+    global _find
+    from protocol.records import first_at_or_after as find
+
+    _find = find
 
 
 def segment_index(segments: Sequence[Segment], offset: int) -> int:
@@ -53,9 +67,13 @@ def first_at_or_after(
             header = read_stored_header(data)
             if header.magic == 0:
                 return None
-            for record in _records(segment, found.position, data, decompressed_bytes_max):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return TimestampedOffset(record.offset, record.timestamp, header.leader_epoch)
+            try:
+                look = _first_in_batch if header.magic == MAGIC else _first_in_entry
+                first = look(header, data, timestamp, start_offset, decompressed_bytes_max)
+            except ProtocolError as error:
+                raise CorruptFile(segment.path(LOG), found.position, str(error)) from error
+            if first is not None:
+                return first
     return None
 
 
@@ -116,10 +134,32 @@ def replay(
                 position = segment.next_intact(position)
 
 
-def _records(
-    segment: Segment, position: int, data: bytes, decompressed_bytes_max: int
-) -> list[Record]:
-    try:
-        return decode_stored(data, 0, decompressed_bytes_max)
-    except ProtocolError as error:
-        raise CorruptFile(segment.path(LOG), position, str(error)) from error
+def _first_in_batch(
+    header: BatchHeader, data: bytes, timestamp: int, start_offset: int, bytes_max: int
+) -> TimestampedOffset | None:
+    """Find the first record of a batch without making those before it, which may be millions."""
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    if append_time is not None:
+        if append_time < timestamp:
+            return None
+        timestamp = _INT64_MIN  # whatever the records themselves say
+    section = record_section(data, 0, header, bytes_max)
+    delta_min = max(start_offset - header.base_offset, 0)
+    delta, found = _find(
+        section, 0, len(section), header.count, header.base_timestamp, timestamp, delta_min
+    )
+    if delta == MALFORMED:
+        raise CorruptBatch("a malformed record")
+    if delta == NOT_FOUND:
+        return None
+    time = found if append_time is None else append_time
+    return TimestampedOffset(header.base_offset + delta, time, header.leader_epoch)
+
+
+def _first_in_entry(
+    header: BatchHeader, data: bytes, timestamp: int, start_offset: int, bytes_max: int
+) -> TimestampedOffset | None:
+    for record in decode_stored(data, 0, bytes_max):
+        if record.timestamp >= timestamp and record.offset >= start_offset:
+            return TimestampedOffset(record.offset, record.timestamp, header.leader_epoch)
+    return None

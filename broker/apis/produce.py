@@ -4,7 +4,8 @@ acks=1 is answered after the write, or after the flush that flush.messages asks 
 answered once the batch is on the disk, when log.flush.acks.all is set (the default): one node
 has no replica to lean on. acks=0 gets no response; when such a batch is refused, the connection
 is closed, as Kafka does, so that the client looks again. A request with batches of a transaction
-goes through transactions/admission.py first.
+goes through transactions/admission.py first. Of a partition that is named several times only the
+last batch counts, as in Kafka, which keeps them in a map; no client does that.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from storage.errors import InvalidRecord, NotOneBatch, StorageError
 from storage.log import Log
-from storage.validation import read_one
+from storage.validation import Allowance, read_one
 
 _ZSTD_SINCE = 7
 _ACKS = (-1, 0, 1)
@@ -67,11 +69,39 @@ Answer = ProduceResponse | Awaitable[ProduceResponse | None] | None
 
 def handle(context: RequestContext, request: ProduceRequest) -> Answer:
     """Append what can be appended, and answer as `acks` asks."""
+    if not _is_one(request.topic_data) and _repeats(request.topic_data):
+        request.topic_data = _last_of_each(request.topic_data)
     for data in request.topic_data:
         for partition in data.partition_data:
             if is_transactional(partition.records):
                 return _handle_transactional(context, request)
     return _append_all(context, request, {}, _denied(context, request))
+
+
+def _is_one(topics: Sequence[TopicProduceData]) -> bool:
+    """Tell whether there is one batch, of which nothing below has to be asked."""
+    return len(topics) == 1 and len(topics[0].partition_data) == 1
+
+
+def _repeats(topics: Sequence[TopicProduceData]) -> bool:
+    """Tell whether a topic or a partition is named several times."""
+    for data in topics:
+        partitions = data.partition_data
+        if len(partitions) > 1 and len({one.index for one in partitions}) < len(partitions):
+            return True
+    return len(topics) > 1 and len({(one.topic_id, one.name) for one in topics}) < len(topics)
+
+
+def _last_of_each(topics: Sequence[TopicProduceData]) -> list[TopicProduceData]:
+    """Return each topic and partition once, with its last batch."""
+    found: dict[tuple[bytes, str], dict[int, PartitionProduceData]] = {}
+    for data in topics:
+        of_topic = found.setdefault((data.topic_id, data.name), {})
+        of_topic.update((one.index, one) for one in data.partition_data)
+    return [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
+        for (topic_id, name), partitions in found.items()
+    ]
 
 
 def _handle_transactional(context: RequestContext, request: ProduceRequest) -> Answer:
@@ -130,6 +160,7 @@ def _append_all(
     """Append all but what is refused."""
     broker = context.broker
     now_ms = broker.clock.now_ms()
+    allowance = None if _is_one(request.topic_data) else Allowance()
     touched: list[Appended] = []
     responses = []
     for data in request.topic_data:
@@ -141,7 +172,7 @@ def _append_all(
             ]
         else:
             partitions = [
-                _append(context, request, topic, partition, now_ms, touched, refused)
+                _append(context, request, topic, partition, now_ms, allowance, touched, refused)
                 for partition in data.partition_data
             ]
         for one in partitions:
@@ -173,6 +204,7 @@ def _append(
     topic: Topic | None,
     partition: PartitionProduceData,
     now_ms: int,
+    allowance: Allowance | None,
     touched: list[Appended],
     not_admitted: Refused,
 ) -> PartitionProduceResponse:
@@ -193,7 +225,7 @@ def _append(
         return _refused(index, code_of(log.cause), message_of(log.cause))
     assert partition.records is not None
     try:
-        appended = log.append(partition.records, now_ms=now_ms)
+        appended = log.append(partition.records, now_ms=now_ms, allowance=allowance)
     except StorageError as error:
         context.broker.metrics.refused_batches += 1
         context.broker.disks.note(log, error)

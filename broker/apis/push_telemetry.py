@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from broker.context import RequestContext
 from broker.errors import Refusal
-from broker.telemetry.series import InvalidPayload, PayloadTooLarge, read_samples
+from broker.telemetry.reader import Busy
+from broker.telemetry.walk import InvalidPayload, PayloadTooLarge
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
@@ -24,12 +24,14 @@ async def handle(context: RequestContext, request: PushTelemetryRequest) -> Push
         broker.telemetry.admit(context, request, size_max)
     except Refusal as refusal:
         return PushTelemetryResponse(error_code=refusal.code)
-    if not request.metrics:
+    if not request.metrics or not broker.telemetry.wants(request.client_instance_id):
         return PushTelemetryResponse()
     try:
-        samples = await asyncio.get_running_loop().run_in_executor(
-            None, read_samples, bytes(request.metrics), Codec(request.compression_type), size_max
+        pushed = await broker.telemetry.reader.read(
+            bytes(request.metrics), Codec(request.compression_type), size_max
         )
+    except Busy:
+        return PushTelemetryResponse(error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED)
     except PayloadTooLarge:
         return PushTelemetryResponse(error_code=ErrorCode.TELEMETRY_TOO_LARGE)
     except InvalidPayload as error:
@@ -41,5 +43,5 @@ async def handle(context: RequestContext, request: PushTelemetryRequest) -> Push
             error,
         )
         return PushTelemetryResponse(error_code=ErrorCode.INVALID_RECORD)
-    broker.telemetry.keep(request.client_instance_id, samples)
+    broker.telemetry.keep(request.client_instance_id, pushed)
     return PushTelemetryResponse()

@@ -16,7 +16,7 @@ from broker.topic import Topic
 from broker.topic_names import SHARE_GROUP_STATE
 from broker.topics import Topics
 from protocol.errors import ProtocolError
-from protocol.legacy import decode_stored
+from protocol.legacy import iterate_stored
 from storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ async def _last_snapshots(log: Log, end: int) -> dict[SharePartitionKey, int]:
             break
         if number % _BATCHES_PER_SLICE == 0:
             await asyncio.sleep(0)
-        for record in decode_stored(data):
+        for record in iterate_stored(data):
             try:
                 read = decode_record(record.key or b"", record.value)
             except ProtocolError:

@@ -12,7 +12,7 @@ metrics are kept for /metrics until the client has been silent for three interva
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,7 +22,8 @@ from broker.errors import Refusal
 from broker.ids import is_reserved
 from broker.metadata import Resource, ResourceType
 from broker.resource_configs import ResourceConfigs
-from broker.telemetry.series import Sample, Series
+from broker.telemetry.reader import Reader
+from broker.telemetry.series import Push, Series
 from config.client_metrics import (
     ALL_METRICS,
     INTERVAL_MS_DEFAULT,
@@ -95,6 +96,7 @@ class Telemetry:
         self._subscriptions: Sequence[Subscription] = ()
         self._series_count = 0
         self.dropped_series = 0
+        self.reader = Reader()
         self._read_subscriptions()
         resources.on_changed.append(self._follow)
 
@@ -125,12 +127,20 @@ class Telemetry:
         finally:
             client.has_ended = request.terminating
 
-    def keep(self, instance_id: bytes, samples: Iterable[Sample]) -> None:
+    def wants(self, instance_id: bytes) -> bool:
+        """Tell whether any subscription wants something of a client, which is known.
+
+        One that pushes all the same is answered as if it had been read.
+        """
+        return bool(self._clients[instance_id].wanted.metrics)
+
+    def keep(self, instance_id: bytes, pushed: Push) -> None:
         """Keep what a client pushed, as far as there is room."""
         client = self._clients.get(instance_id)
         if client is None:
             return
-        for sample in samples:
+        self.dropped_series += pushed.dropped
+        for sample in pushed.samples:
             if sample.key not in client.series:
                 if self._series_count >= self._series_max():
                     self.dropped_series += 1
@@ -176,7 +186,9 @@ class Telemetry:
         that begin on one connection only the last: Kafka remembers no more.
         """
         if before is None:
-            self._forget_silent()
+            # Not all that are silent, for whoever makes up ids would have all looked at each time.
+            while self._clients and self._is_silent(self._clients[next(iter(self._clients))]):
+                self._forget(next(iter(self._clients)))
             if len(self._clients) >= _CLIENTS_MAX:
                 self._forget(next(iter(self._clients)))
         wanted = self._wanted(attributes, instance_id)

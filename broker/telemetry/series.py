@@ -4,7 +4,8 @@
 
 The labels of a sample are the attributes of its resource (the group, the transactional id) and
 of its data point. Kafka's clients push gauges and sums only; what else there may be is passed
-over. A payload is read in a thread: a large one takes milliseconds.
+over. A payload is read metric by metric, so that no more of it is in memory: whoever may connect
+may push, with or without a subscription.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from broker.telemetry.walk import InvalidPayload, PayloadTooLarge, Span, Walk
 from protocol.compression import Codec, DecompressedTooLarge, decompress
 from protocol.errors import ProtocolError
 
@@ -20,11 +22,21 @@ if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import KeyValue
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 
-# A payload of the largest size that is accepted may be so many times that when decompressed;
-# those of Kafka's clients shrink to a tenth.
+# What a payload may unpack to: those of Kafka's clients shrink to a tenth, and a data point takes
+# some 200 bytes. No less than what may come as it is (telemetry.max.bytes).
 _RATIO_MAX = 32
+_UNPACKED_BYTES_MAX = 4 * 1024 * 1024
+# What is taken of one push. A client has some hundred metrics; those by topic, partition and node
+# may make thousands. The rest counts as dropped.
+SAMPLES_MAX = 10_000
+# Kafka's producer takes seven for a metric; as many as this take a thread 0.2 s.
+_FIELDS_MAX = 100_000
+# A metric, or the attributes of a resource, that are made at once: 10 MB of empty data points.
+_MADE_BYTES_MAX = 256 * 1024
 _LABELS_MAX = 16
 _TEXT_CHARACTERS_MAX = 256
+# The kinds of an attribute that are told; to print others could take long.
+_TOLD = ("string_value", "bool_value", "int_value", "double_value")
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -50,42 +62,75 @@ class Sample:
 Series: TypeAlias = dict[Key, float]
 
 
-class InvalidPayload(Exception):
-    """Bytes that are no metrics."""
+@dataclass(frozen=True, slots=True)
+class Push:
+    """What there is in a payload."""
+
+    samples: Sequence[Sample]
+    dropped: int  # those past SAMPLES_MAX
 
 
-class PayloadTooLarge(Exception):
-    """Metrics that would be too large when decompressed."""
-
-
-def read_samples(data: bytes, codec: Codec, size_max: int) -> Sequence[Sample]:
+def read_push(data: bytes, codec: Codec, size_max: int) -> Push:
     """Decompress and decode metrics; raises InvalidPayload or PayloadTooLarge.
 
     `size_max` is the largest compressed size that is accepted.
     """
     from google.protobuf.message import DecodeError
-    from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
+    unpacked_max = max(size_max, min(size_max * _RATIO_MAX, _UNPACKED_BYTES_MAX))
+    samples: list[Sample] = []
+    dropped = 0
     try:
-        metrics = MetricsData.FromString(decompress(codec, data, size_max * _RATIO_MAX))
+        for metric, labels in _metrics(Walk(decompress(codec, data, unpacked_max), _FIELDS_MAX)):
+            points = _points(metric)
+            taken = points[: SAMPLES_MAX - len(samples)]
+            samples += _samples(metric, taken, labels)
+            dropped += len(points) - len(taken)
     except DecompressedTooLarge as error:
         raise PayloadTooLarge(str(error)) from error
     except (ProtocolError, DecodeError) as error:
         raise InvalidPayload(str(error)) from error
-    return [
-        sample
-        for resource in metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        for sample in _samples(metric, _labels(resource.resource.attributes))
-    ]
+    return Push(samples, dropped)
 
 
-def _samples(metric: Metric, labels: Labels) -> Iterator[Sample]:
+def _metrics(walk: Walk) -> Iterator[tuple[Metric, Labels]]:
+    """Make one metric after the other, with the labels of its resource."""
+    from opentelemetry.proto.metrics.v1 import metrics_pb2 as messages
+    from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+    payload, of_resource, of_scope = (
+        messages.MetricsData,
+        messages.ResourceMetrics,
+        messages.ScopeMetrics,
+    )
+    for group in walk.parts(payload.RESOURCE_METRICS_FIELD_NUMBER, walk.all):
+        labels: Labels = ()
+        for span in walk.parts(of_resource.RESOURCE_FIELD_NUMBER, group):
+            labels = _labels(Resource.FromString(_bytes(walk, span)).attributes)
+        for scope in walk.parts(of_resource.SCOPE_METRICS_FIELD_NUMBER, group):
+            for span in walk.parts(of_scope.METRICS_FIELD_NUMBER, scope):
+                yield messages.Metric.FromString(_bytes(walk, span)), labels
+
+
+def _bytes(walk: Walk, span: Span) -> bytes:
+    start, end = span
+    if end - start > _MADE_BYTES_MAX:
+        raise PayloadTooLarge(f"a metric of over {_MADE_BYTES_MAX} bytes")
+    return walk.data[start:end]
+
+
+def _points(metric: Metric) -> Sequence[NumberDataPoint]:
+    kind = metric.sum if metric.HasField("sum") else metric.gauge
+    points: Sequence[NumberDataPoint] = kind.data_points
+    return points
+
+
+def _samples(
+    metric: Metric, points: Sequence[NumberDataPoint], labels: Labels
+) -> Iterator[Sample]:
     # AGGREGATION_TEMPORALITY_DELTA
     is_delta = metric.HasField("sum") and metric.sum.aggregation_temporality == 1
     is_counter = metric.HasField("sum") and metric.sum.is_monotonic
-    points = metric.sum.data_points if metric.HasField("sum") else metric.gauge.data_points
     for point in points:
         told = tuple(sorted(dict((*labels, *_labels(point.attributes))).items()))
         key = Key(metric.name[:_TEXT_CHARACTERS_MAX], is_counter, told[:_LABELS_MAX])
@@ -105,4 +150,4 @@ def _labels(attributes: Sequence[KeyValue]) -> Labels:
 
 def _text(one: KeyValue) -> str:
     kind = one.value.WhichOneof("value")
-    return "" if kind is None else str(getattr(one.value, kind))
+    return str(getattr(one.value, kind)) if kind in _TOLD else ""

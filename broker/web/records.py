@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from heapq import merge
@@ -23,7 +23,7 @@ from aiohttp import web
 
 from broker.topic import Topic
 from broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
-from cleaner.browse import Found, LatestOnly, browse
+from cleaner.browse import Found, LatestOnly, Matching, Newest, browse
 from cleaner.errors import CleaningAborted
 from cleaner.snapshot import take_snapshot
 from cleaner.throttle import Pace
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 Json = dict[str, object]
 
 RECORDS_DEFAULT, RECORDS_MAX = 50, 1000
-# What one request reads at most, of all partitions together: a second or two of decoding.
+# What one request reads at most, of all partitions together, and how many records it decodes: a
+# few seconds. As many bytes hold some 600,000 records that are not compressed, of 100 bytes each.
 READ_BYTES_MAX = 64 << 20
+DECODED_MAX = 1_000_000
 _READERS_MAX = 2
 # What is told of a key or a value; whoever wants all of it consumes it.
 _TOLD_BYTES_MAX = 4096
@@ -55,12 +57,12 @@ class Asked:
     before: Mapping[int, int]  # by partition: only records below this offset
     is_latest: bool
 
-    def wanted(self) -> Callable[[Record], bool]:
+    def newest(self) -> Newest:
         """Return what tells the records to show, for one partition."""
         search = self.search
         if self.is_latest:
             return LatestOnly(lambda key: search in key)
-        return lambda record: search in (record.key or b"") or search in (record.value or b"")
+        return Matching(lambda one: search in (one.key or b"") or search in (one.value or b""))
 
 
 def add_record_routes(app: web.Application, broker: Broker) -> None:
@@ -125,9 +127,10 @@ class RecordRoutes:
             browse,
             take_snapshot(log),
             before_offset=asked.before.get(number),
-            wanted=asked.wanted(),
+            newest=asked.newest(),
             records_max=asked.limit,
             bytes_max=READ_BYTES_MAX // len(asked.partitions),
+            decoded_max=DECODED_MAX // len(asked.partitions),
             before_io=pace.before_io,
         )
         return await asyncio.get_running_loop().run_in_executor(None, look)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -20,6 +21,7 @@ from protocol.messages.produce import (
     TopicProduceData,
 )
 from protocol.wire import ZERO_UUID
+from storage import validation
 from storage.errors import DiskFailure
 from storage.log import Log
 from tests.broker.live import batch, client, create, live, on_uvloop, until
@@ -215,6 +217,59 @@ async def test_records_without_keys_are_named_one_by_one(tmp_path: Path) -> None
                 assert message.startswith("Compacted topic cannot accept message without key")
                 assert one.error_message == "One or more records have been rejected"
                 assert one.log_start_offset == 0
+
+
+def named_again(sent: ProduceRequest, index: int, records: bytes | None) -> ProduceRequest:
+    """Name a partition of the first topic once more."""
+    again = PartitionProduceData(index=index, records=records)
+    sent.topic_data[0].partition_data.append(again)
+    return sent
+
+
+@on_uvloop
+async def test_of_a_partition_that_is_named_again_only_the_last_batch_counts(
+    tmp_path: Path,
+) -> None:
+    async with live(tmp_path) as broker:
+        topic = await create(broker, "orders", 2)
+        for version in VERSIONS:
+            name = ("orders", topic.topic_id)
+            asked = request({name: {0: b"no batch", 1: batch(b"x")}})
+            named_again(asked, 0, batch(b"last"))
+            # The topic, too, may come again.
+            asked.topic_data += request({name: {1: batch(b"y")}}).topic_data
+            first, second = await send(broker, asked, version)
+            assert (first.index, first.error_code) == (0, 0)
+            assert (second.index, second.error_code) == (1, 0)
+        assert stored(topic.partitions[0]) == [b"last"] * len(VERSIONS)
+        assert stored(topic.partitions[1]) == [b"y"] * len(VERSIONS)
+        (refused,) = await send(broker, named_again(request({name: {0: ONE}}), 0, b"no batch"))
+        assert refused.error_code == ErrorCode.INVALID_RECORD
+        assert topic.partitions[0].log_end_offset == len(VERSIONS)
+
+
+@on_uvloop
+async def test_records_at_fault_are_named_up_to_a_bound_of_the_request(tmp_path: Path) -> None:
+    async with live(tmp_path) as broker:
+        await create(broker, "orders", 3, {"cleanup.policy": "compact"})
+        keyless = batch(*[b""] * 6000, key=None)
+        asked = request({("orders", bytes(16)): {0: keyless, 1: keyless, 2: keyless}})
+        answers = await send(broker, asked)
+        assert [len(one.record_errors) for one in answers] == [6000, 4000, 0]
+        assert {one.error_code for one in answers} == {ErrorCode.INVALID_RECORD}
+        assert {one.log_start_offset for one in answers} == {0}
+
+
+@on_uvloop
+async def test_what_unpacks_to_too_much_together_is_to_be_sent_again(tmp_path: Path) -> None:
+    async with live(tmp_path) as broker:
+        topic = await create(broker, "orders", 2)
+        packed = batch(bytes(1000), codec=Codec.GZIP)
+        asked = request({("orders", bytes(16)): {0: packed, 1: packed}})
+        with mock.patch.object(validation, "_UNPACKED_BYTES_MAX", 1000):
+            fine, refused = await send(broker, asked)
+        assert (fine.error_code, refused.error_code) == (0, ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert [log.log_end_offset for log in topic.logs] == [1, 0]
 
 
 @on_uvloop

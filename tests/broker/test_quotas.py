@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.apis import alter_client_quotas, describe_client_quotas
+from broker.apis import alter_client_quotas, describe_client_quotas, metadata
 from broker.composition import Broker
+from broker.context import CloseConnection, RequestContext
 from broker.errors import Refusal
 from broker.exposition.quota_rows import SHOWN_MAX, read_quotas
 from broker.metadata import MetadataError
@@ -56,7 +57,7 @@ from tests.broker.live import append, batch, client, create, live, on_uvloop
 from tests.broker.sasl_client import log_in
 from tests.broker.sasl_client import settings as sasl_settings
 
-SHARE_FETCH_KEY = 78
+METADATA_KEY, SHARE_FETCH_KEY = 3, 78
 # A burst is what one second brings, and a client waits for a second at most.
 SMALL = {"quota.window.num": "2", "quota.window.size.seconds": "1"}
 
@@ -454,6 +455,59 @@ async def test_who_produces_too_much_without_answers_is_not_read_either(tmp_path
         number, answer = await one.receive()
         assert (number, answer.throttle_time_ms) == (1, 0)
         assert loop.time() - begun >= 0.25
+
+
+@on_uvloop
+async def test_what_is_produced_counts_though_the_connection_is_closed_for_a_refusal(
+    tmp_path: Path,
+) -> None:
+    """As in Kafka: or else who names one partition that is not there would have no quota."""
+    async with live(tmp_path, SMALL) as broker:
+        await create(broker, "t")
+        await quota(broker, entity(client_id="a-client"), **{PRODUCE: 10_000.0})
+        produced = production(13_000, acks=0)
+        wrong = PartitionProduceData(index=7, records=memoryview(batch(b"v")))
+        produced.topic_data[0].partition_data.append(wrong)
+        async with client(broker) as one:
+            one.send(produced, version=9)
+            assert await one.is_closed()
+        (log,) = broker.topics.get("t").logs  # type: ignore[union-attr]
+        assert log.log_end_offset == 1
+        async with client(broker) as again:
+            answer = await again.ask(production(1), version=9)
+            assert answer.throttle_time_ms > 0
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+@pytest.mark.parametrize("error", [CloseConnection("no"), ZeroDivisionError()])
+def test_time_counts_though_the_connection_is_closed_instead_of_an_answer(
+    tmp_path: Path, is_awaited: bool, error: Exception
+) -> None:
+    settled: list[tuple[int, bool]] = []
+
+    class Counted(Charge):
+        def _settle(self, *args: Any, counts_time: bool) -> Any:
+            settled.append((self._api_key, counts_time))
+            return super()._settle(*args, counts_time=counts_time)
+
+    def fail(context: RequestContext, request: MetadataRequest) -> Any:
+        raise error
+
+    async def fail_later(context: RequestContext, request: MetadataRequest) -> Any:
+        raise error
+
+    @on_uvloop
+    async def main() -> None:
+        async with live(tmp_path) as broker, client(broker) as one:
+            await quota(broker, entity(client_id="a-client"), **{REQUEST: 1.0})
+            one.send(ANY, version=9)
+            assert await one.is_closed()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charges, "Charge", Counted)
+        patch.setattr(metadata, "handle", fail_later if is_awaited else fail)
+        main()
+    assert settled == [(METADATA_KEY, True)]
 
 
 @on_uvloop

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
-from collections.abc import Mapping
+import threading
+import tracemalloc
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -20,8 +25,10 @@ from broker.apis import get_telemetry_subscriptions, push_telemetry
 from broker.context import ConnectedClient
 from broker.exposition.render import render
 from broker.ids import random_id
+from broker.telemetry import reader, series
 from broker.telemetry.clients import ClientRow, Telemetry
-from broker.telemetry.series import InvalidPayload, PayloadTooLarge, read_samples
+from broker.telemetry.series import SAMPLES_MAX, Push, read_push
+from broker.telemetry.walk import InvalidPayload, PayloadTooLarge, Walk
 from config.client_metrics import ATTRIBUTES, read_subscription
 from config.errors import ConfigError
 from protocol.compression import Codec, compress
@@ -205,6 +212,7 @@ async def test_a_client_is_new_once_the_connection_is_lost_on_which_it_began(
 ) -> None:
     async with admin(tmp_path) as broker:
         first = connected(world(broker))
+        await first.subscribe(metrics="*")
         second = connected(first)
         known, ended = bytes([7] * 16), bytes([8] * 16)
         early = ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -268,6 +276,7 @@ async def test_what_cannot_be_taken_is_refused(
 ) -> None:
     async with admin(tmp_path, {"telemetry.max.bytes": "100"}) as broker:
         one = world(broker)
+        await one.subscribe(metrics="*")
         first = await one.ask()
         known = {"client_instance_id": first.client_instance_id}
         known |= {"subscription_id": first.subscription_id}
@@ -314,6 +323,7 @@ async def test_a_silent_client_is_forgotten(tmp_path: Path) -> None:
 async def test_what_finds_no_room_is_counted(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         one = world(broker, series_max=2)
+        await one.subscribe(metrics="*")
         first = await one.ask()
         pushed = payload({"a": 1, "b": 2, "c": 3})
         await one.push(first.client_instance_id, first.subscription_id, metrics=pushed)
@@ -321,10 +331,147 @@ async def test_what_finds_no_room_is_counted(tmp_path: Path) -> None:
         assert one.broker.telemetry.dropped_series == 1
 
 
+async def test_what_nobody_asked_for_is_not_read(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        first = await one.ask()
+        with mock.patch.object(reader, "read_push", side_effect=AssertionError):
+            known, number = first.client_instance_id, first.subscription_id
+            assert await one.push(known, number, metrics=payload({"a": 1})) == 0
+        assert not shown(one)
+
+
+async def test_pushes_are_read_one_by_one_and_few_wait(tmp_path: Path) -> None:
+    reading, go_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def read(*args: Any) -> Push:
+        reading.release()
+        assert go_on.acquire(timeout=20)
+        return read_push(*args)
+
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        await one.subscribe(metrics="*")
+        with (
+            mock.patch.object(reader, "_WAITING_MAX", 3),
+            mock.patch.object(reader, "read_push", read),
+        ):
+            pushes = []
+            for number in range(5):
+                asked = await one.ask(bytes([number + 1] * 16))
+                known, expected = asked.client_instance_id, asked.subscription_id
+                pushed = one.push(known, expected, metrics=payload({"a": 1}))
+                pushes.append(asyncio.ensure_future(pushed))
+            # Of three that may wait, one is read.
+            assert [await one for one in pushes[3:]] == [89, 89]  # THROTTLING_QUOTA_EXCEEDED
+            for _ in range(3):
+                assert await asyncio.to_thread(reading.acquire, timeout=20)
+                assert not reading.acquire(blocking=False)
+                go_on.release()
+            assert [await one for one in pushes[:3]] == [0, 0, 0]
+        one.broker.telemetry.reader.close()
+
+
+def many(levels: Sequence[int], count: int) -> bytes:
+    """Nest fields of some numbers, the innermost empty and there many times."""
+    *outer, innermost = levels
+    made = bytes([innermost << 3 | 2, 0]) * count
+    for number in reversed(outer):
+        made = bytes([number << 3 | 2]) + encode_varint(len(made)) + made
+    return made
+
+
+def encode_varint(number: int) -> bytes:
+    made = bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*made, number])
+
+
+# Of MetricsData: resource_metrics, resource, its attributes; scope_metrics, metrics; gauge and
+# sum, and their data points, and the attributes of those.
+@pytest.mark.parametrize(
+    "levels", [[1], [2], [1, 2], [1, 1, 1], [1, 2, 2], [1, 2, 2, 5, 1], [1, 2, 2, 7, 1, 7]]
+)
+def test_a_small_push_takes_little_memory_whatever_it_unpacks_to(levels: list[int]) -> None:
+    size_max = 1024 * 1024
+    read_push(payload({"a": 1}), Codec.NONE, size_max)  # what is imported late
+    for count in (80_000, 2_000_000):
+        packed = compress(Codec.ZSTD, many(levels, count))
+        assert len(packed) < 2000
+        tracemalloc.start()
+        with contextlib.suppress(PayloadTooLarge):
+            assert len(read_push(packed, Codec.ZSTD, size_max).samples) <= SAMPLES_MAX
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 * series._UNPACKED_BYTES_MAX
+
+
+def test_metrics_are_made_one_by_one_and_none_is_large() -> None:
+    one = many([5, 1], series._MADE_BYTES_MAX // 2)
+    scope = b"\x12" + encode_varint(len(one)) + one
+    push = b"\x0a" + encode_varint(len(scope) + 4) + b"\x12" + encode_varint(len(scope)) + scope
+    with pytest.raises(PayloadTooLarge, match="a metric of over"):
+        read_push(push, Codec.NONE, 1 << 20)
+
+
+def test_of_more_samples_than_are_taken_the_rest_is_counted() -> None:
+    made = payload({f"metric.{number}": number for number in range(SAMPLES_MAX + 7)})
+    pushed = read_push(made, Codec.NONE, 1 << 20)
+    assert (len(pushed.samples), pushed.dropped) == (SAMPLES_MAX, 7)
+    assert pushed.samples[-1].value == SAMPLES_MAX - 1
+
+
+def test_a_metric_that_is_too_many_fields_away_is_not_looked_for() -> None:
+    with pytest.raises(PayloadTooLarge, match="fields"):
+        read_push(many([1, 2, 2], 110_000), Codec.NONE, 1 << 20)
+
+
+@given(st.binary(max_size=40))
+def test_a_walk_finds_what_a_parser_finds(data: bytes) -> None:
+    """A group is the exception: a kind of field that nothing uses any more."""
+    try:
+        parsed = MetricsData.FromString(data)
+    except DecodeError:
+        return
+    with contextlib.suppress(InvalidPayload):
+        walk = Walk(data, 1000)
+        found = [MetricsData.FromString(b"\x0a" + encode_varint(end - at) + data[at:end])
+                 for at, end in walk.parts(1, walk.all)]
+        assert [one.resource_metrics[0] for one in found] == list(parsed.resource_metrics)
+
+
+def test_structures_are_no_labels() -> None:
+    data = MetricsData()
+    metric = data.resource_metrics.add().scope_metrics.add().metrics.add(name="a")
+    point = metric.gauge.data_points.add(as_int=1)
+    point.attributes.add(key="n").value.int_value = 3
+    inner = point.attributes.add(key="list").value.array_value.values
+    inner.extend(AnyValue(string_value="x") for _ in range(3))
+    (sample,) = read_push(data.SerializeToString(), Codec.NONE, 1000).samples
+    assert sample.key.labels == (("list", ""), ("n", "3"))
+
+
+async def test_made_up_ids_do_not_have_all_clients_looked_at(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        for number in range(1, 50):
+            await one.ask(bytes([number] * 16))
+        one.clock.time_ms += 1
+        telemetry = one.broker.telemetry
+        with mock.patch.object(Telemetry, "_is_silent", autospec=True, return_value=False) as look:
+            await one.ask(bytes([50] * 16))
+        assert look.call_count <= 2
+        one.clock.time_ms += 3 * 300_000
+        await one.ask(bytes([51] * 16))
+        assert len(telemetry._clients) == 2  # the last one was heard of too lately
+
+
 def test_a_client_cannot_spoil_the_page() -> None:
     values = {"a.total": 1.0, "a_total": 2.0, "a": 3.0, "é\n": 4.0, "": 5.0}
     hostile = {"client_id": "another", "__name__": "x", 'quo"te\n': 'va"l\\ue\n', "": "e"}
-    samples = read_samples(payload(values, attributes=hostile), Codec.NONE, 10_000)
+    samples = read_push(payload(values, attributes=hostile), Codec.NONE, 10_000).samples
     row = ClientRow('clie"nt\n', "id", {one.key: one.value for one in samples})
     families = {
         one.name: one
@@ -337,7 +484,7 @@ def test_a_client_cannot_spoil_the_page() -> None:
 @given(st.binary(max_size=200), st.sampled_from(list(Codec)))
 def test_any_bytes_are_metrics_or_refused(data: bytes, codec: Codec) -> None:
     with contextlib.suppress(InvalidPayload, PayloadTooLarge):
-        read_samples(data, codec, 1000)
+        read_push(data, codec, 1000)
 
 
 @given(st.text(max_size=30))

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,7 @@ from protocol.batches import (
 )
 from protocol.compression import Codec
 from protocol.control import encode_end_txn_marker
+from storage import validation
 from storage.errors import (
     BatchLargerThanSegment,
     BatchTooLarge,
@@ -34,8 +36,14 @@ from storage.errors import (
     NotOneBatch,
     OutOfOrderSequence,
     StorageError,
+    UnpackedTooMuch,
 )
-from storage.validation import _RECORD_ERRORS_MAX, check_batch
+from storage.validation import (
+    _RECORD_ERRORS_MAX,
+    _UNPACKED_BYTES_MAX,
+    Allowance,
+    check_batch,
+)
 from tests.broker.raw_batches import RawBatch, RawRecord
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import COMPACT, Partition, make_batch
@@ -93,6 +101,7 @@ def overflowing(by_ms: int) -> bytearray:
 
 
 COMPACTED = replace(DEFAULT, cleanup_policy=COMPACT)
+TIMELY = replace(DEFAULT, message_timestamp_before_max_ms=1000)
 STAMPED = replace(DEFAULT, message_timestamp_type="LogAppendTime")
 
 REFUSALS: dict[str, tuple[Callable[[], bytes | bytearray], TopicConfig, type[StorageError]]] = {
@@ -268,6 +277,76 @@ def test_so_many_records_at_fault_are_named_that_the_broker_is_not_held_up() -> 
     with pytest.raises(InvalidRecord) as refused:
         log.append(batch((None,) * (_RECORD_ERRORS_MAX + 5)), now_ms=NOW)
     assert len(refused.value.record_errors) == _RECORD_ERRORS_MAX
+
+
+def test_the_batches_of_one_request_name_so_many_records_together() -> None:
+    log = Partition(CrashFileSystem(), config=COMPACTED).log
+    allowance = Allowance()
+    allowance.record_errors = 3
+    named = []
+    for config in (COMPACTED, COMPACTED, replace(DEFAULT, message_timestamp_before_max_ms=1)):
+        log.config = config
+        with pytest.raises(InvalidRecord) as refused:
+            log.append(batch((None, None), NOW - 9), now_ms=NOW, allowance=allowance)
+        assert isinstance(refused.value, InvalidTimestamp) == (config is not COMPACTED)
+        named.append([index for index, _ in refused.value.record_errors])
+    assert named == [[0, 1], [0], []]
+
+
+NO_TIME = RawRecord(timestamp_delta=-NOW - 1)  # the batch's base timestamp is NOW
+
+
+@pytest.mark.parametrize(
+    ("config", "records", "error"),
+    [
+        (COMPACTED, [RawRecord(), RawRecord(), RawRecord(key=None)], InvalidRecord),
+        (TIMELY, [NO_TIME, NO_TIME, RawRecord(timestamp_delta=HOUR_MS + 1)], InvalidTimestamp),
+        (TIMELY, [RawRecord(), RawRecord(), RawRecord(timestamp_delta=-2000)], InvalidTimestamp),
+        # Whether it is wrong is found out by looking at all of them.
+        (TIMELY, [NO_TIME, NO_TIME, RawRecord(timestamp_delta=-2000)], BatchTooLarge),
+        (TIMELY, [NO_TIME, NO_TIME, NO_TIME], BatchTooLarge),
+    ],
+)
+def test_no_more_records_are_looked_at_one_by_one_than_the_request_may_have(
+    config: TopicConfig, records: list[RawRecord], error: type[StorageError]
+) -> None:
+    log = Partition(CrashFileSystem(), config=config).log
+    allowance = Allowance()
+    allowance.records_looked_at = 2
+    with mock.patch.object(validation, "read_record", wraps=validation.read_record) as looked:
+        for _ in range(2):
+            with pytest.raises(StorageError) as refused:
+                log.append(batch_of(*records), now_ms=NOW, allowance=allowance)
+            assert type(refused.value) is error
+            assert getattr(refused.value, "record_errors", ()) == ()
+    assert looked.call_count == 2
+
+
+def test_the_batches_of_one_request_unpack_to_so_much_together() -> None:
+    log = Partition(CrashFileSystem()).log
+    allowance = Allowance()
+    packed = make_batch([(b"k", bytes(1000))], NOW, codec=Codec.GZIP)
+    log.append(packed, now_ms=NOW, allowance=allowance)
+    used = _UNPACKED_BYTES_MAX - allowance.unpacked_bytes
+    assert 1000 < used < 1100
+    allowance.unpacked_bytes = 1
+    log.append(packed, now_ms=NOW, allowance=allowance)
+    with pytest.raises(UnpackedTooMuch):
+        log.append(packed, now_ms=NOW, allowance=allowance)
+    log.append(batch(), now_ms=NOW, allowance=allowance)  # what is not packed costs nothing
+
+
+def test_what_fails_to_unpack_counts_as_if_it_had_not() -> None:
+    config = replace(DEFAULT, max_decompressed_message_bytes=500)
+    log = Partition(CrashFileSystem(), config=config).log
+    allowance = Allowance()
+    large = make_batch([(b"k", bytes(1000))], NOW, codec=Codec.GZIP)
+    torn = RawBatch(packed=b"no gzip", codec=Codec.GZIP, base_timestamp=NOW).encode()
+    for records, error in ((large, BatchTooLarge), (torn, InvalidRecord)):
+        before = allowance.unpacked_bytes
+        with pytest.raises(error):
+            log.append(records, now_ms=NOW, allowance=allowance)
+        assert before - allowance.unpacked_bytes == 500
 
 
 def test_of_malformed_records_none_is_named_as_if_the_others_were_right() -> None:

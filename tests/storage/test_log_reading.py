@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import struct
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol import records as records_by_kernel
+from protocol.batches import HEADER_SIZE
 from protocol.compression import Codec
-from storage.errors import OffsetOutOfRange
+from protocol.records_plain import first_at_or_after_plain
+from storage import reading
+from storage.errors import CorruptFile, OffsetOutOfRange
 from storage.files import RealFileSystem
 from storage.index import OffsetIndex
-from storage.reading import TimestampedOffset
+from storage.reading import TimestampedOffset, first_at_or_after
 from storage.segment import INDEX
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition, clean, read_all
@@ -87,30 +94,60 @@ def test_reads_outside_are_refused() -> None:
     ),
     codec=st.sampled_from([Codec.NONE, Codec.LZ4]),
     start=st.integers(0, 10),
+    find=st.sampled_from([first_at_or_after_plain, records_by_kernel.first_at_or_after]),
+    stamps=st.booleans(),
 )
 def test_the_first_record_at_or_after_a_timestamp(
-    ages_ms: list[list[int]], codec: Codec, start: int
+    ages_ms: list[list[int]],
+    codec: Codec,
+    start: int,
+    find: Callable[..., tuple[int, int]],
+    stamps: bool,
 ) -> None:
-    partition = Partition(
-        CrashFileSystem(),
-        config=replace(SMALL, internal_segment_bytes=500, index_interval_bytes=100),
-    )
+    config = replace(SMALL, internal_segment_bytes=500, index_interval_bytes=100)
+    if stamps:
+        config = replace(config, message_timestamp_type="LogAppendTime")
+    partition = Partition(CrashFileSystem(), config=config)
     now_ms = partition.clock.now_ms()
     for ages in ages_ms:
         partition.append([(b"k", b"v")] * len(ages), [now_ms - age for age in ages], codec=codec)
+        if stamps:
+            partition.clock.advance(10)
     largest = max(partition.records(), key=lambda record: record.timestamp)  # the first of them
     partition.log.advance_start_offset(min(start, partition.log.log_end_offset))
     records = partition.records()
     probes = {r.timestamp + more for r in records for more in (0, 1)}
-    for log in (partition.log, partition.reopen().log):
-        for timestamp in {now_ms - 501, now_ms + 1, *probes}:
-            wanted = next((r for r in records if r.timestamp >= timestamp), None)
-            found = log.offset_for_timestamp(timestamp)
-            assert (found and (found.offset, found.timestamp)) == (
-                wanted and (wanted.offset, wanted.timestamp)
-            )
-        newest = log.offset_of_max_timestamp()  # also of what is deleted and still lies there
-        assert newest == TimestampedOffset(largest.offset, largest.timestamp, 0)
+    with mock.patch.object(reading, "_find", find):
+        for log in (partition.log, partition.reopen().log):
+            for timestamp in {now_ms - 501, now_ms + 1, *probes}:
+                wanted = next((r for r in records if r.timestamp >= timestamp), None)
+                found = log.offset_for_timestamp(timestamp)
+                assert (found and (found.offset, found.timestamp)) == (
+                    wanted and (wanted.offset, wanted.timestamp)
+                )
+            newest = log.offset_of_max_timestamp()  # also of what is deleted and still lies there
+            assert newest == TimestampedOffset(largest.offset, largest.timestamp, 0)
+
+
+@pytest.mark.parametrize("find", [first_at_or_after_plain, records_by_kernel.first_at_or_after])
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_batch_that_is_none_within_is_damage_to_who_looks_for_a_time(
+    find: Callable[..., tuple[int, int]], count: int
+) -> None:
+    partition = filled(1)
+    (log,) = [segment.log for segment in partition.log.segments]
+    data = bytearray(partition.batches()[0].data)
+    data[HEADER_SIZE:] = b""
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    struct.pack_into(">i", data, 57, count)
+    found = mock.Mock(read=lambda: bytes(data), position=0)
+    segment = mock.Mock(max_timestamp=1, locate_timestamp=lambda *_: [found], path=lambda _: log)
+    with mock.patch.object(reading, "_find", find):
+        if count:
+            with pytest.raises(CorruptFile):
+                first_at_or_after([segment], 0, 0, 1000)
+        else:
+            assert first_at_or_after([segment], 0, 0, 1000) is None
 
 
 def test_without_timestamps_only_the_first_record_is_found() -> None:
