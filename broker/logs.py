@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import TracebackType
 
+from config.printable import printable
 from storage.errors import CorruptFile
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the line; `extra={"is_multiline": True}` is for text of our own alone."""
         text = super().formatMessage(record)
-        return text if getattr(record, "is_multiline", False) else one_line(text)
+        return text if getattr(record, "is_multiline", False) else printable(text)
 
 
 class JsonFormatter(logging.Formatter):
@@ -73,13 +74,6 @@ def set_up(level: str, form: str) -> None:
     if form == JSON:  # what Python itself would write as lines of text
         logging.captureWarnings(True)
         sys.excepthook = _log_uncaught
-
-
-def one_line(text: str) -> str:
-    """Return a text with what cannot be printed, line ends among it, as Python writes it."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def as_json(message: str, **fields: object) -> str:

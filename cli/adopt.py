@@ -20,7 +20,8 @@ from broker.adoption.plan import AdoptedTopic, Obstacle
 from broker.adoption.rights import principals_of
 from broker.adoption.users import names_of
 from broker.metadata import MetadataError
-from cli.words import printable, size
+from cli.words import size
+from config.printable import printable
 from storage.errors import DirectoryInUse, StorageError
 from storage.files import FileSystem, RealFileSystem
 

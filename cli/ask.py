@@ -20,7 +20,7 @@ from typing import TypeVar
 import click
 
 from cli.peer import owner_of_peer
-from cli.words import printable
+from config.printable import printable
 
 F = TypeVar("F", bound=Callable[..., None])
 

@@ -19,7 +19,7 @@ from cli.settings import (
     setting_json,
     source_text,
 )
-from cli.words import printable
+from config.printable import printable
 
 F = TypeVar("F", bound=Callable[..., None])
 

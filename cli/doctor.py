@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from cli.ask import DEFAULT_URL
-from cli.words import printable
+from config.printable import printable
 
 _COLORS = {"ok": "green", "warning": "yellow", "problem": "red"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from cli.words import printable
+from config.printable import printable
 
 
 @click.command("dump-log")

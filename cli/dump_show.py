@@ -12,7 +12,8 @@ import click
 
 from cli.dump_rows import Row, Wanted, reader_of
 from cli.dump_words import Decoded, sentence
-from cli.words import printable, time_text
+from cli.words import time_text
+from config.printable import printable
 from storage.errors import CorruptFile, StorageError
 from storage.files import RealFileSystem
 

@@ -11,7 +11,8 @@ from typing import Any, cast
 import click
 
 from cli.ask import answer_or_exit, url_option
-from cli.words import key_text, printable, time_text
+from cli.words import key_text, time_text
+from config.printable import printable
 
 
 @click.command("get")

@@ -14,7 +14,8 @@ from cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, jso
 from cli.completion import complete_groups, complete_topics
 from cli.positions import END, Partition, Position, PositionType, resolve
 from cli.refusals import Act, CommandError, did_you_mean, refused
-from cli.words import count, printable
+from cli.words import count
+from config.printable import printable
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ConsumerGroupDescription

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import click
 
-from cli.words import printable
+from config.printable import printable
 
 _LACKS_RIGHT = "AUTHORIZATION_FAILED"
 # Where neither the broker's message nor the client's says what to do.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from broker.logs import one_line
+from config.printable import printable
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _SPANS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
@@ -65,14 +65,6 @@ def time_text(timestamp_ms: int) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_ms} ms"
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def printable(text: str) -> str:
-    """Write text of others so that it does nothing to a terminal, and stays in its line.
-
-    A name may have any characters: such as end a line, colour what follows, or retitle a window.
-    """
-    return one_line(text)
 
 
 def printable_answer(answer: Mapping[str, object]) -> dict[str, object]:

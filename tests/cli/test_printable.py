@@ -25,7 +25,8 @@ from cli.main import main
 from cli.one_line import one_line
 from cli.refusals import CommandError
 from cli.tables import print_rows
-from cli.words import printable, printable_answer
+from cli.words import printable_answer
+from config.printable import printable
 
 # It retitles a window, clears the screen by the one character that begins such a sequence, writes
 # from right to left, and begins lines that nobody has written.
