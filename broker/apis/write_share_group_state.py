@@ -1,14 +1,21 @@
 """WriteShareGroupState (85): store what has changed in share-partitions.
 
+What no leader can have sent is refused; Kafka stores it.
+
 Kafka's source: ShareCoordinatorService.writeState.
 """
 
 from __future__ import annotations
 
 from broker.context import RequestContext
-from broker.shares.batches import StateBatch
+from broker.coordination.runtime import Answer
+from broker.errors import code_of
+from broker.shares.batches import StateBatch, problem
+from broker.shares.key import SharePartitionKey
 from broker.shares.state_records import ShareState
 from broker.shares.state_requests import ask_each, is_empty
+from broker.shares.state_shard import StateAnswer
+from protocol.errors import ErrorCode
 from protocol.messages.write_share_group_state import (
     PartitionData,
     PartitionResult,
@@ -16,6 +23,7 @@ from protocol.messages.write_share_group_state import (
     WriteShareGroupStateResponse,
     WriteStateResult,
 )
+from storage.errors import StorageError
 
 
 async def handle(
@@ -24,11 +32,10 @@ async def handle(
     """Answer when the changes are stored."""
     if is_empty(request):
         return WriteShareGroupStateResponse()
-    states = context.broker.shares.states
     results = await ask_each(
         context,
         request,
-        lambda key, one: states.write(key, _change(one)),
+        lambda key, one: _write(context, key, _change(one)),
         lambda partition, answer: PartitionResult(
             partition=partition, error_code=answer.error, error_message=answer.message
         ),
@@ -39,6 +46,21 @@ async def handle(
             for topic_id, partitions in results.items()
         ]
     )
+
+
+def _write(
+    context: RequestContext, key: SharePartitionKey, change: ShareState
+) -> Answer[StateAnswer]:
+    topic = context.broker.topics.by_id(key.topic_id)
+    try:
+        log = topic.log(key.partition) if topic is not None else None
+    except StorageError as error:
+        return StateAnswer(code_of(error), str(error))
+    if log is not None:
+        message = problem(change.batches, log.log_end_offset)
+        if message is not None:
+            return StateAnswer(ErrorCode.INVALID_REQUEST, message)
+    return context.broker.shares.states.write(key, change)
 
 
 def _change(one: PartitionData) -> ShareState:

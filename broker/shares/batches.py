@@ -69,6 +69,31 @@ def combine(batches: Iterable[StateBatch], start_offset: int) -> tuple[StateBatc
     return tuple(combined)
 
 
+def cut(batches: Iterable[StateBatch], end_offset: int) -> tuple[StateBatch, ...]:
+    """Leave out what is at or past an offset."""
+    return tuple(
+        batch.part(batch.first_offset, min(batch.last_offset, end_offset - 1))
+        for batch in batches
+        if batch.first_offset < end_offset
+    )
+
+
+def problem(batches: Iterable[StateBatch], end_offset: int) -> str | None:
+    """Say why nobody who leads a partition whose log ends there can have made batches.
+
+    A leader tells of records that it has read, and of each once. Batches that overlap in many
+    layers take `combine` the square of their number.
+    """
+    former = -1
+    for batch in sorted(batches):
+        if batch.first_offset <= former or batch.last_offset < batch.first_offset:
+            return "The state batches overlap, or end before they begin."
+        former = batch.last_offset
+    if former >= end_offset:
+        return f"The state batches go past the end of the log, {end_offset}."
+    return None
+
+
 def _from(batches: Iterable[StateBatch], start_offset: int) -> Iterable[StateBatch]:
     for batch in batches:
         if start_offset == UNCHANGED_OFFSET or batch.first_offset >= start_offset:
