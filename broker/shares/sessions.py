@@ -2,8 +2,8 @@
 
 A request of epoch 0 begins a session and names all partitions; those that follow count on (epoch
 1, 2, ...) and name only what has changed; -1 ends it. A session belongs to the connection that
-began it, and goes with it. A connection has room for a few sessions, and for so many partitions
-in all of them: a client may make up as many names of members and topics as it likes.
+began it, and goes with it. A connection has room for a few sessions, and for as many partitions
+in all of them as there are, and some more: a client may make up any names of members and topics.
 
 Kafka's sources: ShareSession, ShareSessionCache, SharePartitionManager.newContext.
 """
@@ -20,8 +20,8 @@ FIRST_EPOCH, FINAL_EPOCH = 0, -1
 _EPOCH_MAX = 2**31 - 1
 # A client has a connection for each of its members.
 SESSIONS_PER_CONNECTION_MAX = 10
-# As odradek.fetch.session.partitions.max has it; where there are more one may fetch them all.
-PARTITIONS_PER_CONNECTION_MAX = 10_000
+# More than there are: of topics that have been deleted. Each answer tells of them again.
+MISSING_PARTITIONS_MAX = 1_000
 
 
 class TopicPartition(NamedTuple):
@@ -186,7 +186,8 @@ class ShareSessions:
         """Tell whether a connection's sessions have too many partitions, with some more."""
         held = self._held(connection).values()
         count = added_count + sum(len(session.partitions) for session in held)
-        return count > PARTITIONS_PER_CONNECTION_MAX and count > self._partition_count()
+        missing_min = count - MISSING_PARTITIONS_MAX
+        return missing_min > 0 and missing_min > self._partition_count()
 
 
 def next_epoch(epoch: int) -> int:

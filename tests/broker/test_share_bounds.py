@@ -10,7 +10,7 @@ from broker.apis.share_fetch import _add_results
 from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
 from broker.shares.partition import Failure
 from broker.shares.sessions import (
-    PARTITIONS_PER_CONNECTION_MAX,
+    MISSING_PARTITIONS_MAX,
     SESSIONS_PER_CONNECTION_MAX,
     MemberKey,
     ShareSession,
@@ -133,8 +133,8 @@ def test_a_session_that_was_taken_over_stays_with_the_connection_that_took_it() 
 
 
 def test_the_partitions_of_a_connections_sessions_are_bounded() -> None:
-    world = Sessions()
-    key, room = MemberKey("g", "m"), PARTITIONS_PER_CONNECTION_MAX
+    world = Sessions(partition_count=20)
+    key, room = MemberKey("g", "m"), MISSING_PARTITIONS_MAX + 20
     assert world.begin("m", "one", room + 1) is None
     assert world.begin("m", "one", room) is not None
     assert world.begin("n", "one", 1) is None
@@ -143,13 +143,6 @@ def test_the_partitions_of_a_connections_sessions_are_bounded() -> None:
     assert isinstance(swapped, ShareSession) and len(swapped.partitions) == room
     assert world.sessions.resume(key, 2, made_up(0, 2)) is LIMIT
     assert (world.sessions.get(key), world.lost) == (None, [key])
-
-
-def test_a_member_may_fetch_all_partitions_that_there_are() -> None:
-    count = PARTITIONS_PER_CONNECTION_MAX + 5
-    world = Sessions(partition_count=count)
-    assert world.begin("m", "one", count) is not None
-    assert world.sessions.resume(MemberKey("g", "m"), 1, made_up(count, 1)) is LIMIT
 
 
 @on_uvloop
