@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from broker.apis.share_fetch import _add_results
 from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
@@ -24,6 +26,13 @@ from protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
+)
+from protocol.messages.read_share_group_state_summary import (
+    PartitionData as PartitionSummary,
+)
+from protocol.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadStateSummaryData,
 )
 from protocol.messages.share_fetch import (
     FetchPartition,
@@ -164,6 +173,35 @@ async def test_made_up_topics_that_are_forgotten_leave_nothing(tmp_path: Path) -
         session = broker.shares.sessions.get(MemberKey("g", "a"))
         assert session is not None
         assert (len(session.partitions), len(session.unknown)) == (10, 10)
+
+
+@on_uvloop
+async def test_a_request_for_many_partitions_state_lets_others_have_their_turn(
+    tmp_path: Path,
+) -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    partitions = [PartitionSummary(partition=number, leader_epoch=0) for number in range(5_000)]
+    topic = ReadStateSummaryData(topic_id=bytes(15) + b"x", partitions=partitions)
+    request = ReadShareGroupStateSummaryRequest(group_id="g", topics=[topic])
+    begun: list[int] = []
+    async with live(tmp_path) as broker, client(broker) as one:
+        states = broker.shares.states
+        summarize = states.summarize
+        with mock.patch.object(
+            states, "summarize", lambda key: begun.append(turns) or summarize(key)
+        ):
+            counting = asyncio.create_task(count_turns())
+            answer = await one.ask(request, version=0)
+            counting.cancel()
+    assert len(answer.results[0].partitions) == len(begun) == 5_000
+    assert max(begun.count(turn) for turn in set(begun)) <= 500
 
 
 class CountedList(list[ShareFetchableTopicResponse]):
