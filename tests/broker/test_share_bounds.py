@@ -9,7 +9,9 @@ from typing import Any
 from unittest import mock
 
 from broker.apis.share_fetch import _add_results
+from broker.coordination.effects import Persist, Reply
 from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from broker.shares.key import SharePartitionKey
 from broker.shares.partition import Failure
 from broker.shares.sessions import (
     MISSING_PARTITIONS_MAX,
@@ -19,6 +21,7 @@ from broker.shares.sessions import (
     ShareSessions,
     TopicPartition,
 )
+from broker.shares.state_shard import StateAnswer, StateConfig, StateShard, Ticket
 from broker.topic_plans import NewTopic
 from config.acl import STANDARD_AUTHORIZER
 from protocol.errors import ErrorCode
@@ -202,6 +205,34 @@ async def test_a_request_for_many_partitions_state_lets_others_have_their_turn(
             counting.cancel()
     assert len(answer.results[0].partitions) == len(begun) == 5_000
     assert max(begun.count(turn) for turn in set(begun)) <= 500
+
+
+def test_there_is_room_for_the_state_of_so_many_share_partitions() -> None:
+    shard = StateShard(StateConfig(states_max=2), lambda topic_id: 5)
+
+    def begin(group_id: str, epoch: int = 0) -> ErrorCode:
+        key = SharePartitionKey(group_id, bytes(16), 0)
+        return told(shard.initialize(key, epoch, 0, "asked", 0))
+
+    def told(effects: list[Any]) -> ErrorCode:
+        for effect in effects:
+            if isinstance(effect, Persist):
+                assert isinstance(effect.ticket, Ticket)
+                effects += shard.stored(effect.ticket, ErrorCode.NONE, 0)
+        (reply,) = [effect for effect in effects if isinstance(effect, Reply)]
+        assert isinstance(reply.response, StateAnswer)
+        return reply.response.error
+
+    assert [begin("a"), begin("b"), begin("c")] == [0, 0, ErrorCode.POLICY_VIOLATION]
+    assert begin("a", epoch=1) is ErrorCode.NONE
+    assert told(shard.delete(SharePartitionKey("a", bytes(16), 0), "asked")) is ErrorCode.NONE
+    assert begin("c") is ErrorCode.NONE
+
+
+@on_uvloop
+async def test_there_is_room_for_half_a_million_in_all(tmp_path: Path) -> None:
+    async with live(tmp_path) as broker:
+        assert broker.shares.states.config.states_max == 500_000 // 50
 
 
 class CountedList(list[ShareFetchableTopicResponse]):
