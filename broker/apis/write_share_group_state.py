@@ -10,12 +10,11 @@ from __future__ import annotations
 from broker.context import RequestContext
 from broker.coordination.runtime import Answer
 from broker.errors import code_of
-from broker.shares.batches import StateBatch, problem
+from broker.shares.batches import StateBatch, flaw_of
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_records import ShareState
 from broker.shares.state_requests import ask_each, is_empty
 from broker.shares.state_shard import StateAnswer
-from protocol.errors import ErrorCode
 from protocol.messages.write_share_group_state import (
     PartitionData,
     PartitionResult,
@@ -56,11 +55,8 @@ def _write(
         log = topic.log(key.partition) if topic is not None else None
     except StorageError as error:
         return StateAnswer(code_of(error), str(error))
-    if log is not None:
-        message = problem(change.batches, log.log_end_offset)
-        if message is not None:
-            return StateAnswer(ErrorCode.INVALID_REQUEST, message)
-    return context.broker.shares.states.write(key, change)
+    flaw = None if log is None else flaw_of(change.batches, log.log_end_offset)
+    return context.broker.shares.states.write(key, change, flaw)
 
 
 def _change(one: PartitionData) -> ShareState:

@@ -78,7 +78,7 @@ def cut(batches: Iterable[StateBatch], end_offset: int) -> tuple[StateBatch, ...
     )
 
 
-def problem(batches: Iterable[StateBatch], end_offset: int) -> str | None:
+def flaw_of(batches: Iterable[StateBatch], end_offset: int) -> str | None:
     """Say why nobody who leads a partition whose log ends there can have made batches.
 
     A leader tells of records that it has read, and of each once. Batches that overlap in many

@@ -92,10 +92,14 @@ class ShareStateCoordinator:
             key, lambda shard, caller: shard.read(key, leader_epoch, caller.token, now_ms)
         )
 
-    def write(self, key: SharePartitionKey, change: ShareState) -> Answer[StateAnswer]:
-        """Store what has changed in a share-partition."""
+    def write(
+        self, key: SharePartitionKey, change: ShareState, flaw: str | None = None
+    ) -> Answer[StateAnswer]:
+        """Store what has changed in a share-partition, unless there is a flaw in it."""
         now_ms = self._clock.now_ms()
-        return self._run(key, lambda shard, caller: shard.write(key, change, caller.token, now_ms))
+        return self._run(
+            key, lambda shard, caller: shard.write(key, change, caller.token, now_ms, flaw)
+        )
 
     def summarize(self, key: SharePartitionKey) -> Answer[StateAnswer]:
         """Tell where a share-partition stands."""

@@ -134,9 +134,14 @@ class StateShard:
         return self._store([self._record(key, told, now_ms)], token, answer)
 
     def write(
-        self, key: SharePartitionKey, change: ShareState, token: Token, now_ms: int
+        self,
+        key: SharePartitionKey,
+        change: ShareState,
+        token: Token,
+        now_ms: int,
+        flaw: str | None = None,
     ) -> list[Effect]:
-        """Store what has changed in a share-partition."""
+        """Store what has changed in a share-partition, unless there is a flaw in it."""
         problem = self._negative(key)
         if problem is None and key not in self.states:
             problem = StateAnswer(ErrorCode.INVALID_REQUEST, _WRITE_UNINITIALIZED)
@@ -144,6 +149,8 @@ class StateShard:
         if problem is None and _is_past(self._state_epochs, key, change.state_epoch):
             problem = _refusal(ErrorCode.FENCED_STATE_EPOCH)
         problem = problem or self._unknown_topic(key)
+        if problem is None and flaw is not None:
+            problem = StateAnswer(ErrorCode.INVALID_REQUEST, flaw)
         if problem is not None:
             return self._answer(token, problem)
         told = replace(change, leader_epoch=self.states[key].leader_epoch)

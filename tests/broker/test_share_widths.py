@@ -9,7 +9,7 @@ import pytest
 from broker.composition import Broker
 from broker.shares.acknowledging import Acknowledgement, acknowledge
 from broker.shares.acquiring import Acquired, Asked, Span, acquire
-from broker.shares.batches import RecordState, StateBatch, cut, problem
+from broker.shares.batches import RecordState, StateBatch, cut, flaw_of
 from broker.shares.key import SharePartitionKey
 from broker.shares.partition import PartitionConfig, SharePartition, Write
 from broker.shares.state_coordinator import all_of
@@ -82,11 +82,11 @@ def test_what_is_past_the_end_is_cut_off() -> None:
 
 def test_what_no_leader_can_have_sent_is_told() -> None:
     good = [StateBatch(5, 9, 1, 2), StateBatch(0, 4, 1, 0)]
-    assert problem(good, 10) is None
-    assert problem([], 0) is None
-    assert problem(good, 9) is not None
+    assert flaw_of(good, 10) is None
+    assert flaw_of([], 0) is None
+    assert flaw_of(good, 9) is not None
     for bad in (StateBatch(9, 9, 2, 0), StateBatch(3, 1, 1, 0), StateBatch(-1, -1, 1, 0)):
-        assert problem([*good, bad], 10) is not None
+        assert flaw_of([*good, bad], 10) is not None
 
 
 async def write(one: Client, topic_id: bytes, *batches: StateBatch) -> ErrorCode:
