@@ -1,6 +1,6 @@
 """WriteShareGroupState (85): store what has changed in share-partitions.
 
-What no leader can have sent is refused; Kafka stores it.
+Many batches that overlap are refused, which no leader can have sent; Kafka stores them.
 
 Kafka's source: ShareCoordinatorService.writeState.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from broker.context import RequestContext
 from broker.coordination.runtime import Answer
-from broker.errors import code_of
 from broker.shares.batches import StateBatch, flaw_of
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_records import ShareState
@@ -22,7 +21,6 @@ from protocol.messages.write_share_group_state import (
     WriteShareGroupStateResponse,
     WriteStateResult,
 )
-from storage.errors import StorageError
 
 
 async def handle(
@@ -31,10 +29,15 @@ async def handle(
     """Answer when the changes are stored."""
     if is_empty(request):
         return WriteShareGroupStateResponse()
+    states = context.broker.shares.states
+
+    def write(key: SharePartitionKey, change: ShareState) -> Answer[StateAnswer]:
+        return states.write(key, change, flaw_of(change.batches))
+
     results = await ask_each(
         context,
         request,
-        lambda key, one: _write(context, key, _change(one)),
+        lambda key, one: write(key, _change(one)),
         lambda partition, answer: PartitionResult(
             partition=partition, error_code=answer.error, error_message=answer.message
         ),
@@ -45,18 +48,6 @@ async def handle(
             for topic_id, partitions in results.items()
         ]
     )
-
-
-def _write(
-    context: RequestContext, key: SharePartitionKey, change: ShareState
-) -> Answer[StateAnswer]:
-    topic = context.broker.topics.by_id(key.topic_id)
-    try:
-        log = topic.log(key.partition) if topic is not None else None
-    except StorageError as error:
-        return StateAnswer(code_of(error), str(error))
-    flaw = None if log is None else flaw_of(change.batches, log.log_end_offset)
-    return context.broker.shares.states.write(key, change, flaw)
 
 
 def _change(one: PartitionData) -> ShareState:

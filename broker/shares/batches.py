@@ -9,11 +9,14 @@ Kafka's source: PersisterStateBatchCombiner.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import NamedTuple
 
 UNCHANGED_OFFSET = -1
+# So many batches may overlap in one request, as in Kafka any number may.
+_OVERLAPPING_MAX = 100
 
 
 class RecordState(enum.IntEnum):
@@ -78,20 +81,16 @@ def cut(batches: Iterable[StateBatch], end_offset: int) -> tuple[StateBatch, ...
     )
 
 
-def flaw_of(batches: Iterable[StateBatch], end_offset: int) -> str | None:
-    """Say why nobody who leads a partition whose log ends there can have made batches.
+def flaw_of(batches: Sequence[StateBatch]) -> str | None:
+    """Say why no leader can have made batches that `combine` would take too long for.
 
-    A leader tells of records that it has read, and of each once. Batches that overlap in many
-    layers take `combine` the square of their number.
+    A leader tells of each record once. What overlaps in many layers takes the square of them.
     """
-    former = -1
-    for batch in sorted(batches):
-        if batch.first_offset <= former or batch.last_offset < batch.first_offset:
-            return "The state batches overlap, or end before they begin."
-        former = batch.last_offset
-    if former >= end_offset:
-        return f"The state batches go past the end of the log, {end_offset}."
-    return None
+    if len(batches) <= _OVERLAPPING_MAX:
+        return None
+    ordered = sorted(batches)
+    is_overlapping = any(a.last_offset >= b.first_offset for a, b in pairwise(ordered))
+    return "The state batches overlap." if is_overlapping else None
 
 
 def _from(batches: Iterable[StateBatch], start_offset: int) -> Iterable[StateBatch]:
