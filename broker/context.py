@@ -65,7 +65,7 @@ class Patient(Generic[T]):
         return self._answer.__await__()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ConnectedClient:
     """What is known of a connection's other end; the names are told with ApiVersions."""
 

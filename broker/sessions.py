@@ -8,8 +8,9 @@ there is no news. There is room for so many sessions; a new one may take the pla
     for a follower, the smallest one of a consumer;
     a smaller one of its own kind that is more than two minutes old.
 
-Who gets no session is answered all the same, and names all partitions each time. Nothing here
-reads a clock or waits for anything.
+All of them have room for so many partitions, too; those that were not used for two minutes make
+way for others. Who gets no session is answered all the same, and names all partitions each time.
+Nothing here reads a clock or waits for anything.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ NO_SESSION, FIRST_EPOCH = 0, 0
 # Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS, which nobody can change there either.
 EVICTION_MS = 120_000
 _ID_MAX = _EPOCH_MAX = 2**31 - 1
+# Some 150 MB. One client may begin all sessions that there are, with names that it makes up.
+PARTITIONS_TOTAL_MAX = 500_000
 
 Key = tuple[str | bytes, int]
 """A partition as a session knows it: the topic's name, or its id since version 13; the number."""
@@ -168,7 +171,7 @@ class FetchSessions:
     ) -> int:
         """Begin a session if there is room or can be made; return its id, else NO_SESSION."""
         size = len(partitions)
-        if size > self._partitions_max():
+        if size > self._partitions_max() or not self._make_room_for(size, now_ms):
             return NO_SESSION
         if len(self._sessions) >= self._slots() and not self._evict(is_privileged, size, now_ms):
             return NO_SESSION
@@ -206,7 +209,9 @@ class FetchSessions:
         if size == 0:
             self.end(session_id)
             return None
-        if size > self._partitions_max():
+        grown_count = self.partition_count + size - session.size
+        is_too_much = size > session.size and grown_count > PARTITIONS_TOTAL_MAX
+        if size > self._partitions_max() or is_too_much:
             self.end(session_id)  # the client begins anew, and goes on without a session
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         session.epoch = next_epoch(epoch)
@@ -221,6 +226,16 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partition_count -= session.size
+
+    def _make_room_for(self, added_count: int, now_ms: int) -> bool:
+        """Forget sessions that are not used any more, until there is room for partitions."""
+        while self.partition_count + added_count > PARTITIONS_TOTAL_MAX:
+            stalest = next(iter(self._sessions.values()), None)
+            if stalest is None or now_ms - stalest.last_used_ms <= EVICTION_MS:
+                return False
+            self.end(stalest.id)
+            self.evictions += 1
+        return True
 
     def _evict(self, is_privileged: bool, size: int, now_ms: int) -> bool:
         """Make room for a session if another one counts for less."""

@@ -49,15 +49,17 @@ async def handle(
         )
     responses = []
     for topic in request.topics:
-        known = broker.topics.get(topic.topic_name)
-        if not topic.partitions and (known is None or topic.topic_name not in permitted):
+        # Kafka tells the id also of a topic that is refused, and with it that there is one.
+        is_permitted = topic.topic_name in permitted
+        known = broker.topics.get(topic.topic_name) if is_permitted else None
+        if known is None and not topic.partitions:
             continue  # in Kafka refused topics come with their partitions
         topic_id = known.topic_id if known else ZERO_UUID
         told = AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id)
         for one in topic.partitions:
             answer = AlterShareGroupOffsetsResponsePartition(partition_index=one.partition_index)
             failure = failures.get((topic_id, one.partition_index))
-            if topic.topic_name not in permitted:
+            if not is_permitted:
                 answer.error_code, answer.error_message = _DENIED, _DENIED.sentence
             elif one.partition_index not in altered.starts.get(topic_id, ()):
                 answer.error_code, answer.error_message = _UNKNOWN, _UNKNOWN.sentence

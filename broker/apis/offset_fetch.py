@@ -40,30 +40,43 @@ def handle(
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """Answer for each group; require_stable waits for offsets that are being stored."""
     groups = request.groups if context.api_version >= _GROUPS_VERSION else [_as_group(request)]
+    permitted = context.permitted(
+        Operation.DESCRIBE, ResourceKind.GROUP, (group.group_id for group in groups)
+    )
     if request.require_stable:
-        unstored = context.broker.groups.unstored(group.group_id for group in groups)
+        # Of other groups not even the time that it takes may tell that something is stored.
+        unstored = context.broker.groups.unstored(permitted)
         if unstored:
-            return _respond_later(context, groups, unstored)
-    return _respond(context, groups, require_stable=request.require_stable)
+            return _respond_later(context, groups, permitted, unstored)
+    return _respond(context, groups, permitted, require_stable=request.require_stable)
 
 
 async def _respond_later(
     context: RequestContext,
     groups: list[OffsetFetchRequestGroup],
+    permitted: Set[str],
     unstored: Collection[Future[None]],
 ) -> OffsetFetchResponse:
     await asyncio.wait(unstored)
-    return _respond(context, groups, require_stable=True)
+    return _respond(context, groups, permitted, require_stable=True)
 
 
 def _respond(
-    context: RequestContext, groups: list[OffsetFetchRequestGroup], *, require_stable: bool
+    context: RequestContext,
+    groups: list[OffsetFetchRequestGroup],
+    permitted: Set[str],
+    *,
+    require_stable: bool,
 ) -> OffsetFetchResponse:
     version = context.api_version
     fetched = answer_each(
         groups,
         name=lambda group: group.group_id if group.topics is None else id(group),
-        answer=lambda group: _fetch(context, group, require_stable=require_stable),
+        answer=lambda group: (
+            _fetch(context, group, require_stable=require_stable)
+            if group.group_id in permitted
+            else _denied(group)
+        ),
         size_bytes=lambda group: len(encode(OffsetFetchResponse(groups=[group]), version)),
     )
     _count_notes(zip(groups, fetched, strict=True))
@@ -76,12 +89,6 @@ def _fetch(
     context: RequestContext, group: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     coordinator = context.broker.groups
-    if not context.may(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id):
-        return OffsetFetchResponseGroup(
-            group_id=group.group_id,
-            topics=[],
-            error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        )
     by_id = context.api_version >= _TOPIC_ID_VERSION
     asked, hidden = group, []
     if group.topics is not None:
@@ -101,6 +108,12 @@ def _fetch(
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     answer.topics += [_failed_topic(topic, denied) for topic in hidden]
     return answer
+
+
+def _denied(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id, topics=[], error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
+    )
 
 
 def _describable(

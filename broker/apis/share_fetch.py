@@ -9,7 +9,8 @@ renews locks fetches nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Set
+from collections.abc import Awaitable, Collection, Set
+from functools import partial
 
 from broker.context import RequestContext
 from broker.errors import code_of
@@ -100,7 +101,7 @@ def _session(
     context: RequestContext,
     request: ShareFetchRequest,
     member: MemberKey,
-    named: Iterable[TopicPartition],
+    named: Collection[TopicPartition],
     *,
     has_given: bool,
 ) -> ShareSession | ErrorCode:
@@ -116,9 +117,7 @@ def _session(
         session = (
             sessions.begin(member, named, client) or ErrorCode.SHARE_SESSION_LIMIT_REACHED
         )
-        client.on_lost["share session"] = lambda: sessions.connection_lost(
-            client, *member
-        )
+        client.on_lost["share sessions"] = partial(sessions.connection_lost, client)
     else:
         forgotten = [
             TopicPartition(topic.topic_id, number)
@@ -295,16 +294,20 @@ def _response(
 
 def _add_results(response: ShareFetchResponse, results: Results) -> None:
     """Tell how the acknowledgements fared, beside what was fetched."""
+    topics = {topic.topic_id: topic for topic in response.responses}
+    told_of = {
+        TopicPartition(topic.topic_id, one.partition_index): one
+        for topic in response.responses
+        for one in topic.partitions
+    }
     for partition, failure in results.items():
-        topic = next(
-            (one for one in response.responses if one.topic_id == partition.topic_id), None
-        )
+        topic = topics.get(partition.topic_id)
         if topic is None:
             topic = ShareFetchableTopicResponse(topic_id=partition.topic_id)
+            topics[partition.topic_id] = topic
             response.responses.append(topic)
-        index = partition.partition
-        data = next((one for one in topic.partitions if one.partition_index == index), None)
+        data = told_of.get(partition)
         if data is None:
-            data = PartitionData(partition_index=index)
+            data = PartitionData(partition_index=partition.partition)
             topic.partitions.append(data)
         data.acknowledge_error_code, data.acknowledge_error_message = told(failure)

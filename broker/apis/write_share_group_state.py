@@ -1,14 +1,19 @@
 """WriteShareGroupState (85): store what has changed in share-partitions.
 
+Many batches that overlap are refused, which no leader can have sent; Kafka stores them.
+
 Kafka's source: ShareCoordinatorService.writeState.
 """
 
 from __future__ import annotations
 
 from broker.context import RequestContext
-from broker.shares.batches import StateBatch
+from broker.coordination.runtime import Answer
+from broker.shares.batches import StateBatch, flaw_of
+from broker.shares.key import SharePartitionKey
 from broker.shares.state_records import ShareState
 from broker.shares.state_requests import ask_each, is_empty
+from broker.shares.state_shard import StateAnswer
 from protocol.messages.write_share_group_state import (
     PartitionData,
     PartitionResult,
@@ -25,10 +30,14 @@ async def handle(
     if is_empty(request):
         return WriteShareGroupStateResponse()
     states = context.broker.shares.states
+
+    def write(key: SharePartitionKey, change: ShareState) -> Answer[StateAnswer]:
+        return states.write(key, change, flaw_of(change.batches))
+
     results = await ask_each(
         context,
         request,
-        lambda key, one: states.write(key, _change(one)),
+        lambda key, one: write(key, _change(one)),
         lambda partition, answer: PartitionResult(
             partition=partition, error_code=answer.error, error_message=answer.message
         ),

@@ -2,17 +2,21 @@
 
 A heartbeat moves its member's deadline; thousands do so every few seconds. Moving one later
 only notes it beside the heap: the old entry, when it comes up, is put back at the new time.
-Cancelling forgets the note. So the heap holds about one entry a timer.
+Cancelling forgets the note. Where most entries are of timers that are not any more the heap is
+made anew, so it holds about one entry a timer, however fast timers come and go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+
+# So many entries without a timer are left alone.
+_STALE_MIN = 1_000
 
 
 class Deadlines(Generic[K]):
@@ -47,6 +51,7 @@ class Deadlines(Generic[K]):
     def cancel(self, key: K) -> None:
         """Forget a deadline, if there is one."""
         self._at.pop(key, None)
+        self._tidy()
 
     def next(self) -> float | None:
         """Return when to call `pop` next: at the first deadline, or somewhat before it."""
@@ -71,3 +76,12 @@ class Deadlines(Generic[K]):
     def _push(self, key: K, at: float) -> None:
         self._queued[key] = at
         heappush(self._heap, (at, next(self._order), key))
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop entries without a timer when they are most of all."""
+        if len(self._heap) <= _STALE_MIN + 2 * len(self._at):
+            return
+        self._queued = {key: at for key, at in self._queued.items() if key in self._at}
+        self._heap = [entry for entry in self._heap if self._queued.get(entry[2]) == entry[0]]
+        heapify(self._heap)

@@ -19,6 +19,9 @@ from protocol.messages.join_group import JoinGroupRequest
 
 _KNOWN_MEMBER_ID_VERSION = 4
 _SKIP_ASSIGNMENT_VERSION = 9
+# Of a group. Consumers come back with their ids within milliseconds; one that is forgotten asks
+# for another. Nobody has to come back at all, within half an hour.
+PENDING_MAX = 10_000
 
 
 def join(turn: Turn, request: JoinGroupRequest, caller: Caller) -> None:
@@ -87,7 +90,12 @@ def _join_dynamic(
     if caller.api_version < _KNOWN_MEMBER_ID_VERSION:
         _add_member(turn, request, member_id, protocols, caller)
         return
-    turn.group.membership.pending_joins.add(member_id)
+    pending = turn.group.membership.pending_joins
+    if len(pending) >= PENDING_MAX:
+        eldest = next(iter(pending))
+        turn.group.membership.remove(eldest)
+        turn.cancel_timer(TimerKind.SESSION, eldest)
+    pending[member_id] = None
     turn.start_timer(TimerKind.SESSION, request.session_timeout_ms, member_id)
     _refuse(turn, caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)
 

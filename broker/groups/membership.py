@@ -56,7 +56,8 @@ class Membership:
     # Of which the first one is found at once, however many before it have left.
     members: OrderedDict[str, Member] = field(default_factory=OrderedDict)
     member_by_instance: dict[str, str] = field(default_factory=dict)
-    pending_joins: set[str] = field(default_factory=set)
+    # In the order in which they were given their ids.
+    pending_joins: dict[str, None] = field(default_factory=dict)
     # Members of the generation at hand whose SyncGroup has not come yet.
     pending_syncs: set[str] = field(default_factory=set)
     leader_id: str | None = None
@@ -88,7 +89,7 @@ class Membership:
         self.parked_join_count += member.parked_join is not None
         if self.leader_id is None:
             self.leader_id = member.member_id
-        self.pending_joins.discard(member.member_id)
+        self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> Member | None:
         """Take a member, or a pending one, out; another takes the lead where it led.
@@ -103,7 +104,7 @@ class Membership:
                 self.member_by_instance.pop(member.instance_id, None)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
-        self.pending_joins.discard(member_id)
+        self.pending_joins.pop(member_id, None)
         self.pending_syncs.discard(member_id)
         return member
 

@@ -185,12 +185,10 @@ class _Taking:
         self._change(batch, batch.first_offset, batch.last_offset, batch.whole, kind)
 
     def _take_offsets(self, batch: InFlightBatch, one: Acknowledgement) -> None:
-        first = max(one.first_offset, self.partition.start_offset)
-        for offset, delivery in batch.part().items():
-            if offset < first:
-                continue
-            if offset > one.last_offset:
-                return
+        first = max(one.first_offset, self.partition.start_offset, batch.first_offset)
+        by_offset = batch.part()
+        for offset in range(first, min(one.last_offset, batch.last_offset) + 1):
+            delivery = by_offset[offset]
             if delivery.state is not RecordState.ACQUIRED:
                 raise _Refused(_OFFSET_NOT_ACQUIRED)
             if delivery.is_changing:

@@ -3,7 +3,7 @@
 What was never acquired becomes a batch in flight, as large as what was read of it, or, when its
 group asks for smaller ones, in pieces along the log's own batches. What is available again is
 acquired as it lies. Batch-optimised fetches may get more records than they asked for, up to the
-end of a batch; record-limited ones get so many at most (KIP-1206).
+end of a batch that is not too large; record-limited ones get so many at most (KIP-1206).
 
 A record that has failed often may be what makes its members fail: it comes with ever fewer others,
 and at last alone.
@@ -221,6 +221,7 @@ class _Taking:
             first = partition.end_offset
         if left < last - first + 1:
             last = _end_of_batch(self.read, first + left - 1)
+            last = min(last, first + partition.config().batch_max - 1)
             if partition.gap is not None:
                 last = min(last, last_offset)
         ranges = [Acquired(first, last, 1)]
@@ -247,13 +248,14 @@ class _Taking:
 
 def _limits(partition: SharePartition, asked: Asked, last_read: int) -> tuple[int, int]:
     """Return up to which offset to acquire, and how many records."""
-    room = partition.config().in_flight_max - partition.in_flight_count
-    records_max = min(asked.records_max, room)
+    config = partition.config()
+    wanted = min(asked.records_max, config.batch_max)
+    records_max = min(wanted, config.in_flight_max - partition.in_flight_count)
     if records_max > 0 or asked.fetch_offset > partition.end_offset:
         return last_read, records_max
     # There is no room for more, but what is in flight already can be acquired again.
     again = partition.end_offset - asked.fetch_offset + 1
-    return min(last_read, partition.end_offset), min(asked.records_max, again)
+    return min(last_read, partition.end_offset), min(wanted, again)
 
 
 def _throttle_from(deliveries_max: int) -> int:

@@ -9,11 +9,14 @@ Kafka's source: PersisterStateBatchCombiner.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import NamedTuple
 
 UNCHANGED_OFFSET = -1
+# So many batches may overlap in one request, as in Kafka any number may.
+_OVERLAPPING_MAX = 100
 
 
 class RecordState(enum.IntEnum):
@@ -67,6 +70,27 @@ def combine(batches: Iterable[StateBatch], start_offset: int) -> tuple[StateBatc
         for batch in _resolve(former, heappop(heap)):
             heappush(heap, batch)
     return tuple(combined)
+
+
+def cut(batches: Iterable[StateBatch], end_offset: int) -> tuple[StateBatch, ...]:
+    """Leave out what is at or past an offset."""
+    return tuple(
+        batch.part(batch.first_offset, min(batch.last_offset, end_offset - 1))
+        for batch in batches
+        if batch.first_offset < end_offset
+    )
+
+
+def flaw_of(batches: Sequence[StateBatch]) -> str | None:
+    """Say why no leader can have made batches that `combine` would take too long for.
+
+    A leader tells of each record once. What overlaps in many layers takes the square of them.
+    """
+    if len(batches) <= _OVERLAPPING_MAX:
+        return None
+    ordered = sorted(batches)
+    is_overlapping = any(a.last_offset >= b.first_offset for a, b in pairwise(ordered))
+    return "The state batches overlap." if is_overlapping else None
 
 
 def _from(batches: Iterable[StateBatch], start_offset: int) -> Iterable[StateBatch]:

@@ -27,6 +27,8 @@ from broker.shares.state_records import ShareState
 from protocol.errors import ErrorCode
 
 NO_OFFSET = -1
+# The most that a group may set for group.share.partition.max.record.locks.
+_BATCH_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,9 @@ class PartitionConfig:
     deliveries_max: int = 5
     in_flight_max: int = 2_000
     may_renew: bool = True
+    # How many offsets a batch in flight may span, as each gets its delivery when they part:
+    # batches of the log and of stored states may span millions. Kafka has no limit.
+    batch_max: int = _BATCH_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +305,10 @@ class SharePartition:
                 gap_start = former_last + 1
             former_last = one.last_offset
             state = RecordState(one.state)
-            delivery = Delivery(state, one.delivery_count)
-            self.add(InFlightBatch(one.first_offset, one.last_offset, delivery))
+            batch_max = self.config().batch_max
+            for first in range(one.first_offset, one.last_offset + 1, batch_max):
+                last = min(first + batch_max - 1, one.last_offset)
+                self.add(InFlightBatch(first, last, Delivery(state, one.delivery_count)))
             if state.is_terminal:
                 self.delivery_complete_count += one.last_offset - one.first_offset + 1
         if self.batches:

@@ -12,12 +12,13 @@ import asyncio
 import logging
 from asyncio import Future, Task, TimerHandle
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from broker.errors import EXPLAINED, code_of, message_of
 from broker.shares import locks
 from broker.shares.acknowledging import Acknowledgement, acknowledge, release
+from broker.shares.batches import cut
 from broker.shares.key import SharePartitionKey
 from broker.shares.partition import Failure, Outcome, SharePartition, Ticket, Wake, Write
 from broker.shares.settings import ShareSettings
@@ -246,8 +247,10 @@ class SharePartitions:
             start = await start_offset(
                 log, told.state, settings(key.group_id).auto_offset_reset, around.now_ms()
             )
+            # A crash may have lost records whose state was stored; what is past the end is not.
+            state = replace(told.state, batches=cut(told.state.batches, log.log_end_offset))
             served.partition = SharePartition(
-                told.state, start, log.leader_epoch, lambda: settings(key.group_id).partition
+                state, start, log.leader_epoch, lambda: settings(key.group_id).partition
             )
         except EXPLAINED as error:
             return Failure(code_of(error), message_of(error))

@@ -2,7 +2,8 @@
 
 A request of epoch 0 begins a session and names all partitions; those that follow count on (epoch
 1, 2, ...) and name only what has changed; -1 ends it. A session belongs to the connection that
-began it, and goes with it.
+began it, and goes with it. A connection has room for a few sessions, and for as many partitions
+in all of them as there are, and some more: a client may make up any names of members and topics.
 
 Kafka's sources: ShareSession, ShareSessionCache, SharePartitionManager.newContext.
 """
@@ -10,13 +11,17 @@ Kafka's sources: ShareSession, ShareSessionCache, SharePartitionManager.newConte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode
 
 FIRST_EPOCH, FINAL_EPOCH = 0, -1
 _EPOCH_MAX = 2**31 - 1
+# A client has a connection for each of its members.
+SESSIONS_PER_CONNECTION_MAX = 10
+# More than there are: of topics that have been deleted. Each answer tells of them again.
+MISSING_PARTITIONS_MAX = 1_000
 
 
 class TopicPartition(NamedTuple):
@@ -38,7 +43,7 @@ class ShareSession:
 
     __slots__ = ("connection", "epoch", "partitions", "unknown")
 
-    def __init__(self, partitions: Iterable[TopicPartition], connection: object) -> None:
+    def __init__(self, partitions: Iterable[TopicPartition], connection: Hashable) -> None:
         # Topics that nobody knew when they were named; ids come into being only once.
         self.unknown: set[bytes] = set()
         # By partition, whether its next answer is told even when there is no news in it.
@@ -64,11 +69,18 @@ class ShareSessions:
         sessions_max: Callable[[], int],
         on_lost: Callable[[MemberKey, ShareSession], None],
         on_empty: Callable[[str], None],
+        partition_count: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`on_lost` hears of a lost session, `on_empty` of a group that has none any more."""
-        self._sessions_max, self._on_lost, self._on_empty = sessions_max, on_lost, on_empty
+        """`on_lost` hears of a lost session, `on_empty` of a group that has none any more.
+
+        `partition_count` tells how many partitions there are.
+        """
+        self._sessions_max, self._partition_count = sessions_max, partition_count
+        self._on_lost, self._on_empty = on_lost, on_empty
         self._sessions: dict[MemberKey, ShareSession] = {}
         self._counts: Counter[str] = Counter()
+        # Whose sessions a connection has begun, also those that it has no more.
+        self._begun: dict[Hashable, dict[MemberKey, None]] = {}
 
     def __len__(self) -> int:
         """Return how many sessions there are."""
@@ -79,14 +91,19 @@ class ShareSessions:
         return self._sessions.get(key)
 
     def begin(
-        self, key: MemberKey, partitions: Iterable[TopicPartition], connection: object
+        self, key: MemberKey, partitions: Collection[TopicPartition], connection: Hashable
     ) -> ShareSession | None:
-        """Begin a session, in the place of the one that there is; None when there are too many."""
+        """Begin a session, in the place of the one that there is; None when there is no room."""
         self.end(key)
-        if len(self._sessions) >= self._sessions_max():
+        if (
+            len(self._sessions) >= self._sessions_max()
+            or not self._may_begin(key, connection)
+            or self._is_too_much(connection, len(partitions))
+        ):
             return None
         session = self._sessions[key] = ShareSession(partitions, connection)
         self._counts[key.group_id] += 1
+        self._begun.setdefault(connection, {})[key] = None
         return session
 
     def resume(
@@ -94,9 +111,12 @@ class ShareSessions:
         key: MemberKey,
         epoch: int,
         added: Iterable[TopicPartition] = (),
-        forgotten: Iterable[TopicPartition] = (),
+        forgotten: Collection[TopicPartition] = (),
     ) -> ShareSession | ErrorCode:
-        """Take the next request of a session; one that is added is told of in any case."""
+        """Take the next request of a session; one that is added is told of in any case.
+
+        A session that gets too large is lost.
+        """
         session = self._sessions.get(key)
         if session is None:
             return ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -106,6 +126,11 @@ class ShareSessions:
             session.partitions.setdefault(one, True)
         for one in forgotten:
             session.partitions.pop(one, None)
+        if forgotten:
+            session.unknown &= {one.topic_id for one in session.partitions}
+        if self._is_too_much(session.connection):
+            self._lose(key, session)
+            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         session.epoch = next_epoch(epoch)
         return session
 
@@ -114,6 +139,8 @@ class ShareSessions:
         session = self._sessions.pop(key, None)
         if session is not None:
             self._counts[key.group_id] -= 1
+            if not self._counts[key.group_id]:
+                del self._counts[key.group_id]
         return session
 
     def end_all(self) -> None:
@@ -121,16 +148,46 @@ class ShareSessions:
         self._sessions.clear()
         self._counts.clear()
 
-    def connection_lost(self, connection: object, group_id: str, member_id: str) -> None:
-        """Forget the session that a lost connection has begun, if it is still that one."""
-        key = MemberKey(group_id, member_id)
-        session = self._sessions.get(key)
-        if session is not None and session.connection is connection:
-            self.end(key)
-            self._on_lost(key, session)
-        if self._counts[group_id] <= 0:
-            del self._counts[group_id]
+    def connection_lost(self, connection: Hashable) -> None:
+        """Forget the sessions that a lost connection has begun, if they are still those."""
+        for key in self._begun.pop(connection, ()):
+            session = self._sessions.get(key)
+            if session is not None and session.connection is connection:
+                self._lose(key, session)
+            self._tell_if_empty(key.group_id)
+
+    def _lose(self, key: MemberKey, session: ShareSession) -> None:
+        self.end(key)
+        self._on_lost(key, session)
+
+    def _tell_if_empty(self, group_id: str) -> None:
+        if group_id not in self._counts:
             self._on_empty(group_id)
+
+    def _held(self, connection: Hashable) -> dict[MemberKey, ShareSession]:
+        """Return the sessions that a connection has begun and still has."""
+        known = ((key, self._sessions.get(key)) for key in self._begun.get(connection, ()))
+        return {
+            key: session
+            for key, session in known
+            if session is not None and session.connection is connection
+        }
+
+    def _may_begin(self, key: MemberKey, connection: Hashable) -> bool:
+        """Tell whether a connection may have one more session; forget some that it had."""
+        begun = self._begun.get(connection, {})
+        if key not in begun and len(begun) >= SESSIONS_PER_CONNECTION_MAX:
+            for over in begun.keys() - self._held(connection).keys():
+                del begun[over]
+                self._tell_if_empty(over.group_id)
+        return key in begun or len(begun) < SESSIONS_PER_CONNECTION_MAX
+
+    def _is_too_much(self, connection: Hashable, added_count: int = 0) -> bool:
+        """Tell whether a connection's sessions have too many partitions, with some more."""
+        held = self._held(connection).values()
+        count = added_count + sum(len(session.partitions) for session in held)
+        missing_min = count - MISSING_PARTITIONS_MAX
+        return missing_min > 0 and missing_min > self._partition_count()
 
 
 def next_epoch(epoch: int) -> int:

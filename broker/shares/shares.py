@@ -50,6 +50,7 @@ class Shares:
             lambda: configs.shares.group_share_max_share_sessions,
             self._release,
             self.partitions.drop_group,
+            lambda: sum(len(topic.partitions) for topic in topics),
         )
         topics.on_deleted.append(self._topic_deleted)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from broker.coordination.effects import Caller, Effect
 from broker.coordination.machine import Codec
@@ -38,7 +39,9 @@ class ShareStateCoordinator:
         clock: WallClock,
         loop: Loop,
     ) -> None:
-        self.config = config
+        # Names spread evenly over the machines.
+        states_max = max(config.states_max // max(log.partition_count, 1), 1)
+        self.config = replace(config, states_max=states_max)
         # Until then requests are refused with COORDINATOR_LOAD_IN_PROGRESS.
         self.is_loaded = asyncio.Event()
         self._topics = topics
@@ -89,10 +92,14 @@ class ShareStateCoordinator:
             key, lambda shard, caller: shard.read(key, leader_epoch, caller.token, now_ms)
         )
 
-    def write(self, key: SharePartitionKey, change: ShareState) -> Answer[StateAnswer]:
-        """Store what has changed in a share-partition."""
+    def write(
+        self, key: SharePartitionKey, change: ShareState, flaw: str | None = None
+    ) -> Answer[StateAnswer]:
+        """Store what has changed in a share-partition, unless there is a flaw in it."""
         now_ms = self._clock.now_ms()
-        return self._run(key, lambda shard, caller: shard.write(key, change, caller.token, now_ms))
+        return self._run(
+            key, lambda shard, caller: shard.write(key, change, caller.token, now_ms, flaw)
+        )
 
     def summarize(self, key: SharePartitionKey) -> Answer[StateAnswer]:
         """Tell where a share-partition stands."""

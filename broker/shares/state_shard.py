@@ -23,6 +23,7 @@ NO_EPOCH = -1
 _NEGATIVE_PARTITION = "The partition id cannot be a negative number."
 _READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
 _WRITE_UNINITIALIZED = "Write operation on uninitialized share partition not allowed."
+_NO_ROOM = "There is the state of as many share partitions as there may be: delete share groups."
 # What is known of a partition that has no state: no start, and no count of what is complete.
 _UNKNOWN = ShareState(0, 0, 0, UNCHANGED_OFFSET, -1)
 
@@ -33,6 +34,9 @@ class StateConfig:
 
     updates_per_snapshot: int = 500
     cold_snapshot_interval_ms: int = 300_000
+    # Some 200 MB. A short heartbeat begins the state of all partitions of the topics it names, for
+    # a group that it makes up, and nobody but an administrator ends it. Kafka has no limit.
+    states_max: int = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,9 @@ class StateShard:
         if problem is not None:
             return self._answer(token, problem)
         known = self.states.get(key)
+        if known is None and len(self.states) >= self.config.states_max:
+            refusal = StateAnswer(ErrorCode.POLICY_VIOLATION, _NO_ROOM)
+            return self._answer(token, refusal)
         is_known_start = start_offset != UNCHANGED_OFFSET
         state = ShareState(
             snapshot_epoch=known.snapshot_epoch + 1 if known else 0,
@@ -127,9 +134,14 @@ class StateShard:
         return self._store([self._record(key, told, now_ms)], token, answer)
 
     def write(
-        self, key: SharePartitionKey, change: ShareState, token: Token, now_ms: int
+        self,
+        key: SharePartitionKey,
+        change: ShareState,
+        token: Token,
+        now_ms: int,
+        flaw: str | None = None,
     ) -> list[Effect]:
-        """Store what has changed in a share-partition."""
+        """Store what has changed in a share-partition, unless there is a flaw in it."""
         problem = self._negative(key)
         if problem is None and key not in self.states:
             problem = StateAnswer(ErrorCode.INVALID_REQUEST, _WRITE_UNINITIALIZED)
@@ -137,6 +149,8 @@ class StateShard:
         if problem is None and _is_past(self._state_epochs, key, change.state_epoch):
             problem = _refusal(ErrorCode.FENCED_STATE_EPOCH)
         problem = problem or self._unknown_topic(key)
+        if problem is None and flaw is not None:
+            problem = StateAnswer(ErrorCode.INVALID_REQUEST, flaw)
         if problem is not None:
             return self._answer(token, problem)
         told = replace(change, leader_epoch=self.states[key].leader_epoch)

@@ -8,6 +8,7 @@ from typing import Any
 
 import re2
 
+from broker.coordination.expressions import compile_expression
 from broker.errors import Refusal
 from broker.transactions.state import Transaction, TransactionState
 from protocol.errors import ErrorCode
@@ -102,9 +103,7 @@ def _pattern(text: str | None) -> Any:
     """Compile a pattern in RE2's language, as Kafka: matched in time linear in a name."""
     if not text:
         return None
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return re2.compile(text, options)
+        return compile_expression(text)
     except re2.error as error:
         raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION) from error

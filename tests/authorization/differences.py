@@ -19,6 +19,13 @@ KNOWN: tuple[Known, ...] = (
         ours="'Cluster authorization failed.'",
     ),
     Known(
+        "Kafka tells the id also of a topic that is refused, and so that it is there.",
+        "AlterShareGroupOffsets",
+        r"\.responses\[.* may-topic\]",
+        theirs="absent|.* error_code=29, .*",
+        ours="absent|.* error_code=29, .*",
+    ),
+    Known(
         "A topic that asking creates is in the answer at once; Kafka lets the client ask again.",
         "Metadata",
         r"\.topics\[.*new\].*",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -380,6 +381,37 @@ def test_offset_fetch(version: int) -> None:
             asyncio.get_running_loop().call_later(0.01, bench.log.end)
             answer = await ask(bench, stable, version)
             assert fetched(answer, version)[0] == {1: 99}
+
+    run(body)
+
+
+class _Denier:
+    """An authorizer that nobody may pass."""
+
+    @staticmethod
+    def has_allowed(*_: object) -> bool:
+        return False
+
+    @staticmethod
+    def may(*_: object, **__: object) -> bool:
+        return False
+
+
+def test_offset_fetch_does_not_wait_for_commits_of_a_group_that_is_denied() -> None:
+    async def body(bench: Bench) -> None:
+        await ask(bench, commit_request(9, {"t": [0, 1]}), 9)
+        bench.log.is_held = True
+        pending = bench.groups.commit(_again(), bench.context(9))
+        request = fetch_request(9, [1])
+        request.require_stable = True
+        context = bench.context(9)
+        context.broker.security = SimpleNamespace(authorizer=_Denier())
+        answer = apis.load(apis.BY_KEY[info_of(OffsetFetchRequest).key]).handle(context, request)
+        assert not isinstance(answer, Awaitable), "it waits for what the client may not know of"
+        denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert {(group.error_code, len(group.topics)) for group in answer.groups} == {(denied, 0)}
+        bench.log.end()
+        await pending
 
     run(body)
 

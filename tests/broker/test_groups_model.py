@@ -331,7 +331,7 @@ class Groups(RuleBasedStateMachine):
         members = membership.members
         assert (membership.leader_id in members) if members else membership.leader_id is None
         assert membership.pending_syncs <= members.keys()
-        assert not membership.pending_joins & members.keys()
+        assert not membership.pending_joins.keys() & members.keys()
         assert membership.parked_join_count == sum(
             member.parked_join is not None for member in members.values()
         )

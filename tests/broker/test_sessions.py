@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -191,6 +192,33 @@ def resume(
         assert [number for _, number in found.partitions] == plain.numbers
         for one in set(named) - set(forgotten):
             assert found.partitions["t", one].wanted.fetch_offset == at
+
+
+def test_all_sessions_have_room_for_so_many_partitions() -> None:
+    sessions = FetchSessions(random.Random(1), lambda: 100, lambda: PARTITIONS_MAX)
+
+    def begin(count: int, now_ms: int) -> int:
+        return sessions.begin(
+            wanted(*range(count)), now_ms, is_privileged=False, uses_topic_ids=False
+        )
+
+    def grow(session_id: int, epoch: int, now_ms: int) -> Session | ErrorCode | None:
+        return sessions.resume(session_id, epoch, wanted(2), [], now_ms, uses_topic_ids=False)
+
+    with mock.patch("broker.sessions.PARTITIONS_TOTAL_MAX", 4):
+        first, second = begin(2, 0), begin(2, 1)
+        assert begin(1, 2) == NO_SESSION
+        assert isinstance(
+            sessions.resume(first, 1, {}, [], 3, uses_topic_ids=False), Session
+        )
+        assert grow(first, 2, 4) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert sessions.partition_count == 2
+        third = begin(2, EVICTION_MS)
+        assert third != NO_SESSION
+        # The second has not been used for two minutes.
+        assert begin(2, EVICTION_MS + 2) != NO_SESSION
+        assert grow(second, 1, EVICTION_MS + 3) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert (len(sessions), sessions.partition_count, sessions.evictions) == (2, 4, 1)
 
 
 @given(told_news=st.lists(st.lists(NEWS, min_size=3, max_size=3), max_size=6))

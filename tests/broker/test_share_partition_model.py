@@ -70,13 +70,21 @@ class Shares(RuleBasedStateMachine):
     @initialize(
         deliveries_max=st.integers(2, 6),
         in_flight_max=st.sampled_from((10, 2_000)),
+        batch_max=st.sampled_from((2, 5, 10_000)),
         per_snapshot=st.integers(0, 3),
         start=st.sampled_from((0, -1)),
     )
     def begin(
-        self, deliveries_max: int, in_flight_max: int, per_snapshot: int, start: int
+        self,
+        deliveries_max: int,
+        in_flight_max: int,
+        batch_max: int,
+        per_snapshot: int,
+        start: int,
     ) -> None:
-        self.config = PartitionConfig(LOCK_MS, deliveries_max, in_flight_max)
+        self.config = PartitionConfig(
+            LOCK_MS, deliveries_max, in_flight_max, batch_max=batch_max
+        )
         self.state_config = StateConfig(per_snapshot)
         self.shard = self.new_shard()
         self._persist(self.shard.initialize(KEY, 1, start, None, 0))
@@ -221,6 +229,7 @@ class Shares(RuleBasedStateMachine):
         former = -1
         for batch in partition.batches:
             assert former < batch.first_offset <= batch.last_offset
+            assert batch.count <= self.config.batch_max
             former = batch.last_offset
         if partition.batches:
             assert partition.start_offset <= partition.end_offset + 1

@@ -52,6 +52,7 @@ def join(turn: ConsumerTurn, request: JoinGroupRequest, caller: Caller) -> None:
     present = group.static_member(request.group_instance_id)
     downgrades = present is not None and conversion.may_downgrade_for(turn, present)
     updated = _updated(member, request, subscription, caller)
+    group.subscriptions.check_room(updated.topics - member.topics, turn.around.topics)
     assignor = preferred(group.assignors, member.assignor, updated.assignor)
     if replaced is not None:
         heartbeats.replace_static(turn, replaced, member)

@@ -13,11 +13,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import re2
 
 from broker.coordination.effects import Caller
+from broker.coordination.expressions import compile_expression
 from broker.errors import Refusal
 from broker.groups.consumer.effects import ConsumerTimer
 from broker.groups.consumer.group import ConsumerGroup
@@ -27,6 +27,9 @@ from broker.groups.consumer.turn import ConsumerTurn
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_records import ConsumerGroupRegularExpressionValue
 
+# Each is matched with all topics, while the event loop does nothing else. Members of a group
+# subscribe alike, or differ while they are updated. Kafka has no limit.
+EXPRESSIONS_MAX = 32
 # Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS.
 _REFRESH_MIN_MS = 10_000
 _NEVER_MS = -(2**63)
@@ -66,9 +69,15 @@ def check(group: ConsumerGroup, member: Member, expression: str | None) -> None:
     """Raise Refusal for an expression that is new to the group and is none."""
     if not expression or expression == member.expression:
         return
-    if group.subscriptions.expressions[expression] == 0:
+    known = group.subscriptions.expressions
+    if expression not in known:
+        if len(known) >= EXPRESSIONS_MAX:
+            raise Refusal(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"The group has {len(known)} regular expressions, as many as it may have.",
+            )
         try:
-            _compiled(expression)
+            compile_expression(expression)
         except re2.error as error:
             raise Refusal(
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
@@ -136,17 +145,16 @@ def resolve(turn: ConsumerTurn) -> None:
 
 def match_all(expressions: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
     """Return the topics that each expression matches as a whole; one that is none matches none."""
-    compiled = {}
-    for expression in expressions:
-        try:
-            compiled[expression] = _compiled(expression)
-        except re2.error:
-            compiled[expression] = None
     everything = list(names)
-    return {
-        expression: frozenset(name for name in everything if pattern and pattern.fullmatch(name))
-        for expression, pattern in compiled.items()
-    }
+    return {expression: _matched(expression, everything) for expression in expressions}
+
+
+def _matched(expression: str, names: Iterable[str]) -> frozenset[str]:
+    try:
+        pattern = compile_expression(expression)
+    except re2.error:
+        return frozenset()
+    return frozenset(name for name in names if pattern.fullmatch(name))
 
 
 def _is_due(turn: ConsumerTurn, was: Before, *, is_new: bool) -> bool:
@@ -161,12 +169,6 @@ def _is_due(turn: ConsumerTurn, was: Before, *, is_new: bool) -> bool:
         or was.version < turn.around.topics_version
         or turn.now_ms > was.resolved_ms + refresh_ms
     )
-
-
-def _compiled(expression: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(expression, options)
 
 
 def _reason(error: Exception) -> str:

@@ -246,6 +246,8 @@ class ConsumerGroups:
         )
         members = conversion.read_members(group, turn)
         expressions.check(made, Member(request.member_id), request.subscribed_topic_regex)
+        names = frozenset(request.subscribed_topic_names or ())
+        made.subscriptions.check_room(names.union(*(m.topics for m in members)), self.topics)
         conversion.upgrade(group, members, turn)
         return turn
 

@@ -60,6 +60,7 @@ def heartbeat(turn: ConsumerTurn, request: ConsumerGroupHeartbeatRequest, caller
     expressions.check(group, member, request.subscribed_topic_regex)
     checks.check_state(member, owned)
     updated = _updated(member, request, caller)
+    group.subscriptions.check_room(updated.topics - member.topics, turn.around.topics)
     assignor = preferred(group.assignors, member.assignor, updated.assignor)
     if joining.replaced is not None:
         replace_static(turn, joining.replaced, member)

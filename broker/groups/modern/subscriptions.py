@@ -9,6 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
+from broker.errors import Refusal
+from broker.groups.modern.topics import TopicView
+from protocol.errors import ErrorCode
+
+# Of one group: heartbeats and assignments go through all of them. A group may read all topics that
+# there are; beyond that, names of none are what a client makes up. Kafka has no limit.
+NAMES_MAX = 10_000
+
 
 @dataclass(slots=True)
 class Subscriptions:
@@ -32,6 +40,15 @@ class Subscriptions:
         self.by_name.update(names)
         if expression:
             self.expressions[expression] += 1
+
+    def check_room(self, names: Iterable[str], topics: TopicView) -> None:
+        """Raise Refusal when a member brings more names than a group has room for."""
+        count = len(self.by_name) + sum(name not in self.by_name for name in names)
+        if count > NAMES_MAX and count > len(list(topics.names())):
+            raise Refusal(
+                ErrorCode.INVALID_REQUEST,
+                f"The group would subscribe to {count} topics, of which most do not exist.",
+            )
 
     def remove(self, names: Iterable[str], expression: str | None = None) -> None:
         """Count a member out."""

@@ -81,6 +81,7 @@ def heartbeat(turn: ShareTurn, request: ShareGroupHeartbeatRequest, caller: Call
     member = _identify(turn, request)
     is_behind = group.targets.epoch >= group.epoch and _is_assignment_pending(turn)
     updated = _updated(member, request, caller)
+    group.subscriptions.check_room(updated.topics - member.topics, turn.topics)
     has_changed = is_behind
     if updated != member or member_id not in group.members:
         turn.emit(Kind.MEMBER, updated.metadata(), member_id)
