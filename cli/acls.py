@@ -29,6 +29,16 @@ _RIGHT = "{} on the cluster"
 _LIST = Act("list ACLs", _RIGHT.format("DESCRIBE"))
 
 
+class _Operation(click.Choice[str]):
+    """An operation, by the name that the command line or that messages have for it."""
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return describe-configs for DESCRIBE_CONFIGS."""
+        return super().convert(value.replace("_", "-"), param, ctx)
+
+
 def _binding_options(operations: tuple[str, ...], patterns: tuple[str, ...]) -> Callable[[F], F]:
     """Add the options that say which ACLs; several of an option mean each of them."""
 
@@ -40,7 +50,7 @@ def _binding_options(operations: tuple[str, ...], patterns: tuple[str, ...]) -> 
                 "--operation",
                 "operations",
                 multiple=True,
-                type=click.Choice(operations, case_sensitive=False),
+                type=_Operation(operations, case_sensitive=False),
                 help="What may be done.",
             ),
             click.option(

@@ -38,6 +38,10 @@ class CommandError(click.ClickException):
         click.echo(f"odradek: {printable(self.message)}", file=file, err=file is None)
 
 
+class Denied(CommandError):
+    """The client lacks a right."""
+
+
 @dataclass(frozen=True, slots=True)
 class Act:
     """What is asked of a broker ("delete topic prices"), and the right that it takes."""
@@ -48,7 +52,8 @@ class Act:
 
 def refused(error: Any, act: Act, reason: str | None = None) -> CommandError:
     """Return what to raise for a KafkaError; `reason` is what the client met last."""
-    return CommandError(f"could not {act.what}: {explain(error, act.right, reason)}")
+    kind = Denied if error.name().endswith(_LACKS_RIGHT) else CommandError
+    return kind(f"could not {act.what}: {explain(error, act.right, reason)}")
 
 
 def explain(error: Any, right: str = "", reason: str | None = None) -> str:

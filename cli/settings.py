@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from cli.client import REQUEST_TIMEOUT_S, Admin
-from cli.refusals import Act, CommandError
+from cli.refusals import Act, CommandError, Denied
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ConfigEntry, ConfigResource
@@ -56,9 +56,12 @@ class Changes:
 
 
 def describe_settings(
-    admin: Admin, kind: str, names: Iterable[str]
+    admin: Admin, kind: str, names: Iterable[str], *, omits_denied: bool = False
 ) -> dict[str, dict[str, Setting]]:
-    """Return the settings of resources of a kind (topic, broker, group) by name."""
+    """Return the settings of resources of a kind (topic, broker, group) by name.
+
+    `omits_denied` leaves those out that the client may not read, else CommandError is raised.
+    """
     resources = {name: _resource(kind, name) for name in names}
     if not resources:
         return {}
@@ -68,7 +71,12 @@ def describe_settings(
     found: dict[str, dict[str, Setting]] = {}
     for name, resource in resources.items():
         act = Act(f"read the settings of {kind} {name}", _right("DESCRIBE_CONFIGS", kind, name))
-        entries = cast("dict[str, ConfigEntry]", admin.wait(futures[resource], act))
+        try:
+            entries = cast("dict[str, ConfigEntry]", admin.wait(futures[resource], act))
+        except Denied:
+            if omits_denied:
+                continue
+            raise
         found[name] = {key: _setting(entry) for key, entry in sorted(entries.items())}
     return found
 

@@ -23,6 +23,8 @@ Pairs = tuple[tuple[str, str], ...]
 
 _KNOWN_TIMEOUT_S = 5.0
 _KNOWN_CHECK_S = 0.02
+# In the place of what the client may not read.
+_NOT_TOLD = "?"
 _URL_SAFE = str.maketrans("+/", "-_")  # as Kafka writes ids
 
 _topics_argument = click.argument(
@@ -53,13 +55,13 @@ def list_topics(internal: bool, as_json: bool, connection: Connection) -> None:
 
     admin = connection.admin()
     names = sorted(name for name in admin.topics if internal or name not in INTERNAL)
-    settings = describe_settings(admin, "topic", names)
+    settings = describe_settings(admin, "topic", names, omits_denied=True)
     found = [
         {
             "topic": name,
             "partitions": len(admin.topics[name].partitions),
             "replication_factor": _replication_factor(admin.topics[name]),
-            "cleanup_policy": settings[name]["cleanup.policy"].value,
+            "cleanup_policy": settings[name]["cleanup.policy"].value if name in settings else None,
             "is_internal": name in INTERNAL,
         }
         for name in names
@@ -73,10 +75,17 @@ def list_topics(internal: bool, as_json: bool, connection: Connection) -> None:
     print_rows(
         ["Topic", "Partitions>", "Replicas>", "Policy"],
         [
-            (one["topic"], one["partitions"], one["replication_factor"], one["cleanup_policy"])
+            (
+                one["topic"],
+                one["partitions"],
+                one["replication_factor"],
+                one["cleanup_policy"] or _NOT_TOLD,
+            )
             for one in found
         ],
     )
+    if len(settings) < len(names):
+        click.echo(f"{_NOT_TOLD} takes the right DESCRIBE_CONFIGS on the topic.", err=True)
 
 
 @topics.command()
@@ -106,7 +115,10 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
         click.echo(f"{one['topic']}  {told}, id {one['topic_id']}")
         columns = ["Partition>", "Leader>", "Replicas", "In sync", "Start>", "End>"]
         print_rows(columns, [_partition_row(partition) for partition in partitions])
-        if settings:
+        if settings is None:
+            told = f"Its settings take the right DESCRIBE_CONFIGS on topic {one['topic']}."
+            click.echo(told, err=True)
+        elif settings:
             click.echo()
             print_rows(
                 ["Setting", "Value", "From"],
@@ -259,7 +271,7 @@ def _described(admin: Admin, name: str) -> dict[str, Any]:
     )
     ids = [one.id for one in described.partitions if one.leader is not None]
     start, end = (resolve(admin, {name: ids}, where) for where in (BEGINNING, END))
-    settings = describe_settings(admin, "topic", [name])[name]
+    settings = describe_settings(admin, "topic", [name], omits_denied=True).get(name)
     return {
         "topic": name,
         "topic_id": str(described.topic_id).translate(_URL_SAFE),
@@ -275,7 +287,9 @@ def _described(admin: Admin, name: str) -> dict[str, Any]:
             }
             for one in described.partitions
         ],
-        "configs": [setting_json(one) for one in settings.values() if not one.is_default],
+        "configs": None
+        if settings is None
+        else [setting_json(one) for one in settings.values() if not one.is_default],
     }
 
 

@@ -126,6 +126,29 @@ def test_who_has_the_rights_needs_no_more_than_a_clients_properties(
     assert ann.shown("consume", topic, "--to", "end", *login) == "1\n"
 
 
+def test_who_may_not_read_settings_sees_the_rest(
+    admin: Commands, ann: Commands, tmp_path: Path
+) -> None:
+    topic, login = fresh("prices"), _login(tmp_path, "secret")
+    admin.shown("topics", "create", topic, "--compact")
+    may = ("acls", "create", "--principal", "User:ann", "--topic", topic, "--operation")
+    admin.shown(*may, "describe")
+    listed = ann.run("topics", "list", *login)
+    assert re.search(rf"^{topic} +1 +1 +\?$", listed.stdout, re.M)
+    assert "takes the right DESCRIBE_CONFIGS" in listed.stderr
+    (one,) = [
+        one
+        for one in ann.document("topics", "list", *login)["topics"]
+        if one["topic"] == topic
+    ]
+    assert one["cleanup_policy"] is None
+    described = ann.run("topics", "describe", topic, *login)
+    assert described.stdout.startswith(f"{topic}  1 partition")
+    assert f"take the right DESCRIBE_CONFIGS on topic {topic}" in described.stderr
+    admin.shown(*may, "DESCRIBE_CONFIGS")  # as the message has it
+    assert re.search(rf"^{topic} +1 +1 +compact$", ann.shown("topics", "list", *login), re.M)
+
+
 def test_wrong_credentials_are_told_soon(ann: Commands, tmp_path: Path) -> None:
     line = ann.refusal("topics", "list", *_login(tmp_path, "wrong"))
     assert "uthentication" in line

@@ -134,6 +134,13 @@ def test_a_broker_that_is_not_there_is_told_soon() -> None:
     assert time.monotonic() - started < 6
 
 
+def _wait_until_told(commands: Commands, whose: tuple[str, str], pattern: str) -> None:
+    """Wait until a change is told: Kafka's brokers hear of it after its controller."""
+    deadline_s = time.monotonic() + 20
+    while not re.search(pattern, told := commands.shown("configs", "describe", *whose), re.M):
+        assert time.monotonic() < deadline_s, told
+
+
 def test_settings_of_topics_brokers_and_groups_are_changed_and_told(commands: Commands) -> None:
     topic, group = fresh("prices"), fresh("billing")
     commands.shown("topics", "create", topic)
@@ -144,12 +151,11 @@ def test_settings_of_topics_brokers_and_groups_are_changed_and_told(commands: Co
     ):
         whose = (f"--{kind}", name)
         commands.shown("configs", "alter", *whose, "--set", f"{key}={value}")
-        told = commands.shown("configs", "describe", *whose)
-        assert re.search(rf"^{re.escape(key)} +{value} +{kind} ", told, re.M)
+        _wait_until_told(commands, whose, rf"^{re.escape(key)} +{value} +{kind} ")
         (one,) = [c for c in commands.document("configs", "describe", *whose)["configs"]
                   if c["name"] == key]  # fmt: skip
         assert one["value"] == value and one["source"] != "DEFAULT_CONFIG"
         assert any(synonym["source"] == "DEFAULT_CONFIG" for synonym in one["synonyms"])
         commands.shown("configs", "alter", *whose, "--delete", key)
-        assert not re.search(rf"^{re.escape(key)} ", commands.shown("configs", "describe", *whose))
+        _wait_until_told(commands, whose, rf"\A(?!(?s:.*)^{re.escape(key)} )")
         assert key in commands.shown("configs", "describe", *whose, "--all")
