@@ -26,7 +26,8 @@ test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/python -m tests.secure
 	$(BIN)/python -m pytest -n auto $(FAST)
-	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile -m "(slow or kafka or spark) and not interop"
+	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile --no-loadscope-reorder \
+		-m "(slow or kafka or spark) and not interop"
 
 # With fewer examples of each property than `make test`.
 check: $(READY_DEV)

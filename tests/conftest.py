@@ -25,12 +25,21 @@ settings.load_profile("default")
 os.environ.setdefault("KAFKA_OPTS", "-XX:TieredStopAtLevel=1")
 
 OPEN_FILES_MAX = 500
+LONGEST = ("spark", "kafka")
 B = TypeVar("B", OdradekProcess, KafkaProcess)
 StartBroker = Callable[..., OdradekProcess]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs Kafka's jars where they are not there, and say how to get them."""
+    """Skip what needs Kafka's jars where they are not there; put the longest files first.
+
+    Each file goes to one worker: one that takes minutes must not be the last one to begin.
+    """
+    ranks: dict[Path, int] = {}
+    for item in items:
+        rank = next((at for at, mark in enumerate(LONGEST) if mark in item.keywords), len(LONGEST))
+        ranks[item.path] = min(rank, ranks.get(item.path, rank))
+    items.sort(key=lambda item: ranks[item.path])
     if kafka_libs() is None:
         skip = pytest.mark.skip(reason="Kafka's jars are not there: `make kafka` fetches them")
         for item in items:
