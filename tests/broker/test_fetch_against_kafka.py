@@ -344,7 +344,7 @@ class Script:
         return f"{asked}\n    we say {ours}\n    Kafka  {theirs}"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.interop)])
 def test_sessions(lines: tuple[Line, Line], seed: int) -> None:
     script = Script(seed, lines)
     script.ends = {key: log_end(lines[1], *key) for key in script.ends}

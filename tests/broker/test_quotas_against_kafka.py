@@ -334,6 +334,7 @@ def test_changes_of_topics_come_out_of_a_bucket(both: Both) -> None:
         assert throttles == pytest.approx([0, *[30_000] * 4], abs=SLACK_MS)
 
 
+@pytest.mark.interop
 def test_an_address_connects_as_often_as_it_may(both: Both) -> None:
     for one in both:
         in_force(one, entry({"ip": "127.0.0.1"}, (CONNECTIONS, 1.0)))

@@ -151,7 +151,7 @@ def test_a_client_logs_in(ours: Listeners, client: str, login: str) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.interop
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("login", WRONG)
 def test_a_client_fails_as_with_kafka(
@@ -163,7 +163,7 @@ def test_a_client_fails_as_with_kafka(
 
 
 @pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.interop
 def test_javas_client_is_told_the_same(ours: Listeners, theirs: Listeners) -> None:
     lines = [_line(one.sasl, login) for one in (ours, theirs) for login in LOGINS.values()]
     told = _java(lines)
@@ -175,7 +175,7 @@ def test_javas_client_is_told_the_same(ours: Listeners, theirs: Listeners) -> No
 
 
 @pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.interop
 def test_javas_client_logs_in_again_before_its_session_ends(
     ours: Listeners, theirs: Listeners
 ) -> None:

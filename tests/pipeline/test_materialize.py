@@ -56,9 +56,9 @@ def test_batches_may_be_applied_again_and_come_to_the_same_table(
             None if chance.random() < 0.05 else b"key-%d" % chance.randrange(12),
             None if chance.random() < 0.3 else b"%d" % number,
         )
-        for number in range(60)
+        for number in range(45)
     ]
-    for batch_id in range(4):
+    for batch_id in range(3):
         batch = records[batch_id * 15 : (batch_id + 1) * 15]
         progress = Progress(QUERY, batch_id)
         apply_batch(job, _frame(spark, batch), progress)
