@@ -55,10 +55,9 @@ demo: $(READY_DEV) $(READY_SPARK)
 	$(BIN)/python -m bench.demo
 
 bench: $(READY_DEV) $(READY_SPARK) kafka
-	$(BIN)/python -m bench.produce
-	$(BIN)/python -m bench.recovery
-	$(BIN)/python -m bench.start
-	$(BIN)/python -m bench.partitions
+	$(BIN)/python -m bench.run --save
+	$(BIN)/python -m bench.curves
+	$(BIN)/python -m bench.page
 	$(BIN)/python -m bench.spark
 
 bench-cleaner: $(READY_DEV) kafka

@@ -31,8 +31,8 @@ import numpy as np
 from bench.cleaner_brokers import Cleaned, clean_stages
 from bench.cleaner_load import Load, Numbers, write_log
 from bench.cleaner_plot import draw
+from bench.pairs import summary
 from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_libs
-from bench.produce import summary
 from broker.warm_up import warm_up
 from protocol.compression import Codec
 

@@ -43,6 +43,7 @@ Broker = OdradekProcess | KafkaProcess
 _COMPACTED, _PINGED = "compacted", "pinged"
 _VALUE_BYTES = 100
 _SEGMENT_BYTES = 64 << 20
+_SEGMENT_BYTES_MIN = 1 << 20
 _PRODUCE_VERSION = 9
 _PATIENCE_S = 300.0
 _WARM_UP_TRIPS = 2_000
@@ -130,8 +131,10 @@ def _moment(stamp: str) -> float:
 def measure(broker: Broker, rounds: int, records: int, keys: int) -> Trips:
     """Run the rounds on a fresh broker that is running."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    # There are some, of which the last is not cleaned.
+    segment_bytes = min(_SEGMENT_BYTES, max(records * _VALUE_BYTES // 4, _SEGMENT_BYTES_MIN))
     never = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0",
-             "segment.bytes": str(_SEGMENT_BYTES), "segment.index.bytes": "1048576"}  # fmt: skip
+             "segment.bytes": str(segment_bytes), "segment.index.bytes": "1048576"}  # fmt: skip
     topics = [NewTopic(_COMPACTED, 1, 1, config=never), NewTopic(_PINGED, 1, 1)]
     for created in admin.create_topics(topics).values():
         created.result()

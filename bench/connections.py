@@ -23,8 +23,9 @@ from typing import cast
 
 import uvloop
 
+from bench.clients import create_topic
+from bench.pairs import summary
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs, resident_bytes
-from bench.produce import create_topic, summary
 from protocol.batches import Record, encode_batch
 from protocol.frames import encode_request
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -128,7 +129,11 @@ async def measure(broker: Broker, options: argparse.Namespace) -> Figures:
     idle = await connect(broker, options.idle)
     await asyncio.sleep(_SETTLE_S)
     figures.idle_bytes = (resident_bytes(broker.process) - before) / options.idle
-    figures.trips_s = sorted(await _keep_pace(busy, options))
+    figures.trips_s = sorted(
+        await keep_pace(
+            busy, rate=options.rate, seconds=options.seconds, partitions=options.partitions
+        )
+    )
     trips = await _keep_busy(busy, options, options.seconds)
     figures.trips_per_s = trips / options.seconds
     for client in (*busy, *idle):
@@ -150,16 +155,18 @@ async def _keep_busy(clients: list[Client], options: argparse.Namespace, seconds
     return sum(await asyncio.gather(*(work(*one) for one in enumerate(clients))))
 
 
-async def _keep_pace(clients: list[Client], options: argparse.Namespace) -> list[float]:
+async def keep_pace(
+    clients: list[Client], *, rate: float, seconds: float, partitions: int
+) -> list[float]:
     """Send requests at a rate, whatever the answers take; return how long each took."""
     trips: list[float] = []
-    interval_s = len(clients) / options.rate
+    interval_s = len(clients) / rate
     start_s = time.perf_counter()
 
     async def work(number: int, client: Client) -> None:
-        request = produce_request(number % options.partitions)
+        request = produce_request(number % partitions)
         due_s = start_s + interval_s * number / len(clients)
-        while due_s < start_s + options.seconds:
+        while due_s < start_s + seconds:
             await asyncio.sleep(max(due_s - time.perf_counter(), 0))
             began_s = time.perf_counter()
             await client.ask(request)

@@ -34,10 +34,11 @@ from pathlib import Path
 
 import uvloop
 
+from bench.clients import create_topic
 from bench.connections import Broker, connect, produce_request
+from bench.pairs import summary
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
-from bench.produce import create_topic, summary
-from bench.start import MemoryWatch
+from bench.watch import MemoryWatch
 
 KINDS = ("silent", "half", "nonsense", "gone")
 _TOPIC = "pinged"

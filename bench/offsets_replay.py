@@ -21,8 +21,8 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.pairs import summary
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
-from bench.produce import summary
 from protocol.compiler import decode
 from protocol.frames import encode_request, read_response_header
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Producer
 from pyspark.sql import functions as f
 
+from bench.clients import create_topic
+from bench.pairs import summary
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
-from bench.produce import create_topic, summary
 from pipeline.session import SessionOptions, open_session
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ Broker = OdradekProcess | KafkaProcess
 
 _TOPIC, _QUIET = "read", "quiet"
 _MICRO_BATCHES = 10
-_WARM_UP_SHARE = 5  # as bench.produce warms up
+_WARM_UP_SHARE = 5
 # Values are cut from so many random bytes: too many for a codec or a cache to gain by.
 _POOL_BYTES = 1 << 20
 _PATIENCE_S = 120.0

@@ -1,0 +1,228 @@
+"""How do costs grow? With the log's size, partitions, keys and connections.
+
+    python -m bench.curves [size] [partitions] [keys] [connections] [--scale F]
+
+Of Odradek alone: a curve ought to be flat, or else there is a reason. Each keeps its points in
+bench/curves.json; `python -m bench.page` draws them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import uvloop
+from confluent_kafka import Producer
+
+from bench.cleaner_brokers import clean_stages
+from bench.cleaner_load import Load as Log
+from bench.cleaner_load import write_log
+from bench.clients import Load, consume, create_topic, librdkafka_consume, produce
+from bench.connections import connect, keep_pace
+from bench.pairs import make, quantile
+from bench.processes import ROOT, OdradekProcess, kafka_libs, resident_bytes
+from bench.results import machine
+from bench.watch import cpu_s
+from broker.warm_up import warm_up
+
+CURVES = ROOT / "bench" / "curves.json"
+_RECORDS = 1_000_000
+_VALUE_BYTES = 1_000
+_PER_TOPIC, _RECORDS_EACH = 50, 20
+_PACE_PER_S, _PACE_S = 2_000, 5.0
+_KEYED_BYTES = 50
+_SEGMENT_BYTES = 256 << 20
+
+Point = Mapping[str, float]
+"""Costs by their titles, each with its unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Something that grows, and what is measured at each size of it."""
+
+    title: str
+    unit: str  # of the size
+    sizes: Sequence[int]
+    measure: Callable[[Sequence[int]], Iterator[Point]]  # one point for each size, in order
+
+
+@contextmanager
+def running(settings: Mapping[str, str] | None = None) -> Iterator[OdradekProcess]:
+    """Have a fresh broker."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        broker = make("Odradek", Path(folder) / "broker", settings or {})
+        assert isinstance(broker, OdradekProcess)
+        broker.start()
+        try:
+            yield broker
+        finally:
+            broker.stop()
+
+
+def _by_log_size(sizes: Sequence[int]) -> Iterator[Point]:
+    """Let one log grow: what the next records cost, reading its last ones, and a start."""
+    with running() as broker:
+        create_topic(broker, "grows")
+        there = 0
+        for size_mb in sizes:
+            missing = size_mb * 1_000_000 // _VALUE_BYTES - there
+            before_s = cpu_s(broker)
+            produce(broker, "grows", Load(missing, _VALUE_BYTES))
+            written_s = cpu_s(broker) - before_s
+            there += missing
+            last = min(there, 100_000)
+            before_s = cpu_s(broker)
+            librdkafka_consume(broker, "grows", last, offset=there - last)
+            read_s = cpu_s(broker) - before_s
+            broker.stop()
+            started_s = broker.start()
+            yield {
+                "written, CPU µs a record": written_s / missing * 1e6,
+                "read at the end, CPU µs a record": read_s / last * 1e6,
+                "start, ms": started_s * 1e3,
+            }
+
+
+def _by_partitions(sizes: Sequence[int]) -> Iterator[Point]:
+    for count in sizes:
+        with running() as broker:
+            fill(broker, count)
+            load = Load(_RECORDS // 2, 100)
+            produce(broker, "filled-0", load.part(5))
+            before_s = cpu_s(broker)
+            produce(broker, "filled-0", load)
+            written_s = cpu_s(broker) - before_s
+            before_s = cpu_s(broker)
+            consume(broker, "filled-0", load.records)
+            read_s = cpu_s(broker) - before_s
+            assert broker.process is not None
+            memory_bytes = resident_bytes(broker.process)
+            broker.stop()
+            yield {
+                "written, CPU µs a record": written_s / load.records * 1e6,
+                "read, CPU µs a record": read_s / load.records * 1e6,
+                "memory, MB": memory_bytes / 1e6,
+                "start, ms": broker.start() * 1e3,
+            }
+
+
+def fill(broker: OdradekProcess, partitions: int) -> None:
+    """Create partitions in topics of fifty, and write some records to each."""
+    names = [f"filled-{number}" for number in range(max(partitions // _PER_TOPIC, 1))]
+    count = min(partitions, _PER_TOPIC)
+    for name in names:
+        create_topic(broker, name, count)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "log_level": 0})
+    for number in range(_RECORDS_EACH):
+        for name in names:
+            for partition in range(count):
+                producer.produce(name, bytes(200), b"k%d" % number, partition=partition)
+            producer.poll(0)
+    assert producer.flush(120) == 0
+
+
+def _by_keys(sizes: Sequence[int]) -> Iterator[Point]:
+    """Clean a log that has each key once, but for a tenth that come again."""
+    warm_up()
+    for count in sizes:
+        again = np.random.default_rng(7).choice(count, count // 10, replace=False)
+        log = Log([np.concatenate([np.arange(count), again])], _KEYED_BYTES, _SEGMENT_BYTES)
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            written = write_log(log, Path(folder) / "log")
+            settings = {"log.cleaner.threads": "1", "log.cleaner.backoff.ms": "500"}
+            broker = OdradekProcess(Path(folder) / "broker", settings)
+            (cleaned,) = clean_stages(broker, log, written)
+        yield {
+            "cleaned, ns a record": max(cleaned.total.seconds, 1e-3) / (1.1 * count) * 1e9,
+            "memory grown by, MB": max(cleaned.peak_bytes - cleaned.before_bytes, 1) / 1e6,
+        }
+
+
+def _by_connections(sizes: Sequence[int]) -> Iterator[Point]:
+    """Send so many requests a second over more and more connections."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    for count in sizes:
+        with running() as broker:
+            create_topic(broker, "pinged", 10)
+            yield uvloop.run(_pace(broker, count))
+
+
+async def _pace(broker: OdradekProcess, count: int) -> Point:
+    assert broker.process is not None
+    clients = await connect(broker, count)
+    for seconds in (1.0, _PACE_S):  # the first warms up
+        before_s = cpu_s(broker)
+        trips_s = await keep_pace(clients, rate=_PACE_PER_S, seconds=seconds, partitions=10)
+        used_s = cpu_s(broker) - before_s
+    memory_bytes = resident_bytes(broker.process)
+    for client in clients:
+        client.transport.abort()
+    return {
+        "CPU µs a request": used_s / len(trips_s) * 1e6,
+        "p99, ms": quantile(trips_s, 0.99) * 1e3,
+        "memory, MB": memory_bytes / 1e6,
+    }
+
+
+CURVES_BY_NAME: Mapping[str, Curve] = {
+    "size": Curve(
+        "A log that grows, records of 1 kB", "MB", (1, 10, 100, 1_000, 10_000), _by_log_size
+    ),
+    "partitions": Curve(
+        "Partitions of one broker, records of 100 B", "partitions", (1, 10, 100, 1_000, 5_000),
+        _by_partitions,
+    ),
+    "keys": Curve(
+        "Keys of a compacted log, values of 50 B", "keys",
+        (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000), _by_keys,
+    ),
+    "connections": Curve(
+        "Connections that share 2,000 requests a second", "connections",
+        (1, 10, 100, 1_000, 5_000), _by_connections,
+    ),
+}  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the curves asked for, and print and keep their points."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("curves", nargs="*", metavar="CURVE", help=", ".join(CURVES_BY_NAME))
+    parser.add_argument("--scale", type=float, default=1.0, help="leaves out the larger sizes")
+    given = parser.parse_args(arguments)
+    if kafka_libs() is None:
+        print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
+        return 1
+    for name in given.curves or CURVES_BY_NAME:
+        curve = CURVES_BY_NAME[name]
+        sizes = [size for size in curve.sizes if size <= max(curve.sizes) * given.scale]
+        print(f"{name}: {curve.title}")
+        points = []
+        for size, point in zip(sizes, curve.measure(sizes), strict=True):
+            points.append({"size": size, **point})
+            told = "  ".join(f"{title}: {value:,.4g}" for title, value in point.items())
+            print(f"  {size:>12,} {curve.unit}  {told}", flush=True)
+        if given.scale == 1:
+            _save(name, points)
+    return 0
+
+
+def _save(name: str, points: Sequence[Point]) -> None:
+    known = json.loads(CURVES.read_text()) if CURVES.exists() else {}
+    taken = datetime.now(UTC).strftime("%Y-%m-%d")
+    known[name] = {"taken": taken, "machine": machine(), "points": points}
+    CURVES.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

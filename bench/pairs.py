@@ -1,0 +1,153 @@
+"""Questions that are put to both brokers in turn, and what the answers come to.
+
+    round 1    fresh Odradek, then fresh Kafka      a ratio of each figure
+    round 2    fresh Odradek, then fresh Kafka      a ratio of each figure
+    …          the median of the ratios counts; the least and the largest are told with it
+
+The machine's speed changes from minute to minute: no figure means much alone, two that were taken
+one after the other do.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.processes import KafkaProcess, OdradekProcess
+
+Broker = OdradekProcess | KafkaProcess
+Values = Mapping[str, float]
+"""Figures by their titles."""
+
+BROKERS: Mapping[str, type[OdradekProcess] | type[KafkaProcess]] = {
+    "Odradek": OdradekProcess,
+    "Kafka": KafkaProcess,
+}
+# An empty value is none: each start would compile anew what has no bytecode yet.
+_AS_INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What is measured of a broker, and what Odradek promises of it."""
+
+    title: str
+    unit: str
+    more_is_better: bool = True
+    at_least: float | None = None  # the advantage that is promised
+    ours_at_most: float | None = None  # or what Odradek's own is
+
+    @property
+    def is_compared(self) -> bool:
+        """Tell whether the two brokers' values say which is better."""
+        return self.ours_at_most is None
+
+    def advantage(self, ours: float, theirs: float) -> float:
+        """Return how many times better ours is; below 1 it is worse."""
+        better, worse = (ours, theirs) if self.more_is_better else (theirs, ours)
+        return better / worse if worse else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A load, and the figures that it comes to."""
+
+    name: str  # on the command line
+    title: str
+    figures: Sequence[Figure]
+    # Gets a fresh broker that runs, and by how much to make the load larger or smaller.
+    ask: Callable[[Broker, float], Values]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    # Gets the broker before it starts.
+    prepare: Callable[[Broker], None] = lambda _: None
+    starts_itself: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A figure of all rounds."""
+
+    figure: Figure
+    ours: Sequence[float]
+    theirs: Sequence[float]
+
+    @property
+    def advantages(self) -> Sequence[float]:
+        """The advantage in each round."""
+        pairs = zip(self.ours, self.theirs, strict=True)
+        return [self.figure.advantage(*pair) for pair in pairs]
+
+    @property
+    def advantage(self) -> float:
+        """The advantage that counts."""
+        return statistics.median(self.advantages)
+
+    @property
+    def falls_short(self) -> bool:
+        """Tell whether less came than is promised."""
+        least, most = self.figure.at_least, self.figure.ours_at_most
+        return (least is not None and self.advantage < least) or (
+            most is not None and statistics.median(self.ours) > most
+        )
+
+
+def put(question: Question, rounds: int, scale: float) -> list[Answer]:
+    """Put a question to both brokers, so many times."""
+    values: dict[str, list[Values]] = {name: [] for name in BROKERS}
+    for _ in range(rounds):
+        for name in BROKERS:
+            values[name].append(put_once(question, name, scale))
+    return [
+        Answer(figure, *([one[figure.title] for one in found] for found in values.values()))
+        for figure in question.figures
+    ]
+
+
+def put_once(question: Question, broker_name: str, scale: float) -> Values:
+    """Put a question to one fresh broker. Every figure is there, and is a positive number."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        broker = make(broker_name, Path(folder) / "broker", question.settings)
+        question.prepare(broker)
+        if not question.starts_itself:
+            broker.start()
+        try:
+            values = question.ask(broker, scale)
+        finally:
+            broker.stop()
+    titles = {figure.title for figure in question.figures}
+    assert set(values) == titles, (question.name, titles ^ set(values))
+    assert all(value > 0 for value in values.values()), (question.name, values)
+    return values
+
+
+def make(broker_name: str, folder: Path, settings: Mapping[str, str]) -> Broker:
+    """Return a broker that is not started yet; Odradek starts as an installed package does."""
+    broker = BROKERS[broker_name](folder, dict(settings))
+    if isinstance(broker, OdradekProcess):
+        broker.environment = _AS_INSTALLED
+    return broker
+
+
+def summary(name: str, ratios: Sequence[float]) -> str:
+    """Return the line that ends a run of pairs."""
+    median = statistics.median(ratios)
+    return f"  {name}: median {median:.2f}, from {min(ratios):.2f} to {max(ratios):.2f}"
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value that so large a share of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def wait_until(condition: Callable[[], bool], patience_s: float = 60.0) -> None:
+    """Wait for something that a load brings about. Raises TimeoutError."""
+    deadline_s = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("what was waited for has not come")
+        time.sleep(0.005)

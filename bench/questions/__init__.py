@@ -1,0 +1,34 @@
+"""All questions, in the order in which they are put."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.pairs import Question
+from bench.questions.cleaning import CLEANING, CLEANING_LATENCY
+from bench.questions.consume import CONSUME, CONSUME_TLS
+from bench.questions.cost import CPU, RECOVERY, START
+from bench.questions.latency import END_TO_END, MIXED, ROUND_TRIPS
+from bench.questions.many import CONNECTIONS, GROUPS, LOOKUPS, PARTITIONS
+from bench.questions.produce import PRODUCE
+
+QUESTIONS: Mapping[str, Question] = {
+    one.name: one
+    for one in (
+        PRODUCE,
+        CONSUME,
+        CONSUME_TLS,
+        ROUND_TRIPS,
+        END_TO_END,
+        MIXED,
+        CONNECTIONS,
+        PARTITIONS,
+        GROUPS,
+        LOOKUPS,
+        CLEANING,
+        CLEANING_LATENCY,
+        START,
+        RECOVERY,
+        CPU,
+    )
+}

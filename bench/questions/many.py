@@ -1,0 +1,197 @@
+"""What do many of a kind cost? Connections, partitions, groups, requests that look things up."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Sequence
+
+import uvloop
+
+from bench.clients import Load, create_topic, produce_warm
+from bench.connections import Client, connect, measure
+from bench.pairs import Broker, Figure, Question, Values
+from bench.processes import resident_bytes
+from protocol.frames import encode_request
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+_IDLE, _BUSY, _RATE_PER_S = 1_000, 200, 3_000
+_SECONDS = 6.0
+_PARTITIONS = 2_000
+_PER_TOPIC = 50
+_CLIENTS = 10
+_RECORDS = 1_000_000
+
+
+def _ask_connections(broker: Broker, scale: float) -> Values:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    create_topic(broker, "pinged", 10)
+    options = Namespace(
+        idle=max(int(_IDLE * scale), 10),
+        busy=max(int(_BUSY * scale), 2),
+        rate=max(_RATE_PER_S * scale, 100),
+        seconds=max(_SECONDS * scale, 1.0),
+        partitions=10,
+    )
+    figures = uvloop.run(measure(broker, options))
+    return {
+        # Where nothing could be seen, a byte.
+        "memory of an idle one": max(figures.idle_bytes, 1) / 1024,
+        "p50 at 3,000/s": figures.quantile_ms(0.5),
+        "p99 at 3,000/s": figures.quantile_ms(0.99),
+        "round trips as fast as they go": figures.trips_per_s,
+    }
+
+
+def _ask_partitions(broker: Broker, scale: float) -> Values:
+    assert broker.process is not None
+    topics = max(int(_PARTITIONS * scale / _PER_TOPIC), 1)
+    started_s = time.perf_counter()
+    for number in range(topics):
+        create_topic(broker, f"many-{number}", _PER_TOPIC)
+    made_s = time.perf_counter() - started_s
+    load = Load(max(int(_RECORDS * scale), 1_000))
+    rate = produce_warm(broker, "many-0", load)
+    used_mb = resident_bytes(broker.process) / 1e6
+    broker.stop()
+    return {
+        "partitions made": topics * _PER_TOPIC / made_s,
+        "written to fifty": rate,
+        "memory": used_mb,
+        "start": broker.start(),
+    }
+
+
+def _ask_lookups(broker: Broker, scale: float) -> Values:
+    for number in range(10):
+        create_topic(broker, f"looked-up-{number}", 10)
+    seconds = max(_SECONDS * scale, 0.5)
+    metadata = MetadataRequest(topics=[MetadataRequestTopic(name="looked-up-3")])
+    requests = {
+        "Metadata of one topic": encode_request(metadata, 9, 1, "bench"),
+        "Metadata of all": encode_request(MetadataRequest(topics=None), 9, 1, "bench"),
+        "ListOffsets": encode_request(_list_offsets(), 7, 1, "bench"),
+    }
+    return {
+        title: uvloop.run(_rate(broker, seconds, lambda client, _, r=request: client.ask(r)))
+        for title, request in requests.items()
+    }
+
+
+def _list_offsets() -> ListOffsetsRequest:
+    partitions = [
+        ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(10)
+    ]
+    topic = ListOffsetsTopic(name="looked-up-3", partitions=partitions)
+    return ListOffsetsRequest(replica_id=-1, topics=[topic])
+
+
+def _ask_groups(broker: Broker, scale: float) -> Values:
+    """Have each client found a group of one and leave it, over and over."""
+    seconds = max(_SECONDS * scale, 0.5)
+
+    async def join_and_leave(client: Client, number: int) -> None:
+        await client.ask(_join(f"group-{number}", f"member-{number}"))
+        await client.ask(_leave(f"group-{number}", f"member-{number}"))
+
+    return {"joined and left": uvloop.run(_rate(broker, seconds, join_and_leave))}
+
+
+def _join(group_id: str, instance_id: str) -> bytes:
+    request = JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id="",
+        group_instance_id=instance_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    return encode_request(request, 5, 1, "bench")
+
+
+def _leave(group_id: str, instance_id: str) -> bytes:
+    members = [MemberIdentity(member_id="", group_instance_id=instance_id)]
+    request = LeaveGroupRequest(group_id=group_id, members=members)
+    return encode_request(request, 4, 1, "bench")
+
+
+async def _rate(
+    broker: Broker, seconds: float, work: Callable[[Client, int], Awaitable[None]]
+) -> float:
+    """Have some clients do something again and again; return how often a second."""
+    clients = await connect(broker, _CLIENTS)
+    await _repeat(clients, seconds / 3, work)
+    count = await _repeat(clients, seconds, work)
+    for client in clients:
+        client.transport.abort()
+    return count / seconds
+
+
+async def _repeat(
+    clients: Sequence[Client], seconds: float, work: Callable[[Client, int], Awaitable[None]]
+) -> int:
+    end_s = time.perf_counter() + seconds
+
+    async def go_on(number: int, client: Client) -> int:
+        count = 0
+        while time.perf_counter() < end_s:
+            await work(client, number)
+            count += 1
+        return count
+
+    return sum(await asyncio.gather(*(go_on(*one) for one in enumerate(clients))))
+
+
+CONNECTIONS = Question(
+    "connections",
+    f"{_IDLE:,} idle connections and {_BUSY} that send records of 100 B, acks=1",
+    [
+        Figure("memory of an idle one", "KiB", more_is_better=False),
+        Figure("p50 at 3,000/s", "ms", more_is_better=False),
+        Figure("p99 at 3,000/s", "ms", more_is_better=False),
+        Figure("round trips as fast as they go", "1/s"),
+    ],
+    _ask_connections,
+)
+
+PARTITIONS = Question(
+    "partitions",
+    f"{_PARTITIONS:,} partitions in topics of {_PER_TOPIC}",
+    [
+        Figure("partitions made", "1/s"),
+        Figure("written to fifty", "records/s"),
+        Figure("memory", "MB", more_is_better=False),
+        Figure("start", "s", more_is_better=False),
+    ],
+    _ask_partitions,
+)
+
+LOOKUPS = Question(
+    "lookups",
+    f"{_CLIENTS} connections that ask again and again, of a broker with 100 partitions",
+    [
+        Figure("Metadata of one topic", "1/s"),
+        Figure("Metadata of all", "1/s"),
+        Figure("ListOffsets", "1/s"),
+    ],
+    _ask_lookups,
+)
+
+GROUPS = Question(
+    "groups",
+    f"{_CLIENTS} connections, each a group of one member that joins and leaves again and again",
+    [Figure("joined and left", "1/s")],
+    _ask_groups,
+    {"group.initial.rebalance.delay.ms": "0"},
+)

@@ -1,0 +1,84 @@
+"""Keeps the latest answers as JSON, with when and where they were taken.
+
+    figures.json    {"produce": {"taken": …, "machine": …, "rounds": …, "scale": …,
+                                 "figures": {"100 B": {"unit": …, "ours": […], "theirs": […]}}}}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.pairs import Answer, Question
+from bench.processes import ROOT
+
+FIGURES = ROOT / "bench" / "figures.json"
+
+
+def save(
+    question: Question, answers: Sequence[Answer], rounds: int, scale: float, path: Path = FIGURES
+) -> None:
+    """Put a question's answers in the place of its earlier ones."""
+    known: dict[str, Any] = dict(load(path))
+    known[question.name] = {
+        "taken": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "machine": machine(),
+        "rounds": rounds,
+        "scale": scale,
+        "figures": {
+            one.figure.title: {
+                "unit": one.figure.unit,
+                "ours": [_short(value) for value in one.ours],
+                "theirs": [_short(value) for value in one.theirs],
+            }
+            for one in answers
+        },
+    }
+    path.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
+
+
+def load(path: Path) -> Mapping[str, Any]:
+    """Return what was saved."""
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def answers_of(question: Question, saved: Mapping[str, Any]) -> list[Answer]:
+    """Return a question's answers as they were saved; those that are there."""
+    return [
+        Answer(figure, one["ours"], one["theirs"])
+        for figure in question.figures
+        if (one := saved["figures"].get(figure.title)) is not None
+    ]
+
+
+def machine() -> str:
+    """Describe this machine in a line."""
+    memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores of {_processor()}, {memory_gb:.0f} GB, "
+        f"Python {platform.python_version()}, Java {_java()}"
+    )
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _java() -> str:
+    told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True)
+    return told.stderr.split('"')[1]
+
+
+def _short(value: float) -> float:
+    """Leave out digits that say nothing."""
+    return float(f"{value:.4g}")
