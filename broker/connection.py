@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from broker.addresses import java_address
 from broker.context import ConnectedClient
-from broker.latency import Times
+from broker.responses import Outgoing, Slot
 from protocol.encoding import Chunk
 from protocol.errors import ProtocolError
 from protocol.frames import FrameReader
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SHARED_VIEW = memoryview(bytearray(256 * 1024))
-# Up to this size joining the pieces of a response costs less than writing them one by one.
-_JOIN_BELOW_BYTES = 256 * 1024
 # Who reads its responses sees their end, and closes, well within this.
 _LINGER_S = 1.0
 
@@ -85,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reserved_bytes = 0
         # Requests whose responses are not written yet, oldest first.
         self._pending: deque[Slot] = deque()
+        self._outgoing = Outgoing()
         # When bytes last went one way or the other, and how many were unsent then.
         self._active_at = self._loop.time()
         self._unsent_bytes = 0
@@ -154,14 +153,15 @@ class Connection(asyncio.BufferedProtocol):
         self._serve()
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection at once; what was answered before is sent, if that is possible."""
+        self._outgoing.flush(self.transport)
         self.transport.abort()
 
     def refuse(self, reason: str) -> None:
         """Close the connection for bytes that are no request; logged once, with the peer."""
         if not self.is_lost and not self.transport.is_closing():
             logger.warning("closed connection peer=%s reason=%s", self.peer, reason)
-            self.transport.abort()
+            self.abort()
 
     def limit_frames(self, size_max: int = -1, option: str = "socket.request.max.bytes") -> None:
         """Let the requests that follow be no larger; -1 is as large as of other connections."""
@@ -238,6 +238,7 @@ class Connection(asyncio.BufferedProtocol):
         """Serve the requests that have come and whose turn it is; pause reading for the rest."""
         if self._has_ended_stream:
             return
+        self._outgoing.gather()
         while not self._is_blocked():
             frame = self._next
             if frame is None:
@@ -248,6 +249,7 @@ class Connection(asyncio.BufferedProtocol):
                     break
             if frame is None:
                 if self._is_counted and not self._may_receive():
+                    self._outgoing.flush(self.transport)
                     self._frames.settle()
                     return self._pause(True)
                 break
@@ -259,6 +261,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._serve_counted(frame)
             else:
                 self._dispatcher.serve(self, frame)
+        self._outgoing.flush(self.transport)
         self._frames.settle()
         self._pause(self._next is not None or self._is_blocked())
         if self._is_ending:
@@ -351,58 +354,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, chunks: list[Chunk]) -> None:
         self._active_at = self._loop.time()
-        if len(chunks) == 1:
-            self.transport.write(chunks[0])
-            return
-        joined: list[Chunk] = []
-        small: list[Chunk] = []
-        for chunk in chunks:
-            if len(chunk) < _JOIN_BELOW_BYTES:
-                small.append(chunk)
-                continue
-            joined.append(b"".join(small))
-            joined.append(chunk)
-            small = []
-        if small:
-            joined.append(b"".join(small))
-        if len(joined) == 1:
-            self.transport.write(joined[0])
-        else:
-            self.transport.writelines(joined)
-
-
-class Slot:
-    """A response's place in the order of its connection."""
-
-    __slots__ = (
-        "_awaited",
-        "begun_ns",
-        "chunks",
-        "hurry",
-        "is_alone",
-        "overlaps",
-        "request_bytes",
-        "times",
-    )
-
-    def __init__(self, awaited: asyncio.Future[Any] | None, *, overlaps: bool) -> None:
-        self._awaited = awaited
-        self.overlaps = overlaps
-        # Whether others are held back although they may overlap.
-        self.is_alone = False
-        # Makes the response come sooner, where it waits for more to tell.
-        self.hurry: Callable[[], None] | None = None
-        self.chunks: list[Chunk] | None = None
-        # Of its request, where they are counted and in use.
-        self.request_bytes = 0
-        # Where to count how long it took, and since when.
-        self.times: Times | None = None
-        self.begun_ns = 0
-
-    def cancel(self) -> None:
-        """Stop waiting: the client is gone."""
-        if self._awaited is not None and not self._awaited.done():
-            self._awaited.cancel()
+        self._outgoing.write(self.transport, chunks)
 
 
 class _NotConnected(asyncio.Transport):

@@ -34,7 +34,8 @@ from protocol.frames import (
 
 if TYPE_CHECKING:
     from broker.composition import Broker
-    from broker.connection import Connection, Slot
+    from broker.connection import Connection
+    from broker.responses import Slot
     from broker.security.quotas.charge import Charge
 
 logger = logging.getLogger(__name__)

@@ -149,6 +149,7 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
+        self.writes = 0
         self.is_paused = False
         self.closed = False
         self.unsent_bytes = 0
@@ -156,6 +157,7 @@ class Wire(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.closed
         self.written += data
+        self.writes += 1
 
     def pause_reading(self) -> None:
         assert not self.is_paused
@@ -256,6 +258,23 @@ async def test_a_client_that_does_not_read_is_not_served_on() -> None:
     await asyncio.sleep(0)
     assert script.begun == [0, 1, 2, 3, 4, 5]
     assert not wire.is_paused
+
+
+async def test_responses_to_requests_that_came_together_go_out_together() -> None:
+    made, wire = connect(Script())
+    ready = [framed(OVERLAPPING + struct.pack(">i?", number, True)) for number in range(6)]
+    receive(made, b"".join(ready[:4]))
+    assert (wire.written, wire.writes) == (b"0,1,2,3,", 1)
+    receive(made, b"".join(ready[4:]))
+    assert (wire.written, wire.writes) == (b"0,1,2,3,4,5,", 2)
+
+
+async def test_what_was_answered_is_sent_before_a_connection_is_closed_for_what_follows() -> None:
+    made, wire = connect(Script())
+    ready = framed(OVERLAPPING + struct.pack(">i?", 7, True))
+    receive(made, ready + struct.pack(">i", -1))
+    assert wire.written == b"7,"
+    assert wire.closed
 
 
 async def test_a_client_that_reads_slowly_is_not_idle() -> None:
