@@ -9,7 +9,7 @@ READY_FUZZ := $(VENV)/.ready-fuzz
 READY_SPARK := $(VENV)/.ready-spark
 KAFKA := .kafka/.ready
 PACKAGES := protocol config storage cleaner broker cli pipeline
-# These tests wait for other processes half of the time: one more of them than there are cores.
+# Tests wait for other processes, or for time to pass: one more of them than there are cores.
 WAITING := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 FAST := -m "not slow and not kafka and not spark and not interop and not fuzz"
 
@@ -25,7 +25,7 @@ test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/python -m tests.secure
-	$(BIN)/python -m pytest -n auto $(FAST)
+	$(BIN)/python -m pytest -n $(WAITING) $(FAST)
 	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile --no-loadscope-reorder \
 		-m "(slow or kafka or spark) and not interop"
 
@@ -34,7 +34,7 @@ check: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES)
 	@$(BIN)/python -m tests.secure & looking=$$!; \
-	$(BIN)/python -m pytest -n auto --hypothesis-profile quick $(FAST) || failed=1; \
+	$(BIN)/python -m pytest -n $(WAITING) --hypothesis-profile quick $(FAST) || failed=1; \
 	wait $$looking || failed=1; exit $$failed
 
 # Dangerous code, packages with known holes, secrets in the files.
