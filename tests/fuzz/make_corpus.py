@@ -6,7 +6,9 @@ where it reaches lines that nothing smaller reaches. tests/fuzz/corpus was made 
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import linecache
 import struct
 import sys
@@ -36,6 +38,27 @@ _RECORDS = [
     Record(1, 1_001, None, b"v" * 70),
     Record(2, 999, b"k", None),
 ]
+_KEY = {"kty": "RSA", "kid": "a", "alg": "RS256", "use": "sig", "e": "AQAB", "n": "w" * 342}
+_HEADER = base64.urlsafe_b64encode(b'{"alg":"RS256","kid":"a"}').rstrip(b"=")
+# Which of the readers of targets.logins() gets what.
+_LOGIN_MESSAGES = [
+    (0, b"n,,n=a=2Cb,r=nonce"),
+    (0, b"n,a=other,n=alice,r=nonce,tokenauth=true,x=y"),
+    (1, b"c=biws,r=nonce,x=y,p=" + base64.b64encode(bytes(32))),
+    (2, b"alice\0alice\0secret"),
+    (2, b"\0\0"),
+    (2, b"\0alice\0"),
+    (2, b"alice"),
+    (3, b"n,a=b,\x01auth=Bearer abc\x01more=1\x01\x01"),
+    (3, b"n,,\x01auth=Basic abc\x01\x01"),
+    (4, _HEADER + b".e30.c2ln"),
+    (4, b"e30.e30.c2ln"),
+    (4, b"none"),
+    (5, json.dumps({"keys": [_KEY, {"kty": "oct"}, 1, {**_KEY, "n": "!"}]}).encode()),
+    (5, b'{"keys": []}'),
+    (5, b"[]"),
+    (5, b"{"),
+]
 
 
 def seeds() -> Iterator[tuple[str, bytes]]:
@@ -55,6 +78,8 @@ def seeds() -> Iterator[tuple[str, bytes]]:
         yield "legacy", encode_entry(magic, _RECORDS[1])
         for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
             yield "legacy", encode_wrapper(magic, codec, _RECORDS)
+    for which, message in _LOGIN_MESSAGES:
+        yield "logins", bytes((which,)) + message
     section = b"".join(
         encode_record(at, at - 1, one.key, one.value, one.headers)
         for at, one in enumerate(_RECORDS)

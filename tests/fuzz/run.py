@@ -15,7 +15,7 @@ import atheris
 
 def main() -> None:
     """Run the target that the first argument names."""
-    with atheris.instrument_imports(include=["protocol"]):
+    with atheris.instrument_imports(include=["protocol", "broker.security"]):
         from protocol.emitter import Emitter
         from tests.fuzz.targets import TARGETS
 

@@ -11,6 +11,12 @@ import struct
 from collections.abc import Callable, Iterator
 
 from broker.apis import BY_KEY
+from broker.security.oauth.jwks import BadKeySet, read_key_set
+from broker.security.oauth.validation import InvalidToken, read_header
+from broker.security.sasl.exchange import AuthenticationFailed
+from broker.security.sasl.oauthbearer import read_first
+from broker.security.sasl.plain import PlainExchange
+from broker.security.sasl.scram_messages import read_client_final, read_client_first
 from protocol import records_plain
 from protocol.batches import (
     batch_crc,
@@ -126,8 +132,51 @@ def kernels(data: bytes) -> None:
     assert rows == list(_rows(data, start, end, count))
 
 
+def logins(data: bytes) -> None:
+    """Read | which one u8 | message | as what a client says before it is known."""
+    if data and data[0] < len(_LOGINS):
+        _LOGINS[data[0]](data[1:])
+
+
+def _scram_first(message: bytes) -> None:
+    found = read_client_first(message)
+    if found is not None:
+        assert (found.header + found.bare).encode() == message
+        assert found.name and found.nonce
+
+
+def _scram_final(message: bytes) -> None:
+    found = read_client_final(message)
+    if found is not None:
+        assert message.startswith(found.unproven.encode() + b",p=")
+
+
+def _plain(message: bytes) -> None:
+    with contextlib.suppress(AuthenticationFailed):
+        PlainExchange({}).step(message)
+        raise AssertionError("nobody is known, and somebody was let in")
+
+
+def _oauthbearer(message: bytes) -> None:
+    with contextlib.suppress(AuthenticationFailed):
+        assert read_first(message).token.isascii()
+
+
+def _token(message: bytes) -> None:
+    with contextlib.suppress(InvalidToken):
+        read_header(message.decode("latin-1"))
+
+
+def _keys(message: bytes) -> None:
+    with contextlib.suppress(BadKeySet):
+        assert read_key_set(message).keys
+
+
+_LOGINS: list[Target] = [_scram_first, _scram_final, _plain, _oauthbearer, _token, _keys]
+
+
 TARGETS: dict[str, Target] = {
-    one.__name__: one for one in (request, frames, batches, legacy, compression, kernels)
+    one.__name__: one for one in (request, frames, batches, legacy, compression, kernels, logins)
 }
 
 
