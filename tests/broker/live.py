@@ -225,3 +225,21 @@ def append(log: Log, *batches: bytes, now_ms: int = 1_000) -> None:
     """Append batches to a log as a client's."""
     for one in batches:
         log.append(bytearray(one), now_ms=now_ms)
+
+
+@asynccontextmanager
+async def counting_turns() -> AsyncIterator[Callable[[], int]]:
+    """Tell how often the event loop has gone round, by a function, as long as the body runs."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    try:
+        yield lambda: turns
+    finally:
+        counting.cancel()

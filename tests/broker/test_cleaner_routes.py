@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from broker.composition import Broker
 from broker.exposition.snapshot import take_snapshot
 from storage.log import Log
 from storage.segment import LOG
-from tests.broker.live import append, batch, create, live, on_uvloop, until
+from tests.broker.live import append, batch, counting_turns, create, live, on_uvloop, until
 from tests.broker.test_metrics import parse, value
 from tests.broker.web import SETTINGS, get, post, request
 
@@ -267,16 +266,7 @@ async def test_metrics_say_when_a_log_will_be_due(tmp_path: Path) -> None:
 async def test_a_snapshot_lets_others_go_first(tmp_path: Path) -> None:
     async with live(tmp_path, SETTINGS) as broker:
         await create(broker, "many", 350, LAZY)
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        counting = asyncio.ensure_future(count())
-        snapshot = await take_snapshot(broker)
-        counting.cancel()
+        async with counting_turns() as turns:
+            snapshot = await take_snapshot(broker)
         assert len(snapshot.cleaner.logs) == 350
-        assert turns >= 3
+        assert turns() >= 3

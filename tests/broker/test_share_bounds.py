@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,7 @@ from protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from protocol.wire import ZERO_UUID
-from tests.broker.live import client, live, on_uvloop, until
+from tests.broker.live import client, counting_turns, live, on_uvloop, until
 
 LIMIT = ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
@@ -182,14 +181,6 @@ async def test_made_up_topics_that_are_forgotten_leave_nothing(tmp_path: Path) -
 async def test_a_request_for_many_partitions_state_lets_others_have_their_turn(
     tmp_path: Path,
 ) -> None:
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
     partitions = [PartitionSummary(partition=number, leader_epoch=0) for number in range(5_000)]
     topic = ReadStateSummaryData(topic_id=bytes(15) + b"x", partitions=partitions)
     request = ReadShareGroupStateSummaryRequest(group_id="g", topics=[topic])
@@ -197,12 +188,11 @@ async def test_a_request_for_many_partitions_state_lets_others_have_their_turn(
     async with live(tmp_path) as broker, client(broker) as one:
         states = broker.shares.states
         summarize = states.summarize
-        with mock.patch.object(
-            states, "summarize", lambda key: begun.append(turns) or summarize(key)
-        ):
-            counting = asyncio.create_task(count_turns())
-            answer = await one.ask(request, version=0)
-            counting.cancel()
+        async with counting_turns() as turns:
+            with mock.patch.object(
+                states, "summarize", lambda key: begun.append(turns()) or summarize(key)
+            ):
+                answer = await one.ask(request, version=0)
     assert len(answer.results[0].partitions) == len(begun) == 5_000
     assert max(begun.count(turn) for turn in set(begun)) <= 500
 

@@ -9,11 +9,8 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from storage.segment import LOG
 from tests.broker.live import append, batch, create, live, on_uvloop
 from tests.broker.test_cleaner_routes import LAZY, fill
 from tests.broker.web import SETTINGS
+from tests.cli.answering import answering
 
 HOUR_MS = 3_600_000
 
@@ -126,28 +124,6 @@ async def test_a_broker_that_says_no_is_quoted_in_one_line(tmp_path: Path) -> No
         assert result.output == "odradek: there is no topic nowhere: there are prices\n"
 
 
-@contextmanager
-def another_server(answer: bytes, status: int) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 def plain(*arguments: str, url: str) -> Result:
     return CliRunner().invoke(main, ["cleaner", *arguments, "--url", url])
 
@@ -173,7 +149,7 @@ def test_a_broker_that_is_not_there_gives_one_clear_line() -> None:
     ],
 )
 def test_another_server_is_recognised(answer: bytes, status: int, says: str) -> None:
-    with another_server(answer, status) as url:
+    with answering(answer, status) as url:
         result = plain("plan", url=url)
         assert result.exit_code == 1 and says in result.output and "\n" in result.output
 

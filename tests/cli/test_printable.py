@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +23,7 @@ from cli.refusals import CommandError
 from cli.tables import print_rows
 from cli.words import printable_answer
 from config.printable import printable
+from tests.cli.answering import answering
 
 # It retitles a window, clears the screen by the one character that begins such a sequence, writes
 # from right to left, and begins lines that nobody has written.
@@ -103,34 +100,8 @@ def test_a_name_that_cannot_be_typed_is_not_completed(monkeypatch: pytest.Monkey
     assert [one.value for one in found] == ["prices"]
 
 
-@contextmanager
-def answering(told: object, status: int = 200) -> Iterator[str]:
-    """Run a server that answers everything so, as whoever has a broker's port may."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(told).encode())
-
-        do_POST = do_GET
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 def shown(told: object, *arguments: str, status: int = 200) -> str:
-    with answering(told, status) as url:
+    with answering(json.dumps(told).encode(), status) as url:
         result = CliRunner().invoke(main, [*arguments, "--url", url])
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert all(line.isprintable() for line in result.output.split("\n")), result.output
