@@ -31,8 +31,8 @@ import numpy as np
 from bench.cleaner_brokers import Cleaned, clean_stages
 from bench.cleaner_load import Load, Numbers, write_log
 from bench.cleaner_plot import draw
-from bench.pairs import summary
-from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_libs
+from bench.pairs import BROKERS, summary
+from bench.processes import ROOT, kafka_libs
 from broker.warm_up import warm_up
 from protocol.compression import Codec
 
@@ -40,7 +40,6 @@ _MB = 1 << 20
 _BUFFER = "log.cleaner.dedupe.buffer.size"
 # What Kafka takes at least: one thread's buffer must be larger than 1 MiB.
 _BUFFER_MIN = _MB + 1
-_BROKERS = {"Odradek": OdradekProcess, "Kafka": KafkaProcess}
 _SETTINGS = {"log.cleaner.threads": "1", "log.cleaner.backoff.ms": "1000"}
 
 Row = dict[str, Any]
@@ -89,7 +88,7 @@ def run(scenario: Scenario, scale: float, rounds: int, folder: Path | None) -> l
     for case in scenario.cases:
         ours, theirs = (
             [row for row in rows if row["case"] == case and row["broker"] == broker]
-            for broker in _BROKERS
+            for broker in BROKERS
         )
         ratios = [t["seconds"] / o["seconds"] for o, t in zip(ours, theirs, strict=True)]
         print(summary(f"{case}: Kafka's seconds / Odradek's", ratios))
@@ -101,7 +100,7 @@ def _run_once(scenario: Scenario, load: Load, folder: Path) -> list[Row]:
     print(f"  {'':22} {'':8} {'runs':>4} {'log MB':>8} {'seconds':>8} {'MB/s':>7} "
           f"{'written MB':>10} {'temp MB':>8} {'peak MB':>8} {'grown':>6}")  # fmt: skip
     rows = []
-    for name, kind in _BROKERS.items():
+    for name, kind in BROKERS.items():
         broker = kind(folder / name, {**_SETTINGS, **scenario.settings})
         stages = clean_stages(broker, load, written)
         for case, stage in zip(scenario.cases, stages, strict=True):

@@ -25,9 +25,8 @@ from confluent_kafka.admin import (
 
 from bench.cleaner_load import PARTITION, TOPIC, Load, Written, lag_ms
 from bench.cleaner_report import Run, runs, total
-from bench.processes import KafkaProcess, OdradekProcess, resident_bytes
-
-Broker = OdradekProcess | KafkaProcess
+from bench.pairs import Broker
+from bench.processes import resident_bytes
 
 _CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
 _TIMEOUT_S = 300.0

@@ -33,12 +33,11 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from bench.pairs import Broker, quantile
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from protocol.batches import Record, encode_batch
 from protocol.frames import encode_request
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-
-Broker = OdradekProcess | KafkaProcess
 
 _COMPACTED, _PINGED = "compacted", "pinged"
 _VALUE_BYTES = 100
@@ -207,20 +206,19 @@ def set_ratio(admin: AdminClient, ratio: str) -> None:
         done.result()
 
 
-def quantile(trips: Sequence[Trip], share: float) -> float:
+def quantile_us(trips: Sequence[Trip], share: float) -> float:
     """Return the microseconds that a share of the round trips stays within."""
-    took = sorted(took_s for _, took_s in trips)
-    return 1e6 * took[min(len(took) - 1, int(share * len(took)))]
+    return 1e6 * quantile([took_s for _, took_s in trips], share)
 
 
 def report(name: str, trips: Trips) -> None:
     """Print a broker's rows."""
     print(f"{name}: {trips.cleaning_s:.1f} s of cleanings")
     for what, some in (("without", trips.quiet), ("cleaning", trips.cleaning)):
-        p50, p99, p999 = (quantile(some, share) for share in (0.5, 0.99, 0.999))
+        p50, p99, p999 = (quantile_us(some, share) for share in (0.5, 0.99, 0.999))
         print(f"  {what:9} {len(some):7} round trips  p50 {p50:6.0f} us  p99 {p99:6.0f} us  "
-              f"p99.9 {p999:6.0f} us  largest {quantile(some, 1):6.0f} us")  # fmt: skip
-    ratio = quantile(trips.cleaning, 0.99) / quantile(trips.quiet, 0.99)
+              f"p99.9 {p999:6.0f} us  largest {quantile_us(some, 1):6.0f} us")  # fmt: skip
+    ratio = quantile_us(trips.cleaning, 0.99) / quantile_us(trips.quiet, 0.99)
     print(f"  p99 during a cleaning is {ratio:.2f} times the one without", flush=True)
 
 

@@ -24,15 +24,13 @@ from typing import cast
 import uvloop
 
 from bench.clients import create_topic
-from bench.pairs import summary
+from bench.pairs import Broker, quantile, summary
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs, resident_bytes
 from protocol.batches import Record, encode_batch
 from protocol.frames import encode_request
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-
-Broker = OdradekProcess | KafkaProcess
 
 _TOPIC = "pinged"
 _VALUE_BYTES = 100
@@ -47,12 +45,12 @@ class Figures:
     """What one round has shown of a broker."""
 
     idle_bytes: float = 0.0  # of memory, for each connection
-    trips_s: list[float] = field(default_factory=list)  # at the rate, growing
+    trips_s: list[float] = field(default_factory=list)  # at the rate
     trips_per_s: float = 0.0  # as fast as they are answered
 
     def quantile_ms(self, share: float) -> float:
         """Return how long the given share of the round trips took at most."""
-        return self.trips_s[int(share * (len(self.trips_s) - 1))] * 1000
+        return quantile(self.trips_s, share) * 1000
 
 
 # Of each, Kafka's divided by Odradek's is told.
@@ -129,10 +127,8 @@ async def measure(broker: Broker, options: argparse.Namespace) -> Figures:
     idle = await connect(broker, options.idle)
     await asyncio.sleep(_SETTLE_S)
     figures.idle_bytes = (resident_bytes(broker.process) - before) / options.idle
-    figures.trips_s = sorted(
-        await keep_pace(
-            busy, rate=options.rate, seconds=options.seconds, partitions=options.partitions
-        )
+    figures.trips_s = await keep_pace(
+        busy, rate=options.rate, seconds=options.seconds, partitions=options.partitions
     )
     trips = await _keep_busy(busy, options, options.seconds)
     figures.trips_per_s = trips / options.seconds

@@ -35,8 +35,8 @@ from pathlib import Path
 import uvloop
 
 from bench.clients import create_topic
-from bench.connections import Broker, connect, produce_request
-from bench.pairs import summary
+from bench.connections import connect, produce_request
+from bench.pairs import Broker, quantile, summary
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from bench.watch import MemoryWatch
 
@@ -105,7 +105,7 @@ async def measure(broker: Broker, options: argparse.Namespace) -> Figures:
             trips.append(time.perf_counter() - began_s)
         if flooding is not None:
             await asyncio.get_running_loop().run_in_executor(None, flooding.join)
-        figures.p99_ms[kind] = sorted(trips)[int(0.99 * len(trips))] * 1000
+        figures.p99_ms[kind] = quantile(trips, 0.99) * 1000
     client.transport.abort()
     return figures
 

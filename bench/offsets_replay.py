@@ -21,7 +21,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.pairs import summary
+from bench.pairs import Broker, summary
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from protocol.compiler import decode
 from protocol.frames import encode_request, read_response_header
@@ -42,8 +42,6 @@ from protocol.messages.offset_fetch import (
 _PER_TOPIC = 100
 _IN_FLIGHT = 50
 _TIMEOUT_S = 120.0
-
-Broker = OdradekProcess | KafkaProcess
 
 
 class Client:

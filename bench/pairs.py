@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,12 +141,3 @@ def quantile(values: Sequence[float], share: float) -> float:
     """Return the value that so large a share of all do not exceed."""
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
-
-
-def wait_until(condition: Callable[[], bool], patience_s: float = 60.0) -> None:
-    """Wait for something that a load brings about. Raises TimeoutError."""
-    deadline_s = time.monotonic() + patience_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise TimeoutError("what was waited for has not come")
-        time.sleep(0.005)

@@ -34,14 +34,12 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as f
 
 from bench.clients import create_topic
-from bench.pairs import summary
+from bench.pairs import Broker, summary
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from pipeline.session import SessionOptions, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-Broker = OdradekProcess | KafkaProcess
 
 _TOPIC, _QUIET = "read", "quiet"
 _MICRO_BATCHES = 10

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.cleaner_brokers import clean_stages
-from bench.cleaner_latency import measure, quantile
+from bench.cleaner_latency import measure, quantile_us
 from bench.cleaner_load import Load, write_log
 from bench.pairs import Broker, Figure, Question, Values
 from broker.warm_up import warm_up
@@ -47,7 +47,7 @@ def _ask_latency(broker: Broker, scale: float) -> Values:
     # Of less there is no time to see round trips while it is cleaned.
     records = max(int(_RECORDS * scale), _RECORDS // 10)
     trips = measure(broker, 1, records, max(int(_KEYS * scale), _KEYS // 10))
-    quiet_us, cleaning_us = (quantile(one, 0.99) for one in (trips.quiet, trips.cleaning))
+    quiet_us, cleaning_us = (quantile_us(one, 0.99) for one in (trips.quiet, trips.cleaning))
     return {
         "round trip p99, no cleaning": quiet_us,
         "round trip p99, while cleaning": cleaning_us,
