@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from broker.security.oauth.keys import Keys
 from broker.security.oauth.validation import InvalidToken, read_header, verify
 from broker.security.principals import USER, Principal
-from broker.security.sasl.exchange import Authenticated, AuthenticationFailed, Step
+from broker.security.sasl.exchange import NAME, Authenticated, AuthenticationFailed, Step
 from config.oauth import OAuthConfig
 
 if TYPE_CHECKING:
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from broker.security.composition import Security
 
 _END = "\x01"
-# Possessive, as SCRAM's (scram_messages.py).
-_NAME = r"(?:[\x01-+\--<>-\x7f]++|=2C|=3D)++"
+# Possessive, as NAME is.
 _PAIR = r"[A-Za-z]++=[\x21-\x7e \t\r\n]++\x01"
-_FIRST = re.compile(rf"n,(?:a=(?P<asked_for>{_NAME}))?,(?P<pairs>\x01(?:{_PAIR})*+)\x01")
+_FIRST = re.compile(rf"n,(?:a=(?P<asked_for>{NAME}))?,(?P<pairs>\x01(?:{_PAIR})*+)\x01")
 _AUTH_IS = f"{_END}auth="
 _AUTH = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
 _REFUSAL = '{"status":"invalid_token"}'

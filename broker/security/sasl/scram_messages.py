@@ -19,19 +19,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from broker.security.credentials import ScramCredential
+from broker.security.sasl.exchange import NAME
 from config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
 
 _HASHES: Mapping[str, str] = MappingProxyType({SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"})
 
-# Possessive: what has been read is never read in another way, so nothing is kept to go back to,
-# which takes some 240 bytes a character. None of these pieces can begin as what follows it does.
-_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]++|=2C|=3D)++"
+# Possessive, as NAME is: none of these pieces can begin as what follows it does.
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]++"
 _BASE64 = r"(?:[a-zA-Z0-9/+]{4})*+(?:[a-zA-Z0-9/+]{3}=|[a-zA-Z0-9/+]{2}==)?"
 _EXTENSION = r",[A-Za-z]++=[\x01-\x2b\x2d-\x7f]++"
 _CLIENT_FIRST = re.compile(
-    rf"(?P<header>n,(?:a=(?P<asked_for>{_NAME}))?,)"
-    rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>(?:{_EXTENSION})*+))"
+    rf"(?P<header>n,(?:a=(?P<asked_for>{NAME}))?,)"
+    rf"(?P<bare>n=(?P<name>{NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>(?:{_EXTENSION})*+))"
 )
 _CLIENT_FINAL = re.compile(
     # The proof looks like one more of them, and is the last.
