@@ -103,7 +103,7 @@ def check_batch(
     needs_keys = config.compact and not header.is_control
     found = _validate(section, 0, len(section), header.count, needs_keys)
     if found.status != RecordStatus.VALID or header.is_log_append_time:
-        raise _refusal(found, header, section, config, now_ms, name, allowance)
+        raise _refusal(_Suspect(header, section, config, now_ms, name, allowance), found)
     is_stamped = config.message_timestamp_type == "LogAppendTime"
     if header.is_control and not is_stamped:
         return CheckedBatch(header, data, -1)
@@ -124,7 +124,8 @@ def check_batch(
         ):
             is_late = max_timestamp - now_ms > config.message_timestamp_after_max_ms
             is_certain = is_late or max_timestamp > _INT64_MAX or oldest != NO_TIMESTAMP
-            _refuse_timestamps(header, section, config, now_ms, name, allowance, is_certain)
+            suspect = _Suspect(header, section, config, now_ms, name, allowance)
+            _refuse_timestamps(suspect, is_certain=is_certain)
     if config.compression_type != _PRODUCER_CHOOSES and not header.is_control:
         data = _recompress(header, data, section, config, name)
     if len(data) > segment_bytes_max(config):
@@ -254,63 +255,56 @@ def _section(
             allowance.unpacked_bytes -= unpacked_bytes
 
 
-def _refusal(
-    found: Validation,
-    header: BatchHeader,
-    section: Buffer,
-    config: TopicConfig,
-    now_ms: int,
-    name: str,
-    allowance: Allowance | None,
-) -> InvalidRecord:
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """A batch of which some records may be at fault, and what they are held against."""
+
+    header: BatchHeader
+    section: Buffer
+    config: TopicConfig
+    now_ms: int
+    name: str
+    allowance: Allowance | None
+
+
+def _refusal(suspect: _Suspect, found: Validation) -> InvalidRecord:
     """Return the error for records that are malformed, lack a key, or are stamped already."""
     if found.status in (RecordStatus.VALID, RecordStatus.NULL_KEY, RecordStatus.OFFSET_GAP):
-        _refuse_records(header, section, config, now_ms, name, allowance)
+        _refuse_records(suspect)
     # The records at fault are behind those that were looked at.
     if found.status == RecordStatus.VALID:
         return InvalidTimestamp(_TIMES_REJECTED)
     if found.status == RecordStatus.NULL_KEY:
         return InvalidRecord(_RECORDS_REJECTED)
     cause = found.status.name.lower().replace("_", " ")
-    return InvalidRecord(f"{name}: record {found.index} of the batch is malformed ({cause})")
+    return InvalidRecord(
+        f"{suspect.name}: record {found.index} of the batch is malformed ({cause})"
+    )
 
 
-def _refuse_timestamps(
-    header: BatchHeader,
-    section: Buffer,
-    config: TopicConfig,
-    now_ms: int,
-    name: str,
-    allowance: Allowance | None,
-    is_certain: bool,
-) -> None:
+def _refuse_timestamps(suspect: _Suspect, *, is_certain: bool) -> None:
     """Raise an error if any timestamp is wrong, which without `is_certain` has to be found out.
 
     A record without any timestamp is always accepted, and so there may be nothing to raise.
     """
-    if not _refuse_records(header, section, config, now_ms, name, allowance):
+    if not _refuse_records(suspect):
         if is_certain:
             raise InvalidTimestamp(_TIMES_REJECTED)
         # A producer that hears of this splits the batch.
         raise BatchTooLarge(
-            f"{name}: over {_RECORDS_LOOKED_AT_MAX} records of a request, some without a "
+            f"{suspect.name}: over {_RECORDS_LOOKED_AT_MAX} records of a request, some without a "
             "timestamp, to compare with message.timestamp.before.max.ms"
         )
 
 
-def _refuse_records(
-    header: BatchHeader,
-    section: Buffer,
-    config: TopicConfig,
-    now_ms: int,
-    name: str,
-    allowance: Allowance | None,
-) -> bool:
+def _refuse_records(suspect: _Suspect) -> bool:
     """Raise an error that names each record without a needed key or with a wrong timestamp.
 
     As many are looked at and named as the allowance has; tell whether all were looked at.
     """
-    allowance = allowance or Allowance()
+    header, section, config = suspect.header, suspect.section, suspect.config
+    now_ms, name = suspect.now_ms, suspect.name
+    allowance = suspect.allowance or Allowance()
     no_key = f"Compacted topic cannot accept message without key in topic partition {name}."
     oldest = now_ms - config.message_timestamp_before_max_ms
     newest = now_ms + config.message_timestamp_after_max_ms
