@@ -39,6 +39,8 @@ class Member:
         self._consumer = Consumer(settings)
         self._topic = topic
         self._is_ending = False
+        # What it has processed and could not commit yet: the offset to go on from, by partition.
+        self._uncommitted: dict[int, int] = {}
 
     def end(self, *_: object) -> None:
         """Leave soon."""
@@ -63,7 +65,8 @@ class Member:
     def _committed(
         self, consumer: Consumer, partitions: list[TopicPartition]
     ) -> list[TopicPartition]:
-        while partitions:
+        # librdkafka answers nobody who asks while it closes; what it is given then is not read.
+        while partitions and not self._is_ending:
             try:
                 found: list[TopicPartition] = consumer.committed(partitions, 5)
             except KafkaException:
@@ -75,6 +78,7 @@ class Member:
     def _lose(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.incremental_unassign(partitions)
         for one in partitions:
+            self._uncommitted.pop(one.partition, None)
             say("lost", one.partition)
 
     def _process(self, messages: list[Any]) -> None:
@@ -84,13 +88,19 @@ class Member:
                 offsets.setdefault(message.partition(), []).append(message.offset())
         for partition, read in offsets.items():
             say("read", partition, read[0], read[-1] + 1)
-            at = TopicPartition(self._topic, partition, read[-1] + 1)
-            try:
-                (stored,) = self._consumer.commit(offsets=[at], asynchronous=False)
-            except KafkaException:
-                continue  # it has lost the partition, or the broker is away
-            if stored.error is None:
-                say("done", partition, read[-1] + 1)
+            self._uncommitted[partition] = read[-1] + 1
+        for partition, offset in list(self._uncommitted.items()):
+            self._commit(partition, offset)
+
+    def _commit(self, partition: int, offset: int) -> None:
+        try:
+            at = TopicPartition(self._topic, partition, offset)
+            (stored,) = self._consumer.commit(offsets=[at], asynchronous=False)
+        except KafkaException:
+            return  # the group is about to change, or the broker is away: after the next poll
+        if stored.error is None:
+            self._uncommitted.pop(partition, None)
+            say("done", partition, offset)
 
 
 if __name__ == "__main__":
