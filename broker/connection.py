@@ -154,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close the connection at once; what was answered before is sent, if that is possible."""
-        self._outgoing.flush(self.transport)
+        self._flush()
         self.transport.abort()
 
     def refuse(self, reason: str) -> None:
@@ -225,6 +225,10 @@ class Connection(asyncio.BufferedProtocol):
         """Give a reserved place its response (None: there is none) and write what can go out."""
         slot.chunks = [] if chunks is None else chunks
         pending = self._pending
+        if not self._outgoing.is_gathering:
+            # Others that waited for the same become ready in this turn of the loop.
+            self._outgoing.gather()
+            self._loop.call_soon(self._flush)
         while pending and pending[0].chunks is not None:
             ready = pending.popleft()
             self._give_back(ready.request_bytes)
@@ -232,7 +236,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._write(ready.chunks)
             if ready.times is not None:
                 ready.times.observe(ready.begun_ns)
-        self._serve()
+        if self._is_paused or self._is_ending or self._is_finishing:  # else nothing has waited
+            self._serve()
 
     def _serve(self) -> None:
         """Serve the requests that have come and whose turn it is; pause reading for the rest."""
@@ -341,6 +346,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end_stream(self) -> None:
         if not (self.is_lost or self.transport.is_closing()):
+            self._flush()
             self._has_ended_stream = True
             self.transport.write_eof()  # after what is written
             self._pause(False)
@@ -348,9 +354,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _close_if_answered(self) -> bool:
         if not self._pending and self._next is None:
+            self._flush()
             self.transport.close()  # sends what is written first
             return True
         return False
+
+    def _flush(self) -> None:
+        if not self.is_lost:
+            self._outgoing.flush(self.transport)
 
     def _write(self, chunks: list[Chunk]) -> None:
         self._active_at = self._loop.time()

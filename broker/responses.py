@@ -22,26 +22,27 @@ class Outgoing:
     To send costs as much as to serve a request, and wakes up the client each time.
     """
 
-    __slots__ = ("_gathered", "_gathered_bytes", "_is_gathering")
+    __slots__ = ("_gathered", "_gathered_bytes", "is_gathering")
 
     def __init__(self) -> None:
         self._gathered: list[Chunk] = []
         self._gathered_bytes = 0
-        self._is_gathering = False
+        # Whether small responses are kept for now.
+        self.is_gathering = False
 
     def gather(self) -> None:
         """Keep small responses until flush() is called."""
-        self._is_gathering = True
+        self.is_gathering = True
 
     def flush(self, transport: asyncio.Transport) -> None:
         """Write what was kept, and keep nothing from now on."""
-        self._is_gathering = False
+        self.is_gathering = False
         if self._gathered:
             self._send(transport)
 
     def write(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
         """Write a response, or keep it."""
-        if len(chunks) == 1 and self._is_gathering:
+        if len(chunks) == 1 and self.is_gathering:
             self._gathered += chunks
             self._gathered_bytes += len(chunks[0])
             if self._gathered_bytes > _GATHERED_BYTES_MAX:

@@ -231,6 +231,7 @@ def test_responses_keep_the_order_of_requests_whenever_they_are_ready(
             else:
                 script.answer(source.choice(list(script.unanswered)))
             check_overlap(script, kinds)
+        await asyncio.sleep(0)  # in which what was answered goes out
         assert script.begun == list(range(len(kinds)))
         assert wire.written == b"".join(b"%d," % number for number in range(len(kinds)))
         assert not wire.is_paused
@@ -267,6 +268,30 @@ async def test_responses_to_requests_that_came_together_go_out_together() -> Non
     assert (wire.written, wire.writes) == (b"0,1,2,3,", 1)
     receive(made, b"".join(ready[4:]))
     assert (wire.written, wire.writes) == (b"0,1,2,3,4,5,", 2)
+
+
+async def test_responses_that_are_ready_in_one_turn_of_the_loop_go_out_together() -> None:
+    script = Script(pending_max=100)  # nothing waits for its turn
+    made, wire = connect(script)
+    waiting = [framed(OVERLAPPING + struct.pack(">i?", number, False)) for number in range(4)]
+    receive(made, b"".join(waiting))
+    for number in (1, 0, 2):
+        script.answer(number)
+    await asyncio.sleep(0)
+    assert (wire.written, wire.writes) == (b"0,1,2,", 1)
+    script.answer(3)
+    made.abort()
+    assert wire.written == b"0,1,2,3,", "what was answered before is sent"
+
+
+async def test_a_connection_is_closed_once_its_last_response_is_sent() -> None:
+    script = Script()
+    made, wire = connect(script)
+    receive(made, framed(OVERLAPPING + struct.pack(">i?", 7, False)))
+    assert made.eof_received(), "it stays open for the answer"
+    script.answer(7)
+    assert wire.written == b"7,"
+    assert wire.closed
 
 
 async def test_what_was_answered_is_sent_before_a_connection_is_closed_for_what_follows() -> None:
