@@ -109,7 +109,7 @@ class Dispatcher:
             times.observe(begun_ns)
             return
         slot: Slot | None
-        if isinstance(answer, Awaitable):
+        if hasattr(answer, "__await__"):  # isinstance(answer, Awaitable) takes ten times as long
             slot = self._answer_later(connection, handler, header, answer, charge)
         else:
             slot = self._reply(connection, handler, header, answer, charge)

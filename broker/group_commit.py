@@ -11,7 +11,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from broker import sync_thread
+from broker.sync_thread import SyncThread
 from storage.errors import StorageError
+from storage.files import Opened
 from storage.flushing import Unflushed
 from storage.log import Log
 
@@ -28,6 +31,8 @@ class GroupCommit:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="flush")
+        # Does the same, once it is compiled, where there is but one file of a log to sync.
+        self._sync_thread: SyncThread | None = None
         self._waiters: list[Waiter] = []
         self._timers: dict[Log, asyncio.TimerHandle] = {}
         self._is_running = False
@@ -73,21 +78,59 @@ class GroupCommit:
         while self._is_running:
             await self.flush(())
         self._thread.shutdown()
+        if self._sync_thread is not None:
+            self._sync_thread.close()
 
     def _start(self) -> None:
         self._is_running = True
         waiters, self._waiters = self._waiters, []
         logs = {log for asked, _ in waiters for log in asked if not log.is_deleted}
         parts = {log: log.unflushed() for log in logs if log.failure is None}
-        running = self._loop.run_in_executor(self._thread, _sync, parts)
-        running.add_done_callback(lambda future: self._finish(future, parts, waiters))
+        if not self._sync_files(parts, waiters):
+            running = self._loop.run_in_executor(self._thread, _sync, parts)
+            running.add_done_callback(lambda future: self._finish_future(future, parts, waiters))
 
-    def _finish(
+    def _sync_files(self, parts: Parts, waiters: Sequence[Waiter]) -> bool:
+        """Have the compiled thread sync a file of each log, if that is all there is to do."""
+        if not 0 < len(parts) <= sync_thread.files_max:
+            return False
+        files: list[Opened] = []
+        try:
+            for part in parts.values():
+                file = part.file_to_sync()
+                if file is None:
+                    return False
+                files.append(file)
+            if self._sync_thread is None:
+                self._sync_thread = SyncThread(self._loop)
+        except (StorageError, OSError):  # no descriptor is left: the other thread tells of that
+            return False
+
+        def synced(errors: list[OSError | None]) -> None:
+            answers = zip(parts.items(), errors, files, strict=True)  # open until now
+            failures: Failures = {}
+            for (log, part), error, _ in answers:
+                if error is not None:
+                    failures[log] = part.fail(error)
+            self._finish(failures, None, parts, waiters)
+
+        self._sync_thread.sync([file.fd for file in files], synced)
+        return True
+
+    def _finish_future(
         self, future: asyncio.Future[Failures], parts: Parts, waiters: Sequence[Waiter]
     ) -> None:
-        self.flushes += 1
         bug = future.exception()
-        failures = {} if bug else future.result()
+        self._finish({} if bug else future.result(), bug, parts, waiters)
+
+    def _finish(
+        self,
+        failures: Failures,
+        bug: BaseException | None,
+        parts: Parts,
+        waiters: Sequence[Waiter],
+    ) -> None:
+        self.flushes += 1
         for log, part in parts.items():
             # A log that has moved meanwhile is durable where it was.
             has_moved = part.segments[-1].directory != log.directory

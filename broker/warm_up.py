@@ -65,12 +65,14 @@ def _load(what: str, load: Callable[[], object]) -> None:
 
 
 def _log_kernels() -> None:
+    from broker import sync_thread
     from protocol import records
     from storage import reading, validation
 
     records.warm_up()
     validation.use_kernels()
     reading.use_kernels()
+    sync_thread.use_kernel()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,12 @@ _BUFFERS_PER_WRITE_MAX = 1024
 OPEN_FILES_MAX = 4096
 
 
+class Opened(Protocol):
+    """A file's descriptor, open at least as long as this is referred to."""
+
+    fd: int
+
+
 class File(Protocol):
     """An open file: appended to at its end by its owner, read at any position by anyone."""
 
@@ -54,6 +60,9 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Return once what was written is on the disk."""
+
+    def opened(self) -> Opened | None:
+        """Return the descriptor for who syncs the file by it; None where only sync() may."""
 
     def rename(self, target: Path) -> None:
         """Give the file another name, replacing what has it; who reads it reads on."""
@@ -267,6 +276,12 @@ class RealFile:
         try:
             opened = self._opened()
             os.fdatasync(opened.fd)
+        except OSError as error:
+            raise DiskFailure(self.path, error) from error
+
+    def opened(self) -> Opened:
+        try:
+            return self._opened()
         except OSError as error:
             raise DiskFailure(self.path, error) from error
 

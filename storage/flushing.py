@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import DiskFailure
-from storage.files import FileSystem
+from storage.files import FileSystem, Opened
 from storage.segment import Segment
 
 
@@ -40,6 +40,22 @@ class Unflushed:
                     raise
         if self.handover is not None:
             self.handover()
+
+    def file_to_sync(self) -> Opened | None:
+        """Return the file whose sync is all that sync() does; None if there is more to do.
+
+        Raises DiskFailure.
+        """
+        if len(self.segments) > 1 or self.snapshots or self.directory or self.handover:
+            return None
+        return self.segments[0].file_to_sync()
+
+    def fail(self, cause: OSError) -> DiskFailure:
+        """Take note that the sync of that file failed, for good; return the error."""
+        segment = self.segments[0]
+        error = DiskFailure(segment.log.path, cause)
+        segment.sync_failure = error
+        return error
 
 
 def sync_files(fs: FileSystem, paths: Sequence[Path]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from protocol.batches import BatchHeader
 from storage.errors import CorruptFile, DiskFailure
-from storage.files import Buffer, File, FileSystem
+from storage.files import Buffer, File, FileSystem, Opened
 from storage.index import OffsetIndex, TimeIndex
 from storage.lookup import Lookup
 from storage.scan import Batches, Place
@@ -206,6 +206,15 @@ class Segment:
         except DiskFailure as error:
             self.sync_failure = error
             raise
+
+    def file_to_sync(self) -> Opened | None:
+        """Return the file whose sync is all that sync_batches() does; None if there is more to do.
+
+        Raises DiskFailure.
+        """
+        if self.sync_failure is not None or self.transactions.is_dirty:
+            return None
+        return self.log.opened()
 
     def flush(self) -> None:
         """Make the log and its indexes durable."""

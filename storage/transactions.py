@@ -201,6 +201,11 @@ class TransactionIndex:
                 self._fs.remove(self.path)
         self._file, self._data, self.damage = None, bytearray(data), None
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether something was appended that may not be durable."""
+        return self._is_dirty
+
     def sync(self) -> None:
         """Make what was appended durable."""
         if self._is_dirty and self._file is not None:

@@ -96,5 +96,8 @@ class FaultyFile:
         self._fs.check("sync", self._real.path)
         self._real.sync()
 
+    def opened(self) -> None:
+        """Let nobody sync it but by sync()."""
+
     def hold(self) -> FaultyFile:
         return FaultyFile(self._fs, self._real.hold())

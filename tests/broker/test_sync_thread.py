@@ -1,0 +1,151 @@
+"""The thread that makes files durable without the interpreter's lock; group commit with it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import sync_thread
+from broker.group_commit import GroupCommit
+from broker.sync_thread import SyncThread
+from config.topic import TopicConfig
+from storage.directory import LogDirectory
+from storage.errors import DiskFailure
+from storage.files import File, RealFileSystem
+from storage.log import Log
+from tests.broker.live import append, batch, on_uvloop
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have such threads in these tests alone."""
+    for name in ("_serve", "files_max"):
+        monkeypatch.setattr(sync_thread, name, getattr(sync_thread, name))
+    sync_thread.use_kernel()
+
+
+@pytest.fixture
+def pipe() -> Iterator[int]:
+    """A descriptor that can not be synced."""
+    ends = os.pipe()
+    yield ends[0]
+    for end in ends:
+        os.close(end)
+
+
+async def answer(thread: SyncThread, descriptors: list[int]) -> list[int]:
+    """Return the error numbers of files, 0 where there is none."""
+    done: asyncio.Future[list[OSError | None]] = asyncio.get_running_loop().create_future()
+    thread.sync(descriptors, done.set_result)
+    return [0 if one is None else one.errno or 0 for one in await asyncio.wait_for(done, 20)]
+
+
+@on_uvloop
+async def test_each_file_has_its_answer(tmp_path: Path, pipe: int) -> None:
+    thread = SyncThread(asyncio.get_running_loop())
+    with (tmp_path / "one").open("wb") as one, (tmp_path / "two").open("wb") as two:
+        one.write(b"1")
+        good = [one.fileno(), two.fileno()]
+        assert await answer(thread, good) == [0, 0]
+        assert await answer(thread, [pipe, one.fileno()]) == [errno.EINVAL, 0]
+        assert await answer(thread, good[:1]) == [0], "errors are those of one call"
+        many = good * (sync_thread.files_max // 2)
+        assert await answer(thread, many) == [0] * len(many)
+    thread.close()
+    thread.close()
+
+
+@on_uvloop
+async def test_it_leaves_nothing_open() -> None:
+    def count() -> tuple[int, int]:
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    before = count()
+    thread = SyncThread(asyncio.get_running_loop())
+    assert count() > before
+    thread.close()
+    assert count() == before
+
+
+@on_uvloop
+async def test_a_thread_that_has_ended_fails_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync_thread, "_serve", lambda *_: None)
+    thread = SyncThread(asyncio.get_running_loop())
+    thread._thread.join()
+    for _ in range(2):
+        assert await answer(thread, [1, 2]) == [errno.EIO] * 2
+    thread.close()
+
+
+@dataclass
+class Opened:
+    fd: int
+
+
+class BadFile:
+    """A file of a disk that refuses to sync it."""
+
+    def __init__(self, real: File, fd: int) -> None:
+        self._real, self._fd = real, fd
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def opened(self) -> Opened:
+        return Opened(self._fd)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> list[Log]:
+    home = LogDirectory(RealFileSystem(), tmp_path, cluster_id="a-cluster", node_id=1)
+    made = [home.create_log("a", n, bytes(16), TopicConfig(), now_ms=0) for n in range(3)]
+    for log in made:
+        append(log, batch(b"1"))
+    return made
+
+
+def test_group_commit_syncs_by_it_what_is_one_file_of_a_log(logs: list[Log]) -> None:
+    @on_uvloop
+    async def main() -> None:
+        commit = GroupCommit(asyncio.get_running_loop())
+        await commit.flush(logs)
+        assert commit._sync_thread is None, "new logs have a directory to sync"
+        for log in logs:
+            append(log, batch(b"2"))
+        await commit.flush(logs)
+        assert commit._sync_thread is not None
+        assert [log.recovery_point for log in logs] == [2, 2, 2]
+        await commit.close()
+
+    main()
+
+
+def test_a_file_that_cannot_be_synced_fails_its_log_alone(logs: list[Log], pipe: int) -> None:
+    @on_uvloop
+    async def main() -> None:
+        commit = GroupCommit(asyncio.get_running_loop())
+        failed: list[Log] = []
+        commit.on_failed = lambda log, error: failed.append(log)
+        await commit.flush(logs)
+        good, bad, _ = logs
+        for log in logs:
+            append(log, batch(b"2"))
+        bad.active.log = BadFile(bad.active.log, pipe)
+        of_good, of_bad = commit.flush([good]), commit.flush([bad])
+        await of_good
+        with pytest.raises(DiskFailure, match="Invalid argument"):
+            await of_bad
+        assert failed == [bad]
+        assert (good.recovery_point, bad.recovery_point) == (2, 1)
+        assert bad.active.sync_failure is not None, "no later sync is proof"
+        await commit.close()
+
+    main()
