@@ -41,7 +41,12 @@ class SyncThread:
         self._loop = loop
         self._requests: int | None
         requests, self._requests = os.pipe2(os.O_CLOEXEC)
-        self._answers, answers = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._answers, answers = os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            os.close(requests)
+            os.close(self._requests)
+            raise
         os.set_blocking(self._answers, False)
         self._on_done: Answer | None = None
         self._count = 0

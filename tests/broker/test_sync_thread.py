@@ -76,6 +76,25 @@ async def test_it_leaves_nothing_open() -> None:
 
 
 @on_uvloop
+async def test_without_descriptors_it_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, int]] = []
+    pipe2 = os.pipe2
+
+    def few(flags: int) -> tuple[int, int]:
+        if made:
+            raise OSError(errno.EMFILE, "Too many open files")
+        made.append(pipe2(flags))
+        return made[0]
+
+    monkeypatch.setattr(os, "pipe2", few)
+    with pytest.raises(OSError, match="Too many"):
+        SyncThread(asyncio.get_running_loop())
+    for end in made[0]:
+        with pytest.raises(OSError, match="Bad file"):
+            os.fstat(end)
+
+
+@on_uvloop
 async def test_a_thread_that_has_ended_fails_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync_thread, "_serve", lambda *_: None)
     thread = SyncThread(asyncio.get_running_loop())
