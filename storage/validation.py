@@ -53,7 +53,7 @@ _TIMES_REJECTED = f"{_RECORDS_REJECTED} due to invalid timestamp"
 _validate: Callable[[Buffer, int, int, int, bool], Validation] = validate_records_plain
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which takes four times as long to make
 class CheckedBatch:
     """A batch that may be appended: its header and its bytes, which may be patched."""
 
