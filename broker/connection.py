@@ -254,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
                     break
             if frame is None:
                 if self._is_counted and not self._may_receive():
-                    self._outgoing.flush(self.transport)
+                    self._flush()
                     self._frames.settle()
                     return self._pause(True)
                 break
@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._serve_counted(frame)
             else:
                 self._dispatcher.serve(self, frame)
-        self._outgoing.flush(self.transport)
+        self._flush()
         self._frames.settle()
         self._pause(self._next is not None or self._is_blocked())
         if self._is_ending:
@@ -346,7 +346,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end_stream(self) -> None:
         if not (self.is_lost or self.transport.is_closing()):
-            self._flush()
             self._has_ended_stream = True
             self.transport.write_eof()  # after what is written
             self._pause(False)

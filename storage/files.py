@@ -279,7 +279,7 @@ class RealFile:
         except OSError as error:
             raise DiskFailure(self.path, error) from error
 
-    def opened(self) -> Opened:
+    def opened(self) -> _Descriptor:
         try:
             return self._opened()
         except OSError as error:
@@ -297,10 +297,7 @@ class RealFile:
         held = RealFile.__new__(RealFile)
         held.path, held.is_used = self.path, True
         held._pool, held._is_writable = self._pool, self._is_writable
-        try:
-            held.descriptor = self._opened()
-        except OSError as error:
-            raise DiskFailure(self.path, error) from error
+        held.descriptor = self.opened()
         return held
 
 
