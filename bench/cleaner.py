@@ -32,7 +32,7 @@ from bench.cleaner_brokers import Cleaned, clean_stages
 from bench.cleaner_load import Load, Numbers, write_log
 from bench.cleaner_plot import draw
 from bench.pairs import BROKERS, summary
-from bench.processes import ROOT, kafka_libs
+from bench.processes import ROOT, lacks_kafka
 from broker.warm_up import warm_up
 from protocol.compression import Codec
 
@@ -67,8 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     names = given.scenarios or sorted({name[0] for name in SCENARIOS})
     chosen = [name for name in SCENARIOS if name[0] in names]
-    if kafka_libs() is None:
-        print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
+    if lacks_kafka():
         return 1
     warm_up()  # compiles what is not compiled yet, which no figure is to hold
     for name in chosen:

@@ -34,7 +34,7 @@ from confluent_kafka.admin import (
 )
 
 from bench.pairs import Broker, quantile
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka
 from protocol.batches import Record, encode_batch
 from protocol.frames import encode_request
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -230,8 +230,7 @@ def main() -> int:
     parser.add_argument("--keys", type=int, default=300_000)
     parser.add_argument("--broker", choices=["odradek", "kafka"])
     given = parser.parse_args()
-    if kafka_libs() is None and given.broker != "odradek":
-        print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
+    if given.broker != "odradek" and lacks_kafka():
         return 1
     print(f"acks=1 round trips of {_VALUE_BYTES} B beside a topic of {given.records} records "
           f"over {given.keys} keys, {given.rounds} rounds; load {os.getloadavg()[0]:.1f}")

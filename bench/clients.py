@@ -17,7 +17,6 @@ PATIENCE_S = 300.0
 _WARM_UP_SHARE = 5
 # Below it nobody looks at the rate.
 _WARM_UP_MIN = 100_000
-# Below it nobody looks at the rate.
 _PRODUCED = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec", re.MULTILINE)
 _QUEUE_MAX_KB = 2_097_151  # as much as may be asked for
 _CONSUME_BATCH = 10_000
@@ -113,7 +112,7 @@ def librdkafka_consume(
         {"bootstrap.servers": broker.bootstrap, "group.id": "none", "log_level": 0}
         | {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
         | {"queued.min.messages": 10_000_000, "queued.max.messages.kbytes": _QUEUE_MAX_KB}
-        | {**(properties or {})}
+        | dict(properties or {})
     )
     consumer.assign([TopicPartition(topic, 0, offset)])
     try:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import resource
 import sys
 import tempfile
 import time
@@ -25,12 +24,13 @@ import uvloop
 
 from bench.clients import create_topic
 from bench.pairs import Broker, quantile, summary
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs, resident_bytes
+from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka, resident_bytes
 from protocol.batches import Record, encode_batch
 from protocol.frames import encode_request
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from storage.files import raise_open_files_limit
 
 _TOPIC = "pinged"
 _VALUE_BYTES = 100
@@ -211,11 +211,9 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=4000, help="round trips a second, in all")
     parser.add_argument("--seconds", type=float, default=10)
     options = parser.parse_args()
-    if kafka_libs() is None:
-        print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
+    if lacks_kafka():
         return 1
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    raise_open_files_limit()
     pairs = []
     for _ in range(options.rounds):
         pairs.append((_run(OdradekProcess, options), _run(KafkaProcess, options)))

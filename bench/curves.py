@@ -9,14 +9,12 @@ bench/curves.json; `python -m bench.page` draws them.
 from __future__ import annotations
 
 import argparse
-import json
-import resource
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +27,11 @@ from bench.cleaner_load import write_log
 from bench.clients import Load, consume, create_topic, librdkafka_consume, produce
 from bench.connections import connect, keep_pace
 from bench.pairs import make, quantile
-from bench.processes import ROOT, OdradekProcess, kafka_libs, resident_bytes
-from bench.results import machine
-from bench.watch import cpu_s
+from bench.processes import ROOT, OdradekProcess, lacks_kafka, resident_bytes
+from bench.results import keep
+from bench.watch import cpu_of, cpu_s
 from broker.warm_up import warm_up
+from storage.files import raise_open_files_limit
 
 CURVES = ROOT / "bench" / "curves.json"
 _RECORDS = 1_000_000
@@ -76,14 +75,12 @@ def _by_log_size(sizes: Sequence[int]) -> Iterator[Point]:
         there = 0
         for size_mb in sizes:
             missing = size_mb * 1_000_000 // _VALUE_BYTES - there
-            before_s = cpu_s(broker)
-            produce(broker, "grows", Load(missing, _VALUE_BYTES))
-            written_s = cpu_s(broker) - before_s
+            load = Load(missing, _VALUE_BYTES)
+            written_s = cpu_of(broker, partial(produce, broker, "grows", load))
             there += missing
             last = min(there, 100_000)
-            before_s = cpu_s(broker)
-            librdkafka_consume(broker, "grows", last, offset=there - last)
-            read_s = cpu_s(broker) - before_s
+            read = partial(librdkafka_consume, broker, "grows", last, offset=there - last)
+            read_s = cpu_of(broker, read)
             broker.stop()
             started_s = broker.start()
             yield {
@@ -99,12 +96,8 @@ def _by_partitions(sizes: Sequence[int]) -> Iterator[Point]:
             fill(broker, count)
             load = Load(_RECORDS // 2, 100)
             produce(broker, "filled-0", load.part(5))
-            before_s = cpu_s(broker)
-            produce(broker, "filled-0", load)
-            written_s = cpu_s(broker) - before_s
-            before_s = cpu_s(broker)
-            consume(broker, "filled-0", load.records)
-            read_s = cpu_s(broker) - before_s
+            written_s = cpu_of(broker, partial(produce, broker, "filled-0", load))
+            read_s = cpu_of(broker, partial(consume, broker, "filled-0", load.records))
             assert broker.process is not None
             memory_bytes = resident_bytes(broker.process)
             broker.stop()
@@ -150,8 +143,7 @@ def _by_keys(sizes: Sequence[int]) -> Iterator[Point]:
 
 def _by_connections(sizes: Sequence[int]) -> Iterator[Point]:
     """Send so many requests a second over more and more connections."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    raise_open_files_limit()
     for count in sizes:
         with running() as broker:
             create_topic(broker, "pinged", 10)
@@ -200,8 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("curves", nargs="*", metavar="CURVE", help=", ".join(CURVES_BY_NAME))
     parser.add_argument("--scale", type=float, default=1.0, help="leaves out the larger sizes")
     given = parser.parse_args(arguments)
-    if kafka_libs() is None:
-        print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
+    if lacks_kafka():
         return 1
     for name in given.curves or CURVES_BY_NAME:
         curve = CURVES_BY_NAME[name]
@@ -213,15 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             told = "  ".join(f"{title}: {value:,.4g}" for title, value in point.items())
             print(f"  {size:>12,} {curve.unit}  {told}", flush=True)
         if given.scale == 1:
-            _save(name, points)
+            keep(CURVES, name, {"points": points})
     return 0
-
-
-def _save(name: str, points: Sequence[Point]) -> None:
-    known = json.loads(CURVES.read_text()) if CURVES.exists() else {}
-    taken = datetime.now(UTC).strftime("%Y-%m-%d")
-    known[name] = {"taken": taken, "machine": machine(), "points": points}
-    CURVES.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

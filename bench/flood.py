@@ -22,7 +22,6 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
-import resource
 import socket
 import struct
 import sys
@@ -37,8 +36,9 @@ import uvloop
 from bench.clients import create_topic
 from bench.connections import connect, produce_request
 from bench.pairs import Broker, quantile, summary
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka
 from bench.watch import MemoryWatch
+from storage.files import raise_open_files_limit
 
 KINDS = ("silent", "half", "nonsense", "gone")
 _TOPIC = "pinged"
@@ -60,7 +60,7 @@ class Figures:
 
 def flood(kind: str, port: int, options: argparse.Namespace) -> None:
     """Make connections of a kind, so many a second, for the time that a measurement takes."""
-    _allow_many_files()
+    raise_open_files_limit()
     kept: deque[socket.socket] = deque()
     payload = {"half": _HALF, "nonsense": os.urandom(_NONSENSE_BYTES)}.get(kind)
     begun_s = time.perf_counter()
@@ -127,11 +127,6 @@ def _run(kind: type[OdradekProcess] | type[KafkaProcess], options: argparse.Name
     return figures
 
 
-def _allow_many_files() -> None:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 def main() -> int:
     """Run the rounds, and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -141,10 +136,9 @@ def main() -> int:
     parser.add_argument("--flood", type=float, default=1000, help="connections a second")
     parser.add_argument("--open", type=int, default=1000, help="connections that stay open")
     options = parser.parse_args()
-    if kafka_libs() is None:
-        print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
+    if lacks_kafka():
         return 1
-    _allow_many_files()
+    raise_open_files_limit()
     pairs = []
     for _ in range(options.rounds):
         pairs.append((_run(OdradekProcess, options), _run(KafkaProcess, options)))

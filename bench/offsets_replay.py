@@ -22,7 +22,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.pairs import Broker, summary
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka
 from protocol.compiler import decode
 from protocol.frames import encode_request, read_response_header
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -167,8 +167,7 @@ def main() -> int:
     parser.add_argument("--per-commit", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    if kafka_libs() is None:
-        print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
+    if lacks_kafka():
         return 1
     groups = [f"group-{number:04}" for number in range(given.groups)]
     print(f"{given.groups * given.offsets:,} offsets of {given.groups:,} groups, "

@@ -33,6 +33,7 @@ _KAFKA_FLAGS = (
 )
 # For what runs for seconds only: compiling it well would take longer.
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_NO_KAFKA = "Kafka's jars are not there: run `make kafka` (needs Java and Maven)"
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 
@@ -213,10 +214,18 @@ def kafka_libs() -> Path | None:
     return found if shutil.which("java") and list(found.glob("kafka_2.13-*.jar")) else None
 
 
+def lacks_kafka() -> bool:
+    """Tell whether Kafka's jars are missing, and print what to do then."""
+    if kafka_libs() is None:
+        print(_NO_KAFKA)
+        return True
+    return False
+
+
 def java(flags: Sequence[str]) -> list[str]:
     """Return the beginning of a Java command with Kafka's jars on the class path."""
     libs = kafka_libs()
-    assert libs is not None, "Kafka's jars are not there: run `make kafka` (needs Java and Maven)"
+    assert libs is not None, _NO_KAFKA
     log4j = ROOT / "bench" / "log4j2.properties"
     return ["java", *flags, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{libs}/*"]
 

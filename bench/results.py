@@ -25,21 +25,21 @@ def save(
     question: Question, answers: Sequence[Answer], rounds: int, scale: float, path: Path = FIGURES
 ) -> None:
     """Put a question's answers in the place of its earlier ones."""
-    known: dict[str, Any] = dict(load(path))
-    known[question.name] = {
-        "taken": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "machine": machine(),
-        "rounds": rounds,
-        "scale": scale,
-        "figures": {
-            one.figure.title: {
-                "unit": one.figure.unit,
-                "ours": [_short(value) for value in one.ours],
-                "theirs": [_short(value) for value in one.theirs],
-            }
-            for one in answers
-        },
+    figures = {
+        one.figure.title: {
+            "unit": one.figure.unit,
+            "ours": [_short(value) for value in one.ours],
+            "theirs": [_short(value) for value in one.theirs],
+        }
+        for one in answers
     }
+    keep(path, question.name, {"rounds": rounds, "scale": scale, "figures": figures})
+
+
+def keep(path: Path, name: str, found: Mapping[str, Any]) -> None:
+    """Put what was found under a name in the place of what was there, with when and where."""
+    taken = {"taken": datetime.now(UTC).strftime("%Y-%m-%d"), "machine": machine()}
+    known = {**load(path), name: {**taken, **found}}
     path.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from bench.page import span
 from bench.pairs import BROKERS, Answer, Question, put, put_once
-from bench.processes import kafka_libs
+from bench.processes import lacks_kafka
 from bench.questions import QUESTIONS
 from bench.results import save
 
@@ -32,8 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         known = ", ".join(QUESTIONS)
         parser.error(f"no such question: {', '.join(sorted(unknown))}. There are {known}")
-    if kafka_libs() is None:
-        print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
+    if lacks_kafka():
         return 1
     for question in [QUESTIONS[name] for name in given.questions or QUESTIONS]:
         print(f"\n{question.name}: {question.title}")

@@ -35,7 +35,7 @@ from pyspark.sql import functions as f
 
 from bench.clients import create_topic
 from bench.pairs import Broker, summary
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka
 from pipeline.session import SessionOptions, open_session
 
 if TYPE_CHECKING:
@@ -251,8 +251,7 @@ def main() -> int:
     parser.add_argument("--starts", type=int, default=7, help="measured starts of a stream")
     parser.add_argument("--master", default="local[2]", help="where Spark runs")
     given = parser.parse_args()
-    if kafka_libs() is None:
-        print("Kafka's jars are not there: run `make kafka` (needs Java and Maven)")
+    if lacks_kafka():
         return 1
     print(f"Spark's Kafka source on {given.master}: {given.records} records of {given.size} B "
           f"in {given.partitions} partitions")  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import compileall
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.pairs import Broker
@@ -45,6 +46,13 @@ def cpu_s(broker: Broker) -> float:
     stat = Path(f"/proc/{broker.process.pid}/stat").read_text().rpartition(")")[2].split()
     user, system = stat[11:13]
     return (int(user) + int(system)) / _CLOCK_TICKS_PER_S
+
+
+def cpu_of(broker: Broker, work: Callable[[], object]) -> float:
+    """Return the CPU seconds that something takes of a broker."""
+    before_s = cpu_s(broker)
+    work()
+    return cpu_s(broker) - before_s
 
 
 def write_bytecode(root: Path = ROOT) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from bench.clients import Load, consume, create_topic, produce
 from bench.pairs import Broker, Figure, Question, Values
 from bench.processes import resident_bytes
-from bench.watch import MemoryWatch, cpu_s, write_bytecode
+from bench.watch import MemoryWatch, cpu_of, write_bytecode
 
 _GIGABYTE = 1e9
 _RECORDS = 2_000_000
@@ -26,16 +27,14 @@ def _ask_cpu(broker: Broker, scale: float) -> Values:
     ):
         load = Load(max(int(records * scale), 10_000), size_bytes)
         gigabytes = load.records * load.size_bytes / _GIGABYTE
-        create_topic(broker, f"cpu-{size_bytes}")
-        produce(broker, f"cpu-{size_bytes}", load.part(5))
-        before_s = cpu_s(broker)
-        produce(broker, f"cpu-{size_bytes}", load)
-        between_s = cpu_s(broker)
-        consume(broker, f"cpu-{size_bytes}", load.records)
-        after_s = cpu_s(broker)
-        values[f"in, {name}"] = (between_s - before_s) / gigabytes
-        values[f"out, {name}"] = (after_s - between_s) / gigabytes
-        values[f"in and out, {name}"] = (after_s - before_s) / gigabytes
+        topic = f"cpu-{size_bytes}"
+        create_topic(broker, topic)
+        produce(broker, topic, load.part(5))
+        in_s = cpu_of(broker, partial(produce, broker, topic, load))
+        out_s = cpu_of(broker, partial(consume, broker, topic, load.records))
+        values[f"in, {name}"] = in_s / gigabytes
+        values[f"out, {name}"] = out_s / gigabytes
+        values[f"in and out, {name}"] = (in_s + out_s) / gigabytes
     return values
 
 

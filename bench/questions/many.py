@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,6 +22,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from storage.files import raise_open_files_limit
 
 _IDLE, _BUSY, _RATE_PER_S = 1_000, 200, 3_000
 _SECONDS = 6.0
@@ -33,8 +33,7 @@ _RECORDS = 1_000_000
 
 
 def _ask_connections(broker: Broker, scale: float) -> Values:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    raise_open_files_limit()
     create_topic(broker, "pinged", 10)
     options = Namespace(
         idle=max(int(_IDLE * scale), 10),

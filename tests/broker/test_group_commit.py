@@ -15,7 +15,7 @@ from broker.group_commit import GroupCommit
 from config.topic import TopicConfig
 from storage.directory import LogDirectory
 from storage.errors import DiskFailure
-from storage.files import File, RealFileSystem
+from storage.files import File, FileSystem, RealFileSystem
 from storage.log import Log
 from tests.broker.live import append, batch, until
 
@@ -63,14 +63,19 @@ class SyncedFile:
         """Let nobody sync it but by sync()."""
 
 
-@contextmanager
-def logs(path: Path, disk: Disk, count: int) -> Iterator[tuple[LogDirectory, list[Log]]]:
+def make_logs(path: Path, fs: FileSystem, count: int) -> tuple[LogDirectory, list[Log]]:
     """Make the partitions of a topic, with a batch in each."""
-    home = LogDirectory(disk, path, cluster_id="a-cluster", node_id=1)
+    home = LogDirectory(fs, path, cluster_id="a-cluster", node_id=1)
     made = [home.create_log("a", n, bytes(16), TopicConfig(), now_ms=0) for n in range(count)]
     for log in made:
         append(log, batch(b"1"))
-    yield home, made
+    return home, made
+
+
+@contextmanager
+def logs(path: Path, disk: Disk, count: int) -> Iterator[tuple[LogDirectory, list[Log]]]:
+    """Make the partitions of a topic; let the disk go on in the end."""
+    yield make_logs(path, disk, count)
     disk.is_open.set()
 
 

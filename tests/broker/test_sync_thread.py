@@ -16,12 +16,11 @@ import pytest
 from broker import sync_thread
 from broker.group_commit import GroupCommit
 from broker.sync_thread import SyncThread
-from config.topic import TopicConfig
-from storage.directory import LogDirectory
 from storage.errors import DiskFailure
 from storage.files import File, RealFileSystem
 from storage.log import Log
 from tests.broker.live import append, batch, on_uvloop
+from tests.broker.test_group_commit import make_logs
 
 
 @pytest.fixture(autouse=True)
@@ -124,47 +123,39 @@ class BadFile:
 
 @pytest.fixture
 def logs(tmp_path: Path) -> list[Log]:
-    home = LogDirectory(RealFileSystem(), tmp_path, cluster_id="a-cluster", node_id=1)
-    made = [home.create_log("a", n, bytes(16), TopicConfig(), now_ms=0) for n in range(3)]
-    for log in made:
-        append(log, batch(b"1"))
-    return made
+    return make_logs(tmp_path, RealFileSystem(), 3)[1]
 
 
-def test_group_commit_syncs_by_it_what_is_one_file_of_a_log(logs: list[Log]) -> None:
-    @on_uvloop
-    async def main() -> None:
-        commit = GroupCommit(asyncio.get_running_loop())
-        await commit.flush(logs)
-        assert commit._sync_thread is None, "new logs have a directory to sync"
-        for log in logs:
-            append(log, batch(b"2"))
-        await commit.flush(logs)
-        assert commit._sync_thread is not None
-        assert [log.recovery_point for log in logs] == [2, 2, 2]
-        await commit.close()
-
-    main()
+@on_uvloop
+async def test_group_commit_syncs_by_it_what_is_one_file_of_a_log(logs: list[Log]) -> None:
+    commit = GroupCommit(asyncio.get_running_loop())
+    await commit.flush(logs)
+    assert commit._sync_thread is None, "new logs have a directory to sync"
+    for log in logs:
+        append(log, batch(b"2"))
+    await commit.flush(logs)
+    assert commit._sync_thread is not None
+    assert [log.recovery_point for log in logs] == [2, 2, 2]
+    await commit.close()
 
 
-def test_a_file_that_cannot_be_synced_fails_its_log_alone(logs: list[Log], pipe: int) -> None:
-    @on_uvloop
-    async def main() -> None:
-        commit = GroupCommit(asyncio.get_running_loop())
-        failed: list[Log] = []
-        commit.on_failed = lambda log, error: failed.append(log)
-        await commit.flush(logs)
-        good, bad, _ = logs
-        for log in logs:
-            append(log, batch(b"2"))
-        bad.active.log = BadFile(bad.active.log, pipe)
-        of_good, of_bad = commit.flush([good]), commit.flush([bad])
-        await of_good
-        with pytest.raises(DiskFailure, match="Invalid argument"):
-            await of_bad
-        assert failed == [bad]
-        assert (good.recovery_point, bad.recovery_point) == (2, 1)
-        assert bad.active.sync_failure is not None, "no later sync is proof"
-        await commit.close()
-
-    main()
+@on_uvloop
+async def test_a_file_that_cannot_be_synced_fails_its_log_alone(
+    logs: list[Log], pipe: int
+) -> None:
+    commit = GroupCommit(asyncio.get_running_loop())
+    failed: list[Log] = []
+    commit.on_failed = lambda log, error: failed.append(log)
+    await commit.flush(logs)
+    good, bad, _ = logs
+    for log in logs:
+        append(log, batch(b"2"))
+    bad.active.log = BadFile(bad.active.log, pipe)
+    of_good, of_bad = commit.flush([good]), commit.flush([bad])
+    await of_good
+    with pytest.raises(DiskFailure, match="Invalid argument"):
+        await of_bad
+    assert failed == [bad]
+    assert (good.recovery_point, bad.recovery_point) == (2, 1)
+    assert bad.active.sync_failure is not None, "no later sync is proof"
+    await commit.close()
