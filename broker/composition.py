@@ -52,7 +52,7 @@ from broker.topic import Topic
 from broker.topic_counts import count_append
 from broker.topics import Topics
 from broker.waiting import Purgatory
-from broker.warm_up import load_cleaner_kernels, start_warm_up
+from broker.warm_up import Demand, load_cleaner_kernels
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
 from config.connections import ConnectionConfig
@@ -97,7 +97,7 @@ class Broker:
             lambda: self.config.odradek_fetch_session_partitions_max,
         )
         self.started_ms = clock.now_ms()
-        self._is_warm = False
+        self._kernels = Demand()
         self.web: HttpServer | None = None
         # What stop() has to do, last started first.
         self._stopping = AsyncExitStack()
@@ -137,12 +137,6 @@ class Broker:
         except BaseException:
             await self._stopping.aclose()
             raise
-
-    def expect_work(self) -> None:
-        """Load the kernels, if they are not yet: a client has come."""
-        if not self._is_warm:
-            self._is_warm = True
-            start_warm_up()
 
     async def reload(self, static: Layer) -> None:
         """Take over what may change meanwhile of static settings that were read anew.
@@ -208,7 +202,7 @@ class Broker:
             await self.store.create_topics(found)
             metadata = await self.store.load()
         await self.store.settle()
-        self.group_commit = GroupCommit(self.loop)
+        self.group_commit = GroupCommit(self.loop, self._kernels.add_sync)
         self.changes = Changes()
         self.configs = Configs(self._static, metadata.configs, self.store, self.changes)
         self.security = Security(
@@ -371,7 +365,7 @@ class Broker:
         log.on_roll = self._rolled
 
     def _appended(self, log: Log, size_bytes: int, record_count: int) -> None:
-        self.expect_work()
+        self._kernels.add_records(record_count)
         count_append(self.metrics, log.topic, size_bytes, record_count)
         if log.config.flush_ms != INT64_MAX:
             self.group_commit.flush_within(log, log.config.flush_ms)

@@ -28,11 +28,15 @@ Waiter = tuple[tuple[Log, ...], asyncio.Future[None]]
 class GroupCommit:
     """Carries logs to the disk by one thread. The event loop owns it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_slow_sync: Callable[[], None] = lambda: None
+    ) -> None:
+        """`on_slow_sync` is called when files are synced that the compiled thread cannot take."""
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="flush")
         # Does the same, once it is compiled, where there is but one file of a log to sync.
         self._sync_thread: SyncThread | None = None
+        self._on_slow_sync = on_slow_sync
         self._waiters: list[Waiter] = []
         self._timers: dict[Log, asyncio.TimerHandle] = {}
         self._is_running = False
@@ -87,6 +91,7 @@ class GroupCommit:
         logs = {log for asked, _ in waiters for log in asked if not log.is_deleted}
         parts = {log: log.unflushed() for log in logs if log.failure is None}
         if not self._sync_files(parts, waiters):
+            self._on_slow_sync()
             running = self._loop.run_in_executor(self._thread, _sync, parts)
             running.add_done_callback(lambda future: self._finish_future(future, parts, waiters))
 

@@ -38,7 +38,6 @@ def handle(
     context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     """Describe all topics or the ones asked for, creating those if that is wanted."""
-    context.broker.expect_work()
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
         node_id = context.broker.config.node_id

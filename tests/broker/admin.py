@@ -87,9 +87,6 @@ class Admin:
         """The settings in force."""
         return self.configs.broker
 
-    def expect_work(self) -> None:
-        """Load no kernels: the plain twins serve."""
-
     async def call(
         self,
         handle: Callable[[RequestContext, Any], Any],

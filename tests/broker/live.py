@@ -18,11 +18,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import uvloop
 
-from broker import composition
 from broker.clock import Clock, SystemClock
 from broker.composition import Broker
 from broker.topic import Topic
@@ -80,8 +78,7 @@ async def live(
     static = Layer(Source.STATIC_BROKER, values)
     own = RealFileSystem()
     broker = Broker(static, fs or own, clock or SystemClock())
-    with mock.patch.object(composition, "start_warm_up"):
-        await broker.start()
+    await broker.start()
     try:
         yield broker
     finally:

@@ -53,6 +53,14 @@ def produce(broker: OdradekProcess, count: int) -> None:
         assert producer.flush(20) == 0
 
 
+def produce_at_once(broker: OdradekProcess) -> None:
+    """Send as many records as it takes for kernels to pay."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for at in range(25_000):
+        producer.produce("prices", b"%d" % at, str(at % 3))
+    assert producer.flush(20) == 0
+
+
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
     """Have all kernels in the cache, as after a first start: to compile takes more memory."""
@@ -75,6 +83,13 @@ def test_an_idle_broker_has_no_compiler_and_a_busy_one_not_its_code(
 ) -> None:
     assert compiler_bytes(broker) is None
     produce(broker, 1)
+    assert compiler_bytes(broker) is None
+    produce_at_once(broker)
+    wait_until_loaded(broker, "log")
+
+
+def test_many_syncs_bring_the_compiled_thread(broker: OdradekProcess) -> None:
+    produce(broker, 2_500)
     wait_until_loaded(broker, "log")
 
 
@@ -92,10 +107,11 @@ def test_the_cleaners_kernels_are_loaded_when_there_is_something_to_clean(
     config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.ms": "1"}
     (made,) = admin.create_topics([NewTopic("prices", 1, 1, config=config)]).values()
     made.result(20)
-    wait_until_loaded(broker, "log")
+    produce(broker, 1)
     assert "of=cleaner" not in broker.log_text()
     produce(broker, 9)  # each a segment of its own
     wait_until_loaded(broker, "cleaner")
+    assert "of=log" not in broker.log_text()
     deadline = time.monotonic() + START_TIMEOUT_S
     while "cleaned log prices-0" not in broker.log_text():
         assert time.monotonic() < deadline, broker.log_text()
