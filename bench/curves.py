@@ -36,6 +36,7 @@ from storage.files import raise_open_files_limit
 CURVES = ROOT / "bench" / "curves.json"
 _RECORDS = 1_000_000
 _VALUE_BYTES = 1_000
+_WARM_UP_RECORDS = 50_000
 _PER_TOPIC, _RECORDS_EACH = 50, 20
 _PACE_PER_S, _PACE_S = 2_000, 5.0
 _KEYED_BYTES = 50
@@ -53,6 +54,7 @@ class Curve:
     unit: str  # of the size
     sizes: Sequence[int]
     measure: Callable[[Sequence[int]], Iterator[Point]]  # one point for each size, in order
+    note: str = ""  # why it is not flat
 
 
 @contextmanager
@@ -71,9 +73,12 @@ def running(settings: Mapping[str, str] | None = None) -> Iterator[OdradekProces
 def _by_log_size(sizes: Sequence[int]) -> Iterator[Point]:
     """Let one log grow: what the next records cost, reading its last ones, and a start."""
     with running() as broker:
-        create_topic(broker, "grows")
+        for topic in ("other", "grows"):
+            create_topic(broker, topic)
         there = 0
         for size_mb in sizes:
+            produce(broker, "other", Load(_WARM_UP_RECORDS, _VALUE_BYTES))  # loads the code
+            librdkafka_consume(broker, "other", _WARM_UP_RECORDS)
             missing = size_mb * 1_000_000 // _VALUE_BYTES - there
             load = Load(missing, _VALUE_BYTES)
             written_s = cpu_of(broker, partial(produce, broker, "grows", load))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ Of Odradek alone, by `python -m bench.curves`. CPU time is that of the broker.
 
 ![Costs](images/speed-curves.png)
 """
+_PARAGRAPH_COLUMNS = 110
 _TITLES = "| | Odradek | Kafka | unit | times better, median (least to most) | promised |\n"
 _RULE = "|---|---:|---:|---|---:|---:|\n"
 
@@ -44,6 +46,7 @@ def page(saved: Mapping[str, Any]) -> str:
         parts += [_row(each, f"{question.name}: ") for each in promised]
     for question, one in known:
         parts.append(f"\n## {question.name}\n\n{question.title}. {_origin(one)}\n\n")
+        parts.append(_paragraph(question.note))
         parts += [_TITLES, _RULE, *(_row(each) for each in answers_of(question, one))]
     return "".join(parts)
 
@@ -55,6 +58,7 @@ def curves_part(curves: Mapping[str, Any]) -> str:
         curve, points = CURVES_BY_NAME[name], one["points"]
         titles = [title for title in points[0] if title != "size"]
         parts.append(f"\n### {curve.title}\n\n{one['taken']}, {one['machine']}.\n\n")
+        parts.append(_paragraph(curve.note))
         parts.append(f"| {curve.unit} | {' | '.join(titles)} |\n")
         parts.append("|---:" * (len(titles) + 1) + "|\n")
         for point in points:
@@ -124,6 +128,10 @@ def _row(answer: Answer, prefix: str = "") -> str:
         cells.append("")
     short = " **falls short**" if answer.falls_short else ""
     return f"| {' | '.join(cells)} | {_promise(answer)}{short} |\n"
+
+
+def _paragraph(note: str) -> str:
+    return f"{textwrap.fill(note, _PARAGRAPH_COLUMNS)}\n\n" if note else ""
 
 
 def _promise(answer: Answer) -> str:

@@ -64,6 +64,7 @@ class Question:
     # Gets the broker before it starts.
     prepare: Callable[[Broker], None] = lambda _: None
     starts_itself: bool = False
+    note: str = ""  # what explains the figures to a reader
 
 
 @dataclass(frozen=True, slots=True)
