@@ -29,7 +29,7 @@ from bench.connections import connect, keep_pace
 from bench.pairs import make, quantile
 from bench.processes import ROOT, OdradekProcess, lacks_kafka, resident_bytes
 from bench.results import keep
-from bench.watch import cpu_of, cpu_s
+from bench.watch import cpu_of, cpu_s, wait_until_idle
 from broker.warm_up import warm_up
 from storage.files import raise_open_files_limit
 
@@ -79,6 +79,7 @@ def _by_log_size(sizes: Sequence[int]) -> Iterator[Point]:
         for size_mb in sizes:
             produce(broker, "other", Load(_WARM_UP_RECORDS, _VALUE_BYTES))  # loads the code
             librdkafka_consume(broker, "other", _WARM_UP_RECORDS)
+            wait_until_idle(broker)
             missing = size_mb * 1_000_000 // _VALUE_BYTES - there
             load = Load(missing, _VALUE_BYTES)
             written_s = cpu_of(broker, partial(produce, broker, "grows", load))

@@ -16,6 +16,7 @@ _PACKAGES = ("protocol", "config", "storage", "cleaner", "broker", "cli")
 # With a process's id it makes the clock of the CPU time of its threads (clock_getcpuclockid(3)),
 # which goes by nanoseconds where /proc/[pid]/stat goes by 10 ms.
 _CPUCLOCK_SCHED = 2
+_IDLE_LOOK_S, _IDLE_SHARE, _IDLE_TIMEOUT_S = 0.5, 0.05, 60.0
 
 
 class MemoryWatch:
@@ -52,6 +53,13 @@ def cpu_of(broker: Broker, work: Callable[[], object]) -> float:
     before_s = cpu_s(broker)
     work()
     return cpu_s(broker) - before_s
+
+
+def wait_until_idle(broker: Broker) -> None:
+    """Wait until a broker that nobody asks anything does next to nothing: all code is loaded."""
+    deadline_s = time.monotonic() + _IDLE_TIMEOUT_S
+    while cpu_of(broker, lambda: time.sleep(_IDLE_LOOK_S)) > _IDLE_SHARE * _IDLE_LOOK_S:
+        assert time.monotonic() < deadline_s, "the broker is busy with something"
 
 
 def write_bytecode(root: Path = ROOT) -> None:
