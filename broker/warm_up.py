@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 # Importing it compiles or loads all kernels of the cleaner.
 _CLEANER = "cleaner.clean"
-# A record costs a plain twin 2 us more than a kernel, loading takes half a second of a processor
-# (in which a round trip takes twice as long, one in a hundred 5 ms): it is put off until a tenth
-# of that is spent, which a client that sends a record at a time may never do.
-_RECORDS_BEFORE = 25_000
+# So many records are checked before. One costs a plain twin 2 us more than a kernel, and loading
+# takes half a second of a processor, in which a round trip takes twice as long, one in a hundred
+# 5 ms: it is put off until a tenth of that is spent, which who sends one at a time may never do.
+RECORDS_BEFORE = 25_000
 # What a sync costs more by a thread that needs the interpreter, in records: some 20 us.
 _RECORDS_A_SYNC = 10
 _loading = threading.Lock()
@@ -50,7 +50,7 @@ class Demand:
     """Loads the log's kernels once they would have saved something; the event loop owns it."""
 
     def __init__(self) -> None:
-        self._records_left = _RECORDS_BEFORE
+        self._records_left = RECORDS_BEFORE
 
     def add_records(self, count: int) -> None:
         """Count records that were checked."""

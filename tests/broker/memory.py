@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from bench.processes import OdradekProcess
+from broker.warm_up import RECORDS_BEFORE
 
 _LOADED = "loaded kernels"
 _TIMEOUT_S = 60
+LOADING_TOPIC = "loads-kernels"
 
 
-def wait_for_kernels(broker: OdradekProcess) -> None:
-    """Wait until a broker to which a client has come has what takes most of its memory.
+def load_kernels(broker: OdradekProcess, settings: Mapping[str, str]) -> None:
+    """Have a broker load what takes most of its memory: write as many records as that takes.
 
-    It has to log at DEBUG.
+    `settings` are those of a client. It has to log at DEBUG.
     """
+    client = {"bootstrap.servers": broker.bootstrap, "log_level": 0, **settings}
+    admin = AdminClient(client)
+    admin.create_topics([NewTopic(LOADING_TOPIC, 1, 1)])[LOADING_TOPIC].result(_TIMEOUT_S)
+    producer = Producer({**client, "linger.ms": 20})
+    for _ in range(RECORDS_BEFORE):
+        producer.produce(LOADING_TOPIC, b"")
+    assert producer.flush(_TIMEOUT_S) == 0
     deadline = time.monotonic() + _TIMEOUT_S
     while _LOADED not in broker.log_text():
         assert time.monotonic() < deadline, "the kernels are not loaded"

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +21,7 @@ from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.schema import info_of
 from tests.broker.doors import DOORS, Door
-from tests.broker.memory import peak_bytes, reset_peak, wait_for_kernels
+from tests.broker.memory import load_kernels, peak_bytes, reset_peak
 from tests.protocol.dense import arrays, large, tiny, with_items
 from tests.protocol.strategies import Strategy, examples, messages
 
@@ -74,9 +73,7 @@ def broker(door: Door, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Odr
         log_level="DEBUG",
     )
     running.start()
-    settings = {"bootstrap.servers": running.bootstrap, **door.client_settings}
-    AdminClient(settings).list_topics(timeout=TIMEOUT_S)
-    wait_for_kernels(running)
+    load_kernels(running, door.client_settings)
     yield running
     running.stop()
     assert "Traceback" not in running.log_text()

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import ROOT, START_TIMEOUT_S, OdradekProcess
+from broker.warm_up import RECORDS_BEFORE
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ def produce(broker: OdradekProcess, count: int) -> None:
 def produce_at_once(broker: OdradekProcess) -> None:
     """Send as many records as it takes for kernels to pay."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for at in range(25_000):
+    for at in range(RECORDS_BEFORE):
         producer.produce("prices", b"%d" % at, str(at % 3))
     assert producer.flush(20) == 0
 
