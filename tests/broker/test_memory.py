@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import ROOT, START_TIMEOUT_S, OdradekProcess
-from broker.warm_up import RECORDS_BEFORE
+from tests.broker.memory import load_kernels
 
 pytestmark = pytest.mark.slow
 
@@ -54,14 +54,6 @@ def produce(broker: OdradekProcess, count: int) -> None:
         assert producer.flush(20) == 0
 
 
-def produce_at_once(broker: OdradekProcess) -> None:
-    """Send as many records as it takes for kernels to pay."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for at in range(RECORDS_BEFORE):
-        producer.produce("prices", b"%d" % at, str(at % 3))
-    assert producer.flush(20) == 0
-
-
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
     """Have all kernels in the cache, as after a first start: to compile takes more memory."""
@@ -85,7 +77,7 @@ def test_an_idle_broker_has_no_compiler_and_a_busy_one_not_its_code(
     assert compiler_bytes(broker) is None
     produce(broker, 1)
     assert compiler_bytes(broker) is None
-    produce_at_once(broker)
+    load_kernels(broker, {})
     wait_until_loaded(broker, "log")
 
 
