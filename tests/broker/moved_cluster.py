@@ -274,7 +274,8 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
 
 def cleaned_to(data: Path, topic: str) -> int:
     """Return the largest offset that a cleaner has cleaned a topic up to, 0 for none."""
-    lines = (data / "cleaner-offset-checkpoint").read_text().splitlines()
+    checkpoint = data / "cleaner-offset-checkpoint"  # is made by the first cleaning
+    lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
     return max((int(line.split()[2]) for line in lines if line.startswith(f"{topic} ")), default=0)
 
 
