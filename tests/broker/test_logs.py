@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench.processes import OdradekProcess
 from broker.logs import JsonFormatter, TextFormatter
@@ -161,6 +163,14 @@ def test_so_is_why_a_start_has_failed(start_broker: StartBroker, tmp_path: Path)
 
 
 @pytest.mark.slow
+@given(st.lists(st.floats(0, 4e9)), st.integers(0, 3))
+def test_the_time_is_as_logging_writes_it(moments: list[float], repeats: int) -> None:
+    formatter, of_python = TextFormatter(), logging.Formatter()
+    for created in (one for one in moments for _ in range(repeats)):
+        record = logging.makeLogRecord({"created": created, "msecs": created % 1 * 1000})
+        assert formatter.formatTime(record) == of_python.formatTime(record)
+
+
 def test_text_stays_as_it_was(start_broker: StartBroker) -> None:
     broker = start_broker()
     assert re.search(
