@@ -202,7 +202,7 @@ class Broker:
             await self.store.create_topics(found)
             metadata = await self.store.load()
         await self.store.settle()
-        self.group_commit = GroupCommit(self.loop, self._kernels.add_sync)
+        self.group_commit = GroupCommit(self.loop, self._kernels.add_syncs)
         self.changes = Changes()
         self.configs = Configs(self._static, metadata.configs, self.store, self.changes)
         self.security = Security(

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from broker import sync_thread
 from broker.sync_thread import SyncThread
@@ -20,23 +21,30 @@ from storage.log import Log
 
 logger = logging.getLogger(__name__)
 
+# A file system commits together what it is asked for at the same time: four threads sync fifty
+# files in half of the time of one, and eight are hardly faster.
+SYNC_THREADS_MAX = 4
+
 Parts = Mapping[Log, Unflushed]
 Failures = dict[Log, StorageError]
+Share = Sequence[tuple[tuple[Log, Unflushed], Opened]]
 Waiter = tuple[tuple[Log, ...], asyncio.Future[None]]
 
 
 class GroupCommit:
-    """Carries logs to the disk by one thread. The event loop owns it."""
+    """Carries logs to the disk, a group at a time. The event loop owns it."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, on_slow_sync: Callable[[], None] = lambda: None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_slow_syncs: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """`on_slow_sync` is called when files are synced that the compiled thread cannot take."""
+        """`on_slow_syncs` is called with how many logs the compiled threads did not sync."""
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="flush")
-        # Does the same, once it is compiled, where there is but one file of a log to sync.
-        self._sync_thread: SyncThread | None = None
-        self._on_slow_sync = on_slow_sync
+        # Share what is to do, once they are compiled, where there is but one file of each log.
+        self._sync_threads: list[SyncThread] = []
+        self._on_slow_syncs = on_slow_syncs
         self._waiters: list[Waiter] = []
         self._timers: dict[Log, asyncio.TimerHandle] = {}
         self._is_running = False
@@ -82,8 +90,8 @@ class GroupCommit:
         while self._is_running:
             await self.flush(())
         self._thread.shutdown()
-        if self._sync_thread is not None:
-            self._sync_thread.close()
+        for thread in self._sync_threads:
+            thread.close()
 
     def _start(self) -> None:
         self._is_running = True
@@ -91,12 +99,12 @@ class GroupCommit:
         logs = {log for asked, _ in waiters for log in asked if not log.is_deleted}
         parts = {log: log.unflushed() for log in logs if log.failure is None}
         if not self._sync_files(parts, waiters):
-            self._on_slow_sync()
+            self._on_slow_syncs(len(parts))
             running = self._loop.run_in_executor(self._thread, _sync, parts)
             running.add_done_callback(lambda future: self._finish_future(future, parts, waiters))
 
     def _sync_files(self, parts: Parts, waiters: Sequence[Waiter]) -> bool:
-        """Have the compiled thread sync a file of each log, if that is all there is to do."""
+        """Have the compiled threads sync a file of each log, if that is all there is to do."""
         if not 0 < len(parts) <= sync_thread.files_max:
             return False
         files: list[Opened] = []
@@ -106,20 +114,27 @@ class GroupCommit:
                 if file is None:
                     return False
                 files.append(file)
-            if self._sync_thread is None:
-                self._sync_thread = SyncThread(self._loop)
+            while len(self._sync_threads) < min(len(files), SYNC_THREADS_MAX):
+                self._sync_threads.append(SyncThread(self._loop))
         except (StorageError, OSError):  # no descriptor is left: the other thread tells of that
             return False
+        threads = self._sync_threads[: len(files)]
+        pairs = list(zip(parts.items(), files, strict=True))
+        shares = [pairs[at :: len(threads)] for at in range(len(threads))]
+        failures: Failures = {}
+        missing = len(threads)
 
-        def synced(errors: list[OSError | None]) -> None:
-            answers = zip(parts.items(), errors, files, strict=True)  # open until now
-            failures: Failures = {}
-            for (log, part), error, _ in answers:
+        def synced(share: Share, errors: list[OSError | None]) -> None:
+            nonlocal missing
+            for ((log, part), _), error in zip(share, errors, strict=True):  # open until now
                 if error is not None:
                     failures[log] = part.fail(error)
-            self._finish(failures, None, parts, waiters)
+            missing -= 1
+            if not missing:
+                self._finish(failures, None, parts, waiters)
 
-        self._sync_thread.sync([file.fd for file in files], synced)
+        for thread, share in zip(threads, shares, strict=True):
+            thread.sync([file.fd for _, file in share], partial(synced, share))
         return True
 
     def _finish_future(

@@ -59,9 +59,9 @@ class Demand:
             if self._records_left <= 0:
                 start_warm_up()
 
-    def add_sync(self) -> None:
-        """Count a sync that was not done by the compiled thread."""
-        self.add_records(_RECORDS_A_SYNC)
+    def add_syncs(self, count: int) -> None:
+        """Count files that were not synced by the compiled thread."""
+        self.add_records(_RECORDS_A_SYNC * count)
 
 
 def start_warm_up() -> None:

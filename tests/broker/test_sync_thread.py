@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from broker import sync_thread
-from broker.group_commit import GroupCommit
+from broker.group_commit import SYNC_THREADS_MAX, GroupCommit
 from broker.sync_thread import SyncThread
 from storage.errors import DiskFailure
 from storage.files import File, RealFileSystem
@@ -130,11 +130,11 @@ def logs(tmp_path: Path) -> list[Log]:
 async def test_group_commit_syncs_by_it_what_is_one_file_of_a_log(logs: list[Log]) -> None:
     commit = GroupCommit(asyncio.get_running_loop())
     await commit.flush(logs)
-    assert commit._sync_thread is None, "new logs have a directory to sync"
+    assert not commit._sync_threads, "new logs have a directory to sync"
     for log in logs:
         append(log, batch(b"2"))
     await commit.flush(logs)
-    assert commit._sync_thread is not None
+    assert len(commit._sync_threads) == len(logs)
     assert [log.recovery_point for log in logs] == [2, 2, 2]
     await commit.close()
 
@@ -158,4 +158,38 @@ async def test_a_file_that_cannot_be_synced_fails_its_log_alone(
     assert failed == [bad]
     assert (good.recovery_point, bad.recovery_point) == (2, 1)
     assert bad.active.sync_failure is not None, "no later sync is proof"
+    await commit.close()
+
+
+@on_uvloop
+async def test_threads_share_many_files(tmp_path: Path, pipe: int) -> None:
+    commit = GroupCommit(asyncio.get_running_loop())
+    failed: set[Log] = set()
+    commit.on_failed = lambda log, error: failed.add(log)
+    many = make_logs(tmp_path, RealFileSystem(), 3 * SYNC_THREADS_MAX + 1)[1]
+    await commit.flush(many)
+    bad = set(many[1::5])
+    for log in many:
+        append(log, batch(b"2"))
+        if log in bad:
+            log.active.log = BadFile(log.active.log, pipe)
+    answers = [commit.flush([log]) for log in many]
+    await asyncio.wait(answers, timeout=20)
+    assert {log for log, one in zip(many, answers, strict=True) if one.exception()} == bad
+    assert failed == bad
+    assert {log for log in many if log.recovery_point < 2} == bad
+    assert len(commit._sync_threads) == SYNC_THREADS_MAX
+    assert commit.flushes == 3, "what is asked for meanwhile gathers"
+    await commit.close()
+
+
+@on_uvloop
+async def test_without_it_what_is_synced_is_counted(logs: list[Log]) -> None:
+    counts: list[int] = []
+    commit = GroupCommit(asyncio.get_running_loop(), counts.append)
+    await commit.flush(logs)
+    for log in logs:
+        append(log, batch(b"2"))
+    await commit.flush(logs)
+    assert counts == [len(logs)], "the second time it was there"
     await commit.close()
