@@ -144,9 +144,8 @@ def _open_segments(
         if name.endswith(SUFFIXES) and not _is_log(name) and base_offset_of(name) not in bases:
             fs.remove(directory / name)
     if not bases:
-        created = begin_segment(fs, directory, log_start_offset, config)
-        fs.sync_directory(directory)
-        return [created]
+        # Its name need not be durable before there is something in it: see Log.unflushed().
+        return [begin_segment(fs, directory, log_start_offset, config)]
     return [Segment(fs, directory, base) for base in bases]
 
 
