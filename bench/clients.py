@@ -18,7 +18,9 @@ _WARM_UP_SHARE = 5
 # Below it nobody looks at the rate.
 _WARM_UP_MIN = 100_000
 _PRODUCED = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec", re.MULTILINE)
-_QUEUE_MAX_KB = 2_097_151  # as much as may be asked for
+# By itself librdkafka asks for nothing for a second once its queue is full: the faster a broker,
+# the sooner that happens.
+_QUEUE_BACKOFF_MS = 5
 _CONSUME_BATCH = 10_000
 
 
@@ -104,14 +106,12 @@ def librdkafka_consume(
 ) -> float:
     """Read so many records of partition 0 by librdkafka; return the records/s.
 
-    The time is that from the first record on: until then the client connects. Its queue holds all
-    that is read: once it is full librdkafka asks for nothing for a second, and the faster a broker
-    is the sooner that happens.
+    The time is that from the first record on: until then the client connects.
     """
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": "none", "log_level": 0}
         | {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
-        | {"queued.min.messages": 10_000_000, "queued.max.messages.kbytes": _QUEUE_MAX_KB}
+        | {"fetch.queue.backoff.ms": _QUEUE_BACKOFF_MS}
         | dict(properties or {})
     )
     consumer.assign([TopicPartition(topic, 0, offset)])

@@ -32,7 +32,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage.files import raise_open_files_limit
 
-_TOPIC = "pinged"
+TOPIC = "pinged"
 _VALUE_BYTES = 100
 _PRODUCE_VERSION = 9
 _WARM_UP_SHARE = 0.3
@@ -173,12 +173,12 @@ async def keep_pace(
     return trips
 
 
-def produce_request(partition: int) -> bytes:
+def produce_request(partition: int, value_bytes: int = _VALUE_BYTES, acks: int = 1) -> bytes:
     """Return the frame of a request that produces one record to the benchmark's topic."""
-    record = Record(0, int(time.time() * 1000), None, bytes(_VALUE_BYTES), ())
+    record = Record(0, int(time.time() * 1000), None, bytes(value_bytes), ())
     data = PartitionProduceData(index=partition, records=encode_batch([record]))
-    topic = TopicProduceData(name=_TOPIC, partition_data=[data])
-    request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic])
+    topic = TopicProduceData(name=TOPIC, partition_data=[data])
+    request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[topic])
     return encode_request(request, _PRODUCE_VERSION, 1, "busy")
 
 
@@ -187,7 +187,7 @@ def _run(kind: type[OdradekProcess] | type[KafkaProcess], options: argparse.Name
         broker = kind(Path(folder) / "broker")
         broker.start()
         try:
-            create_topic(broker, _TOPIC, options.partitions)
+            create_topic(broker, TOPIC, options.partitions)
             figures = uvloop.run(measure(broker, options))
         finally:
             broker.stop()

@@ -9,7 +9,7 @@ from bench.questions.cleaning import CLEANING, CLEANING_LATENCY
 from bench.questions.consume import CONSUME, CONSUME_TLS
 from bench.questions.cost import CPU, RECOVERY, START
 from bench.questions.latency import END_TO_END, MIXED, ROUND_TRIPS
-from bench.questions.many import CONNECTIONS, GROUPS, LOOKUPS, PARTITIONS
+from bench.questions.many import CONNECTIONS, DURABLE, GROUPS, LOOKUPS, PARTITIONS
 from bench.questions.produce import PRODUCE
 
 QUESTIONS: Mapping[str, Question] = {
@@ -22,6 +22,7 @@ QUESTIONS: Mapping[str, Question] = {
         END_TO_END,
         MIXED,
         CONNECTIONS,
+        DURABLE,
         PARTITIONS,
         GROUPS,
         LOOKUPS,

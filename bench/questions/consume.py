@@ -26,6 +26,7 @@ _RECORDS = 5_000_000
 _SMALL_RECORDS = 1_000_000
 _LARGE_BYTES = 1_000
 _MANY = 50
+_FROM_THE_MIDDLE = "librdkafka, 100 B, from the middle"
 _TLS_NAME, _PLAIN_NAME = "SSL", "PLAINTEXT"
 _KEYS, _CA = "server.pem", "ca.pem"
 
@@ -47,6 +48,9 @@ def _ask(broker: Broker, scale: float) -> Values:
         "Java, 1 kB": consume(broker, "large", few),
         "librdkafka, 100 B": librdkafka_consume(broker, "small", records),
         "librdkafka, 1 kB": librdkafka_consume(broker, "large", few),
+        _FROM_THE_MIDDLE: librdkafka_consume(
+            broker, "small", records // 2, offset=records // 2
+        ),
         "Java, read_committed": consume(
             broker, "committed", few, {"isolation.level": "read_committed"}
         ),
@@ -140,6 +144,7 @@ CONSUME = Question(
         Figure("Java, 1 kB", _RATE, at_least=1.2),
         Figure("librdkafka, 100 B", _RATE, at_least=1.2),
         Figure("librdkafka, 1 kB", _RATE, at_least=1.2),
+        Figure(_FROM_THE_MIDDLE, _RATE),
         Figure("Java, read_committed", _RATE),
         Figure(f"Java, {_MANY} partitions", _RATE),
         Figure(f"{_MANY} consumers (librdkafka)", _RATE),

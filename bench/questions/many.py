@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import uvloop
 
 from bench.clients import Load, create_topic, produce_warm
-from bench.connections import Client, connect, measure
+from bench.connections import TOPIC, Client, connect, measure, produce_request
 from bench.pairs import Broker, Figure, Question, Values
 from bench.processes import resident_bytes
 from protocol.frames import encode_request
@@ -38,7 +38,7 @@ _SMALL_REQUESTS = (
 
 def _ask_connections(broker: Broker, scale: float) -> Values:
     raise_open_files_limit()
-    create_topic(broker, "pinged", 10)
+    create_topic(broker, TOPIC, 10)
     options = Namespace(
         idle=max(int(_IDLE * scale), 10),
         busy=max(int(_BUSY * scale), 2),
@@ -97,6 +97,18 @@ def _list_offsets() -> ListOffsetsRequest:
     ]
     topic = ListOffsetsTopic(name="looked-up-3", partitions=partitions)
     return ListOffsetsRequest(replica_id=-1, topics=[topic])
+
+
+def _ask_durable(broker: Broker, scale: float) -> Values:
+    create_topic(broker, TOPIC, _CLIENTS)
+    seconds = max(_SECONDS * scale, 0.5)
+    values = {}
+    for title, size_bytes in (("100 B", 100), ("20 kB", 20_000)):
+        requests = [produce_request(at, size_bytes, acks=-1) for at in range(_CLIENTS)]
+        values[title] = uvloop.run(
+            _rate(broker, seconds, lambda client, number, r=requests: client.ask(r[number]))
+        )
+    return values
 
 
 def _ask_groups(broker: Broker, scale: float) -> Values:
@@ -195,11 +207,20 @@ LOOKUPS = Question(
     note=f"{_SMALL_REQUESTS} The metadata of all partitions are encoded anew for each who asks.",
 )
 
+DURABLE = Question(
+    "durable",
+    f"{_CLIENTS} connections that send records with acks=all, each to a partition of its own",
+    [Figure("100 B", "1/s"), Figure("20 kB", "1/s")],
+    _ask_durable,
+    note="Odradek answers once the record is on the disk, Kafka once it is in memory: this is "
+    "what that costs. What comes together is synced together, up to four files at a time.",
+)
+
 GROUPS = Question(
     "groups",
     f"{_CLIENTS} connections, each a group of one member that joins and leaves again and again",
     [Figure("joined and left", "1/s")],
     _ask_groups,
     {"group.initial.rebalance.delay.ms": "0"},
-    note=_SMALL_REQUESTS,
+    note=f"{_SMALL_REQUESTS} Who joins or leaves is answered once that is on the disk.",
 )
