@@ -91,7 +91,7 @@ def reconcile(
 def _spec(turn: ConsumerTurn) -> GroupSpec:
     group, topics = turn.group, turn.around.topics
     members = {}
-    for member_id in hash_order(group.members):
+    for member_id in group.members.copied(turn.begun):
         member = group.members[member_id]
         names = _names(turn, member)
         members[member_id] = MemberSpec(

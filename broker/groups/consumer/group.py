@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from broker.coordination.effects import Describable
-from broker.coordination.java import string_hash
 from broker.groups.consumer.member import Held, Member
 from broker.groups.consumer.records import ConsumerRecord, Kind
 from broker.groups.modern.subscriptions import Subscriptions, discount
+from broker.groups.modern.tables import TIMELINE_PLACES, Timeline, timeline_place
 from broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets
 from broker.groups.offsets import GroupOffsets
 from protocol.messages.consumer_group_records import (
@@ -35,9 +35,6 @@ from protocol.messages.consumer_group_records import (
 )
 
 NOBODY = -1
-# The factor of Kafka's BaseHashTable.
-_FIBONACCI = -7046029254386353131
-_INT64 = 2**64 - 1
 
 _MemberValue = ConsumerGroupMemberMetadataValue | None
 _EpochValue = ConsumerGroupTargetAssignmentMetadataValue | None
@@ -71,7 +68,7 @@ class ConsumerGroup:
     group_id: str
     epoch: int = FIRST_EPOCH
     metadata_hash: int = 0
-    members: dict[str, Member] = field(default_factory=dict)
+    members: Timeline[Member] = field(default_factory=Timeline)
     static_ids: dict[str, str] = field(default_factory=dict)
     targets: Targets = field(default_factory=Targets)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
@@ -226,7 +223,8 @@ def preferred(counts: Mapping[str, int], old: str | None, new: str | None) -> st
     Of as many for both it is the first one as Kafka has them: in a TimelineHashMap with two
     places, and copied from there into a HashMap where both take the same place.
     """
-    ordered = {name: counts[name] for name in sorted(counts, key=_timeline_place)}
+    names = sorted(counts, key=lambda name: timeline_place(name, TIMELINE_PLACES))
+    ordered = {name: counts[name] for name in names}
     if old is not None:
         ordered[old] -= 1
         if not ordered[old]:
@@ -236,10 +234,6 @@ def preferred(counts: Mapping[str, int], old: str | None, new: str | None) -> st
         ordered = {new: 0, **ordered} if new not in ordered else ordered
         ordered[new] += 1
     return max(ordered, key=ordered.__getitem__, default=None)
-
-
-def _timeline_place(name: str) -> int:
-    return (string_hash(name) * _FIBONACCI & _INT64) >> 63
 
 
 def _each(held: Held) -> list[tuple[bytes, int]]:

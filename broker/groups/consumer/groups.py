@@ -249,6 +249,7 @@ class ConsumerGroups:
         names = frozenset(request.subscribed_topic_names or ())
         made.subscriptions.check_room(names.union(*(m.topics for m in members)), self.topics)
         conversion.upgrade(group, members, turn)
+        turn.begun = made.members.now()
         return turn
 
     def _settle(self, turn: ConsumerTurn) -> list[Effect]:

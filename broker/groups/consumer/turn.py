@@ -24,7 +24,7 @@ from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.member import Member, MemberState
 from broker.groups.consumer.records import ConsumerRecord, Kind, Value
 from broker.groups.modern.spec import Assignment
-from broker.groups.modern.tables import in_map_order
+from broker.groups.modern.tables import Moment, in_map_order
 from broker.groups.modern.topics import TopicHashes, TopicView
 from broker.groups.records import Record
 from broker.groups.state import ClassicGroup
@@ -60,6 +60,11 @@ class ConsumerTurn:
     # The classic group that this one has become, and why that rebalances at once, if it does.
     became: ClassicGroup | None = None
     rebalance_reason: str | None = None
+    # What the members were like: Kafka takes in what is decided when all of it is.
+    begun: Moment = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.begun = self.group.members.now()
 
     def emit(self, kind: Kind, value: Value | None, name: str = "") -> None:
         """Decide on a record, and take it in."""

@@ -1,4 +1,4 @@
-"""The order in which Java's HashMap and HashSet go through what is in them.
+"""The order in which Java's HashMap and HashSet, and Kafka's own table, go through what is there.
 
 Kafka's assignors go through members, topics and partitions in that order, so who is given what
 depends on it: a table has a power of two of places, a key's place is told by its hash, and keys
@@ -9,14 +9,19 @@ that collide so much are not told apart here.)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from broker.coordination.java import string_hash
+from broker.coordination.java import hash_order, string_hash
 
 K = TypeVar("K")
+V = TypeVar("V")
 
 _PLACES = 16
 _INT32 = 0xFFFFFFFF
+_INT64 = 0xFFFFFFFFFFFFFFFF
+# The factor of Kafka's BaseHashTable, and how many places it begins with.
+_FIBONACCI = -7046029254386353131
+TIMELINE_PLACES = 2
 
 
 def uuid_hash(value: bytes) -> int:
@@ -73,6 +78,58 @@ class Table(Generic[K]):
     def _place(self, key: K) -> int:
         value = self._hash(key)
         return (value ^ value >> 16) & (self._places - 1)
+
+
+class Moment(NamedTuple):
+    """What a Timeline was like: how many places it had, and how many keys had come."""
+
+    places: int
+    arrivals: int
+
+
+class Timeline(dict[str, V]):
+    """Values by text, with the order in which Kafka's TimelineHashMap goes through them.
+
+    Its table doubles before anything is put in, be it there already, when that would make it more
+    than four thirds full; it never shrinks. Of one place the last to come is the first. (What is
+    put in otherwise than by `[]` is not counted.)
+    """
+
+    __slots__ = ("_now",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = Moment(TIMELINE_PLACES, 0)
+
+    def __setitem__(self, key: str, value: V) -> None:
+        """Put a value in, the last of its place unless it is there."""
+        places, arrivals = self._now
+        if (len(self) + 1) * 3 > places * 4:
+            places *= 2
+        self._now = Moment(places, arrivals + (key not in self))
+        super().__setitem__(key, value)
+
+    def now(self) -> Moment:
+        """Return what it is like."""
+        return self._now
+
+    def copied(self, since: Moment) -> list[str]:
+        """Return the keys as a HashMap has them that they were copied into.
+
+        First those that had come at a moment, in the order of the table as it was then; after
+        them, as Kafka puts in what is being decided, those that have come since.
+        """
+        keys = list(self)
+        old = len(keys) - (self._now.arrivals - since.arrivals)
+        first = keys[:old]
+        first.reverse()
+        first.sort(key=lambda key: timeline_place(key, since.places))
+        return hash_order([*first, *keys[old:]])
+
+
+def timeline_place(text: str, places: int) -> int:
+    """Return the place of a text in a TimelineHashMap."""
+    return (string_hash(text) * _FIBONACCI & _INT64) >> 65 - places.bit_length()
 
 
 def in_map_order(uuids: Iterable[bytes]) -> list[bytes]:

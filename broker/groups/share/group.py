@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from broker.groups.modern.subscriptions import Subscriptions
+from broker.groups.modern.tables import Timeline
 from broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets
 from broker.groups.share.member import ShareMember
 from broker.groups.share.partitions import LONG_AGO_MS, StatePartitions
@@ -48,7 +49,7 @@ class ShareGroup:
     group_id: str
     epoch: int = FIRST_EPOCH
     metadata_hash: int = 0
-    members: dict[str, ShareMember] = field(default_factory=dict)
+    members: Timeline[ShareMember] = field(default_factory=Timeline)
     targets: Targets = field(default_factory=Targets)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     # None while nothing has been noted of any.

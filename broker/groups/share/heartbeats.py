@@ -229,7 +229,7 @@ def _spec(turn: ShareTurn) -> GroupSpec:
                 instance_id=None,
                 assignment=group.targets.of(member_id),
             )
-            for member_id in hash_order(group.members)
+            for member_id in group.members.copied(turn.begun)
         },
         is_homogeneous=group.subscriptions.are_alike(len(group.members)),
         partition_count=lambda topic_id: topics.partition_count(topics.name_of(topic_id) or ""),

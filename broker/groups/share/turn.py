@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from broker.coordination.effects import CancelTimer, Effect, Note, Reply, StartTimer, Timer, Token
+from broker.groups.modern.tables import Moment
 from broker.groups.modern.topics import TopicHashes, TopicView
 from broker.groups.share.group import ShareGroup
 from broker.groups.share.partitions import StatePartitions
@@ -76,6 +77,11 @@ class ShareTurn:
     records: list[ShareRecord] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    # What the members were like: Kafka takes in what is decided when all of it is.
+    begun: Moment = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.begun = self.group.members.now()
 
     def emit(self, kind: Kind, value: Value | None, member_id: str = "") -> None:
         """Decide on a record, and take it in."""
