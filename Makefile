@@ -23,7 +23,7 @@ run: $(READY)
 
 test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/ruff check .
-	$(BIN)/mypy $(PACKAGES)
+	$(BIN)/mypy $(PACKAGES) bench
 	$(BIN)/python -m tests.secure
 	$(BIN)/python -m pytest -n $(WAITING) $(FAST)
 	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile --no-loadscope-reorder \
@@ -32,7 +32,7 @@ test: $(READY_DEV) $(READY_SPARK) kafka
 # With fewer examples of each property than `make test`.
 check: $(READY_DEV)
 	$(BIN)/ruff check .
-	$(BIN)/mypy $(PACKAGES)
+	$(BIN)/mypy $(PACKAGES) bench
 	@$(BIN)/python -m tests.secure & looking=$$!; \
 	$(BIN)/python -m pytest -n $(WAITING) --hypothesis-profile quick $(FAST) || failed=1; \
 	wait $$looking || failed=1; exit $$failed

@@ -54,7 +54,7 @@ class Points:
 
 def draw_strips(strips: Sequence[Strip]) -> str:
     """Return logs, one below the other: an offset has its place in all of them."""
-    shapes = []
+    shapes: list[str] = []
     for number, strip in enumerate(strips):
         shapes += _strip(strip, _TOP + number * _STRIP_HEIGHT)
     count = 1 + max(r.offset for strip in strips for segment in strip.segments for r in segment)

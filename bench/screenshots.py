@@ -100,14 +100,14 @@ def at_work(bootstrap: str) -> Iterator[None]:
         threading.Thread(target=_read, args=(bootstrap, "search-index", ["tickets"], ending)),
         threading.Thread(target=_read, args=(bootstrap, "shop", ["prices", "clicks"], ending)),
     ]
-    for one in work:
-        one.start()
+    for thread in work:
+        thread.start()
     try:
         yield
     finally:
         ending.set()
-        for one in work:
-            one.join()
+        for thread in work:
+            thread.join()
 
 
 def _write(bootstrap: str, ending: threading.Event) -> None:

@@ -31,7 +31,9 @@ def main() -> None:
     while len(ways_s) < int(count):
         message = consumer.poll(60)
         assert message is not None, f"{len(ways_s)} of {count} records came"
-        sent_ns = int.from_bytes(message.value()[:STAMP_BYTES], "big")
+        value = message.value()
+        assert value is not None, "every record is stamped"
+        sent_ns = int.from_bytes(value[:STAMP_BYTES], "big")
         ways_s.append((time.monotonic_ns() - sent_ns) / 1e9)
     json.dump(ways_s, sys.stdout)
     consumer.close()

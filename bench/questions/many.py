@@ -86,7 +86,7 @@ def _ask_lookups(broker: Broker, scale: float) -> Values:
         "ListOffsets": encode_request(_list_offsets(), 7, 1, "bench"),
     }
     return {
-        title: uvloop.run(_rate(broker, seconds, lambda client, _, r=request: client.ask(r)))
+        title: _rate_of(broker, seconds, [request] * _CLIENTS)
         for title, request in requests.items()
     }
 
@@ -102,13 +102,12 @@ def _list_offsets() -> ListOffsetsRequest:
 def _ask_durable(broker: Broker, scale: float) -> Values:
     create_topic(broker, TOPIC, _CLIENTS)
     seconds = max(_SECONDS * scale, 0.5)
-    values = {}
-    for title, size_bytes in (("100 B", 100), ("20 kB", 20_000)):
-        requests = [produce_request(at, size_bytes, acks=-1) for at in range(_CLIENTS)]
-        values[title] = uvloop.run(
-            _rate(broker, seconds, lambda client, number, r=requests: client.ask(r[number]))
+    return {
+        title: _rate_of(
+            broker, seconds, [produce_request(at, size_bytes, acks=-1) for at in range(_CLIENTS)]
         )
-    return values
+        for title, size_bytes in (("100 B", 100), ("20 kB", 20_000))
+    }
 
 
 def _ask_groups(broker: Broker, scale: float) -> Values:
@@ -139,6 +138,13 @@ def _leave(group_id: str, instance_id: str) -> bytes:
     members = [MemberIdentity(member_id="", group_instance_id=instance_id)]
     request = LeaveGroupRequest(group_id=group_id, members=members)
     return encode_request(request, 4, 1, "bench")
+
+
+def _rate_of(broker: Broker, seconds: float, requests: Sequence[bytes]) -> float:
+    """Have each client send a request of its own again and again; return how many a second."""
+    return uvloop.run(
+        _rate(broker, seconds, lambda client, number: client.ask(requests[number]))
+    )
 
 
 async def _rate(
