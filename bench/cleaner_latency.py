@@ -178,7 +178,8 @@ def fill(broker: Broker, records: int, keys: int) -> None:
     """Write records of random keys to the compacted topic, from one producer."""
     source = random.Random(1)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "acks": 1,
-                         "batch.size": 65536, "queue.buffering.max.messages": 1_000_000})
+                         "batch.size": 65536, "queue.buffering.max.messages": 1_000_000,
+                         "log_level": 0})
     value = os.urandom(_VALUE_BYTES)
     for at in range(records):
         key = b"key-%08d" % source.randrange(keys)

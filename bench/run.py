@@ -18,6 +18,9 @@ from bench.processes import lacks_kafka
 from bench.questions import QUESTIONS
 from bench.results import save
 
+_TITLE_WIDTH = 1 + max(len(one.title) for each in QUESTIONS.values() for one in each.figures)
+_HEAD = f"{'':{_TITLE_WIDTH + 2}} {'Odradek':>22} {'Kafka':>22} {'':10} times better (from, to)"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Put the questions, and print a row for each figure."""
@@ -40,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for _ in range(given.rounds):
                 tell_one(question, given.only.title(), given.scale)
         else:
+            print(_HEAD)
             answers = put(question, given.rounds, given.scale)
             for answer in answers:
                 print(row(answer), flush=True)
@@ -59,8 +63,8 @@ def row(answer: Answer) -> str:
     figure, advantages = answer.figure, answer.advantages
     promised = "" if figure.at_least is None else f"  promised {figure.at_least:g}"
     return (
-        f"  {figure.title:28} {span(answer.ours):>22} {span(answer.theirs):>22} {figure.unit:10}"
-        f" {answer.advantage:6.2f} ({min(advantages):.2f} to {max(advantages):.2f}){promised}"
+        f"  {figure.title:{_TITLE_WIDTH}} {span(answer.ours):>22} {span(answer.theirs):>22}"
+        f" {figure.unit:10} {answer.advantage:6.2f} ({min(advantages):.2f} to {max(advantages):.2f}){promised}"
         f"{'  FALLS SHORT' if answer.falls_short else ''}"
     )
 
