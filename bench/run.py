@@ -64,7 +64,8 @@ def row(answer: Answer) -> str:
     promised = "" if figure.at_least is None else f"  promised {figure.at_least:g}"
     return (
         f"  {figure.title:{_TITLE_WIDTH}} {span(answer.ours):>22} {span(answer.theirs):>22}"
-        f" {figure.unit:10} {answer.advantage:6.2f} ({min(advantages):.2f} to {max(advantages):.2f}){promised}"
+        f" {figure.unit:10} {answer.advantage:6.2f}"
+        f" ({min(advantages):.2f} to {max(advantages):.2f}){promised}"
         f"{'  FALLS SHORT' if answer.falls_short else ''}"
     )
 
