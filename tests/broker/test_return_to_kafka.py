@@ -235,7 +235,7 @@ def test_new_producers_append_after_it(back: Return) -> None:
 
 
 def test_the_leader_epoch_never_falls(back: Return) -> None:
-    assert latest_epoch(back.kafka.data) > back.epoch
+    wait_until(lambda: latest_epoch(back.kafka.data) > back.epoch, "Kafka leads the partition")
 
 
 @pytest.mark.kafka
