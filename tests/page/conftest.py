@@ -16,6 +16,7 @@ from bench.processes import START_TIMEOUT_S, OdradekProcess
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the dev extra")
 
+_PATIENCE_MS = 20_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 # Small segments, so that there is something to clean; the cleaner does what it is asked for.
 LAZY = {
@@ -101,7 +102,8 @@ def page(
     """A tab that is at the broker's page; it asks nobody else, and has nothing to complain of."""
     context = browser.new_context(base_url=service.http, viewport={"width": 1280, "height": 900})
     tab = context.new_page()
-    tab.set_default_timeout(20_000)
+    tab.set_default_timeout(_PATIENCE_MS)
+    playwright.expect.set_options(timeout=_PATIENCE_MS)  # which has a default of its own
     troubles: list[str] = []
     tab.on("pageerror", lambda error: troubles.append(str(error)))
     tab.on(
