@@ -162,7 +162,6 @@ def test_so_is_why_a_start_has_failed(start_broker: StartBroker, tmp_path: Path)
     assert line["level"] == "ERROR" and "Address already in use" in line["message"]
 
 
-@pytest.mark.slow
 @given(st.lists(st.floats(0, 4e9)), st.integers(0, 3))
 def test_the_time_is_as_logging_writes_it(moments: list[float], repeats: int) -> None:
     formatter, of_python = TextFormatter(), logging.Formatter()
@@ -171,6 +170,7 @@ def test_the_time_is_as_logging_writes_it(moments: list[float], repeats: int) ->
         assert formatter.formatTime(record) == of_python.formatTime(record)
 
 
+@pytest.mark.slow
 def test_text_stays_as_it_was(start_broker: StartBroker) -> None:
     broker = start_broker()
     assert re.search(
