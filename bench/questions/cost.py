@@ -102,7 +102,7 @@ CPU = Question(
     ],
     _ask_cpu,
     note="Of what a write of 64 KB costs Odradek, a quarter is the file system's part and the "
-    "other system calls a seventh; Python's is spread over a hundred functions of which none "
+    "other system calls an eighth; Python's is spread over a hundred functions of which none "
     "takes more than a twentieth.",
 )
 
