@@ -27,7 +27,8 @@ SYNC_THREADS_MAX = 4
 
 Parts = Mapping[Log, Unflushed]
 Failures = dict[Log, StorageError]
-Share = Sequence[tuple[tuple[Log, Unflushed], Opened]]
+Synced = tuple[Log, Unflushed, Opened]
+"""A log whose one file a thread syncs; it stays open for as long as this is kept."""
 Waiter = tuple[tuple[Log, ...], asyncio.Future[None]]
 
 
@@ -107,34 +108,33 @@ class GroupCommit:
         """Have the compiled threads sync a file of each log, if that is all there is to do."""
         if not 0 < len(parts) <= sync_thread.files_max:
             return False
-        files: list[Opened] = []
+        synced: list[Synced] = []
         try:
-            for part in parts.values():
+            for log, part in parts.items():
                 file = part.file_to_sync()
                 if file is None:
                     return False
-                files.append(file)
-            while len(self._sync_threads) < min(len(files), SYNC_THREADS_MAX):
+                synced.append((log, part, file))
+            while len(self._sync_threads) < min(len(synced), SYNC_THREADS_MAX):
                 self._sync_threads.append(SyncThread(self._loop))
         except (StorageError, OSError):  # no descriptor is left: the other thread tells of that
             return False
-        threads = self._sync_threads[: len(files)]
-        pairs = list(zip(parts.items(), files, strict=True))
-        shares = [pairs[at :: len(threads)] for at in range(len(threads))]
+        threads = self._sync_threads[: len(synced)]
         failures: Failures = {}
         missing = len(threads)
 
-        def synced(share: Share, errors: list[OSError | None]) -> None:
+        def answered(share: Sequence[Synced], errors: list[OSError | None]) -> None:
             nonlocal missing
-            for ((log, part), _), error in zip(share, errors, strict=True):  # open until now
+            for (log, part, _), error in zip(share, errors, strict=True):
                 if error is not None:
                     failures[log] = part.fail(error)
             missing -= 1
             if not missing:
                 self._finish(failures, None, parts, waiters)
 
-        for thread, share in zip(threads, shares, strict=True):
-            thread.sync([file.fd for _, file in share], partial(synced, share))
+        for at, thread in enumerate(threads):
+            share = synced[at :: len(threads)]
+            thread.sync([file.fd for _, _, file in share], partial(answered, share))
         return True
 
     def _finish_future(
