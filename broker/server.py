@@ -237,6 +237,10 @@ class Server:
             tls = self._tls.get(connection.listener.name)
             made = connection if tls is None else tls.wrap(connection)
             await loop.connect_accepted_socket(lambda: made, client)
+        except asyncio.CancelledError:  # uvloop closes it then, and tells nobody
+            if not connection.is_lost:
+                made.connection_lost(None)
+            raise
         except OSError as error:  # it has gone already
             logger.debug("lost a new connection peer=%s: %s", connection.peer, error)
             client.close()

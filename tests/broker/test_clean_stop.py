@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import socket
 import threading
 import time
 from collections import Counter
@@ -13,9 +15,11 @@ from unittest import mock
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.dispatch import Dispatcher
 from tests.broker.live import PATIENCE_S, batch, client, create, live, on_uvloop, until
 from tests.broker.siege import Sender, read_all
 from tests.broker.test_connection import produce
+from tests.broker.test_tls import settings as tls_settings
 from tests.conftest import StartBroker
 
 STOPS = 4
@@ -101,3 +105,41 @@ def test_pipelined_idempotent_producers_live_through_clean_stops(
     sent = {(sender.name, number) for sender in senders for number in range(sender.number)}
     assert found.keys() == sent
     assert set(found.values()) == {1}
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["tls", "plaintext"])
+@pytest.mark.parametrize("turns", range(5))
+@on_uvloop
+async def test_a_client_that_connects_as_the_broker_stops_is_let_go(
+    tmp_path: Path, turns: int, at: int
+) -> None:
+    """However far its connection has come: what makes it is cancelled in the middle."""
+    async with live(tmp_path, tls_settings(tmp_path)) as broker:
+        server = broker.server
+        stopped = asyncio.get_running_loop().create_future()
+
+        async def stop() -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.stop_accepting()
+            await server.close(PATIENCE_S)
+            stopped.set_result(None)
+
+        def begin(*_: object) -> None:
+            asyncio.get_running_loop().create_task(stop())
+
+        with (
+            mock.patch.object(Dispatcher, "guard", begin),
+            socket.create_connection(("127.0.0.1", server.listeners[at].port)) as one,
+        ):
+            await asyncio.to_thread(_see_out, one)
+            one.close()
+            await asyncio.wait_for(stopped, PATIENCE_S / 2)
+        assert not server.connections
+
+
+def _see_out(one: socket.socket) -> None:
+    """Wait until the broker ends a stream or resets it."""
+    one.settimeout(PATIENCE_S)
+    with contextlib.suppress(ConnectionResetError):
+        assert not one.recv(1)
