@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,15 +36,27 @@ _KAFKA_FLAGS = (
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _NO_KAFKA = "Kafka's jars are not there: run `make kafka` (needs Java and Maven)"
 START_TIMEOUT_S = 120.0
+_HELD_PORTS_MAX = 200
+_held_ports: deque[socket.socket] = deque()
 STOP_TIMEOUT_S = 30.0
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of the loopback address that nobody uses now, and few can happen upon later.
+
+    The system chooses it for no one else as long as it is among the last that were asked for.
+    Else, before the process it is for listens, another broker may be given it, or who connects:
+    even who asks whether somebody listens there, and is then answered by itself. Who listens on
+    it by its number has to set SO_REUSEADDR, as servers do.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    if len(_held_ports) == _HELD_PORTS_MAX:
+        _held_ports.popleft().close()
+    _held_ports.append(held)
+    port: int = held.getsockname()[1]
+    return port
 
 
 @dataclass
@@ -259,7 +272,7 @@ def wait_until_answering(port: int, process: subprocess.Popen[bytes], log_file: 
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as s:
             s.settimeout(2)
             s.sendall(request)
-            if s.recv(4):
+            if s.recv(4) and process.poll() is None:
                 return time.monotonic() - started
         time.sleep(0.01)
     raise RuntimeError(f"no answer within {START_TIMEOUT_S} s:\n{log_file.read_text()}")

@@ -81,6 +81,8 @@ def set_up(level: str, form: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == JSON else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler])
+    # Who asks for DEBUG does not mean the compiler, which tells 2 MB about the kernels.
+    logging.getLogger("numba").setLevel(max(logging.root.level, logging.INFO))
     # What no line tells is not looked up either: that is a third of what a line costs.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # documented: no place in the code

@@ -14,6 +14,7 @@ from broker.warm_up import RECORDS_BEFORE
 
 _LOADED = "loaded kernels"
 _TIMEOUT_S = 60
+_LOG_CHARS = 3_000
 LOADING_TOPIC = "loads-kernels"
 
 
@@ -28,7 +29,7 @@ def load_kernels(broker: OdradekProcess, settings: Mapping[str, str]) -> None:
     producer = Producer({**client, "linger.ms": 20})
     for _ in range(RECORDS_BEFORE):
         producer.produce(LOADING_TOPIC, b"")
-    assert producer.flush(_TIMEOUT_S) == 0
+    assert producer.flush(_TIMEOUT_S) == 0, broker.log_text()[-_LOG_CHARS:]
     deadline = time.monotonic() + _TIMEOUT_S
     while _LOADED not in broker.log_text():
         assert time.monotonic() < deadline, "the kernels are not loaded"

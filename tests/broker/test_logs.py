@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.processes import OdradekProcess
+from bench.processes import ROOT, OdradekProcess
 from broker.logs import JsonFormatter, TextFormatter
 from storage.errors import CorruptFile
 from tests.conftest import StartBroker
@@ -179,3 +180,18 @@ def test_text_stays_as_it_was(start_broker: StartBroker) -> None:
         broker.log_text(),
         re.M,
     )
+
+
+def test_debug_is_of_the_broker_and_not_of_its_compiler() -> None:
+    """Compiling the kernels would be told in 15,000 lines."""
+    program = (
+        "import logging\nfrom broker.logs import TEXT, set_up\nset_up('DEBUG', TEXT)\n"
+        "for name in ('broker.one', 'numba.core.ssa'):\n"
+        "    logging.getLogger(name).debug('small')\n"
+        "    logging.getLogger(name).warning('large')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    found = re.findall(r"(\w+) +([\w.]+): \w+$", ran.stderr, re.M)
+    assert found == [
+        ("DEBUG", "broker.one"), ("WARNING", "broker.one"), ("WARNING", "numba.core.ssa")
+    ]  # fmt: skip
