@@ -101,7 +101,10 @@ class GroupCommit:
         parts = {log: log.unflushed() for log in logs if log.failure is None}
         if not self._sync_files(parts, waiters):
             self._on_slow_syncs(len(parts))
-            running = self._loop.run_in_executor(self._thread, _sync, parts)
+            try:
+                running = self._loop.run_in_executor(self._thread, _sync, parts)
+            except RuntimeError as error:  # the system has no thread left
+                return self._finish({}, error, parts, waiters)
             running.add_done_callback(lambda future: self._finish_future(future, parts, waiters))
 
     def _sync_files(self, parts: Parts, waiters: Sequence[Waiter]) -> bool:
@@ -117,7 +120,7 @@ class GroupCommit:
                 synced.append((log, part, file))
             while len(self._sync_threads) < min(len(synced), SYNC_THREADS_MAX):
                 self._sync_threads.append(SyncThread(self._loop))
-        except (StorageError, OSError):  # no descriptor is left: the other thread tells of that
+        except (StorageError, OSError):  # no descriptor or thread is left: the other one tells
             return False
         threads = self._sync_threads[: len(synced)]
         failures: Failures = {}

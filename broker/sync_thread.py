@@ -40,20 +40,24 @@ class SyncThread:
         """Start the thread; raises OSError. use_kernel() comes first."""
         self._loop = loop
         self._requests: int | None
-        requests, self._requests = os.pipe2(os.O_CLOEXEC)
-        try:
-            self._answers, answers = os.pipe2(os.O_CLOEXEC)
-        except OSError:
-            os.close(requests)
-            os.close(self._requests)
-            raise
-        os.set_blocking(self._answers, False)
         self._on_done: Answer | None = None
         self._count = 0
-        self._thread = threading.Thread(
-            target=_run, args=(requests, answers), name="sync", daemon=True
-        )
-        self._thread.start()
+        ends: list[int] = []
+        try:
+            ends += os.pipe2(os.O_CLOEXEC)
+            ends += os.pipe2(os.O_CLOEXEC)
+            requests, self._requests, self._answers, answers = ends
+            os.set_blocking(self._answers, False)
+            self._thread = threading.Thread(
+                target=_run, args=(requests, answers), name="sync", daemon=True
+            )
+            self._thread.start()
+        except (OSError, RuntimeError) as error:  # Python has no other for one thread too many
+            for end in ends:
+                os.close(end)
+            if isinstance(error, OSError):
+                raise
+            raise OSError(errno.EAGAIN, str(error)) from error
         loop.add_reader(self._answers, self._answered)
 
     def sync(self, descriptors: Sequence[int], on_done: Answer) -> None:

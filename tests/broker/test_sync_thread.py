@@ -47,6 +47,10 @@ async def answer(thread: SyncThread, descriptors: list[int]) -> list[int]:
     return [0 if one is None else one.errno or 0 for one in await asyncio.wait_for(done, 20)]
 
 
+def descriptors_and_threads() -> tuple[int, int]:
+    return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+
 @on_uvloop
 async def test_each_file_has_its_answer(tmp_path: Path, pipe: int) -> None:
     thread = SyncThread(asyncio.get_running_loop())
@@ -64,14 +68,11 @@ async def test_each_file_has_its_answer(tmp_path: Path, pipe: int) -> None:
 
 @on_uvloop
 async def test_it_leaves_nothing_open() -> None:
-    def count() -> tuple[int, int]:
-        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
-
-    before = count()
+    before = descriptors_and_threads()
     thread = SyncThread(asyncio.get_running_loop())
-    assert count() > before
+    assert descriptors_and_threads() > before
     thread.close()
-    assert count() == before
+    assert descriptors_and_threads() == before
 
 
 @on_uvloop
@@ -91,6 +92,34 @@ async def test_without_descriptors_it_leaves_nothing_open(monkeypatch: pytest.Mo
     for end in made[0]:
         with pytest.raises(OSError, match="Bad file"):
             os.fstat(end)
+
+
+def _refuse(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@on_uvloop
+async def test_without_a_thread_it_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", _refuse)
+    before = descriptors_and_threads()
+    with pytest.raises(OSError, match="can't start new thread"):
+        SyncThread(asyncio.get_running_loop())
+    assert descriptors_and_threads() == before
+
+
+@on_uvloop
+async def test_a_flush_without_a_thread_fails_and_a_later_one_does_not(
+    logs: list[Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = GroupCommit(asyncio.get_running_loop())
+    with monkeypatch.context() as refusing:
+        refusing.setattr(threading.Thread, "start", _refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await asyncio.wait_for(commit.flush(logs), 20)
+        assert [log.recovery_point for log in logs] == [0, 0, 0]
+    await asyncio.wait_for(commit.flush(logs), 20)
+    assert [log.recovery_point for log in logs] == [1, 1, 1]
+    await commit.close()
 
 
 @on_uvloop
