@@ -37,7 +37,7 @@ QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _NO_KAFKA = "Kafka's jars are not there: run `make kafka` (needs Java and Maven)"
 START_TIMEOUT_S = 120.0
 _HELD_PORTS_MAX = 200
-_held_ports: deque[socket.socket] = deque()
+_held_ports: deque[int] = deque()  # their descriptors, until this process ends
 STOP_TIMEOUT_S = 30.0
 
 
@@ -49,13 +49,13 @@ def free_port() -> int:
     even who asks whether somebody listens there, and is then answered by itself. Who listens on
     it by its number has to set SO_REUSEADDR, as servers do.
     """
-    held = socket.socket()
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind(("127.0.0.1", 0))
-    if len(_held_ports) == _HELD_PORTS_MAX:
-        _held_ports.popleft().close()
-    _held_ports.append(held)
-    port: int = held.getsockname()[1]
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+        _held_ports.append(bound.detach())
+    if len(_held_ports) > _HELD_PORTS_MAX:
+        os.close(_held_ports.popleft())
     return port
 
 

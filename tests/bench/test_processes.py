@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from collections import deque
 
@@ -53,4 +54,4 @@ def test_a_free_port_is_chosen_for_nobody_else_until_many_more_were_asked_for(
         free_port()
     assert refused_bind(port, reuses=True) is None
     for held in processes._held_ports:
-        held.close()
+        os.close(held)
