@@ -24,8 +24,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import OdradekProcess
 
+SEGMENT_BYTES = 100_000
+VALUE_BYTES = 60
+# No more are in a segment.
+SEGMENT_RECORDS = SEGMENT_BYTES // VALUE_BYTES
 SETTINGS = {
-    "internal.segment.bytes": "100000",
+    "internal.segment.bytes": str(SEGMENT_BYTES),
     "log.cleaner.backoff.ms": "20",
     "log.cleaner.min.cleanable.ratio": "0.01",
     "log.retention.check.interval.ms": "200",
@@ -38,7 +42,7 @@ SETTINGS = {
 TOPICS = [
     NewTopic("steady", 3, 1),
     NewTopic("quick", 1, 1),
-    NewTopic("window", 1, 1, config={"retention.bytes": "120000"}),
+    NewTopic("window", 1, 1, config={"retention.bytes": str(SEGMENT_BYTES)}),
     NewTopic("table", 2, 1, config={"cleanup.policy": "compact"}),
 ]
 LIVES_S = (0.2, 1.2)
@@ -70,12 +74,13 @@ class Sender:
     topic: str
     partition_count: int
     settings: dict[str, str]
+    number_min: int = 101
     number: int = 0
     acknowledged: dict[int, tuple[int, int]] = field(default_factory=dict)
     failed: list[KafkaError] = field(default_factory=list)
 
     def run(self, stop: threading.Event) -> None:
-        """Produce until told to stop; then wait until all is acknowledged."""
+        """Produce until told to stop, and some at least; wait until all is acknowledged."""
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -90,7 +95,7 @@ class Sender:
             }
         )
         source = random.Random(self.name)
-        while not stop.is_set():
+        while not stop.is_set() or self.number < self.number_min:
             self._produce(producer, f"k{source.randrange(KEYS)}")
             producer.poll(0)
             if self.number % PAUSE_EACH == 0:
@@ -111,7 +116,7 @@ class Sender:
         try:
             producer.produce(
                 self.topic,
-                f"{self.name} {number} ".ljust(60, "."),
+                f"{self.name} {number} ".ljust(VALUE_BYTES, "."),
                 key,
                 int(key[1:]) % self.partition_count,
                 on_delivery=delivered,
@@ -196,8 +201,10 @@ class Siege:
             Sender("first", bootstrap, "steady", 3, in_order),
             Sender("second", bootstrap, "steady", 3, in_order),
             Sender("quick", bootstrap, "quick", 1, at_once),
-            Sender("window", bootstrap, "window", 1, in_order),
-            Sender("table", bootstrap, "table", 2, in_order),
+            # What retention leaves, what it deletes, and what is active.
+            Sender("window", bootstrap, "window", 1, in_order, 3 * SEGMENT_RECORDS),
+            # Of one partition at least, a segment and more.
+            Sender("table", bootstrap, "table", 2, in_order, 3 * SEGMENT_RECORDS),
         ]
         self.committer, self.creator = Committer(bootstrap), Creator(bootstrap)
         admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -237,7 +244,7 @@ class Siege:
         """Check that all that was acknowledged is there, and nothing of it twice."""
         for sender in self.senders:
             assert not sender.failed, (sender.name, sender.failed[:3])
-            assert len(sender.acknowledged) == sender.number > 100
+            assert len(sender.acknowledged) == sender.number >= sender.number_min
         steady = read_all(self.broker.bootstrap, "steady", 3)
         for sender in self.senders[:2]:
             _check_exactly_once(sender, [one for one in steady if one.sender == sender.name])
@@ -246,17 +253,28 @@ class Siege:
         there = {one.number for one in quick}
         lost = [number for number in self.senders[2].acknowledged if number not in there]
         assert not lost, f"acks=1: lost {lost[:10]}"
-        window = read_all(self.broker.bootstrap, "window", 1)
-        start = window[0].offset
-        assert start > 0, "retention deleted nothing"
-        _check_exactly_once(self.senders[3], window, start)
-        self._check_table(read_all(self.broker.bootstrap, "table", 2))
+        window = self._read_until(
+            lambda found: found[0].offset > 0, "window", 1, "retention deleted nothing"
+        )
+        _check_exactly_once(self.senders[3], window, window[0].offset)
+        sent = self.senders[4].number
+        self._check_table(
+            self._read_until(lambda found: len(found) < sent, "table", 2, "nothing was cleaned")
+        )
         self._check_group()
         self._check_topics()
 
+    def _read_until(
+        self, holds: Callable[[list[Stored]], bool], topic: str, partitions: int, problem: str
+    ) -> list[Stored]:
+        """Read a topic until what the broker does by itself has been done."""
+        deadline = time.monotonic() + FINISH_TIMEOUT_S
+        while not holds(found := read_all(self.broker.bootstrap, topic, partitions)):
+            assert time.monotonic() < deadline, problem
+        return found
+
     def _check_table(self, found: list[Stored]) -> None:
         sender = self.senders[4]
-        assert len(found) < sender.number, "nothing was cleaned"
         numbers = [one.number for one in found]
         assert len(set(numbers)) == len(numbers), "a record was written twice"
         for one in found:
