@@ -57,6 +57,12 @@ _AUTHORIZED = {
     "auto.create.topics.enable": "true",
     "authorizer.class.name": STANDARD_AUTHORIZER,
     "allow.everyone.if.no.acl.found": "true",
+    # Members say nothing after they have joined, and are listed at the end.
+    **{
+        f"group.{kind}.{limit}session.timeout.ms": "600000"
+        for kind in ("consumer", "share")
+        for limit in ("max.", "")
+    },
 }
 
 
