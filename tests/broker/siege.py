@@ -42,7 +42,7 @@ SETTINGS = {
 TOPICS = [
     NewTopic("steady", 3, 1),
     NewTopic("quick", 1, 1),
-    NewTopic("window", 1, 1, config={"retention.bytes": str(SEGMENT_BYTES)}),
+    NewTopic("window", 1, 1, config={"retention.bytes": "120000"}),
     NewTopic("table", 2, 1, config={"cleanup.policy": "compact"}),
 ]
 LIVES_S = (0.2, 1.2)
@@ -201,7 +201,7 @@ class Siege:
             Sender("first", bootstrap, "steady", 3, in_order),
             Sender("second", bootstrap, "steady", 3, in_order),
             Sender("quick", bootstrap, "quick", 1, at_once),
-            # What retention leaves, what it deletes, and what is active.
+            # More than retention leaves, by a segment that it deletes.
             Sender("window", bootstrap, "window", 1, in_order, 3 * SEGMENT_RECORDS),
             # Of one partition at least, a segment and more.
             Sender("table", bootstrap, "table", 2, in_order, 3 * SEGMENT_RECORDS),
