@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from broker.addresses import bind, own_name
 from broker.backpressure import Backpressure
+from broker.batch_checks import BatchChecks
 from broker.changes import Changes
 from broker.clock import Clock
 from broker.configs import Configs
@@ -282,6 +283,8 @@ class Broker:
         self.configs.on_changed.append(lambda _: self.server.reconfigure())
         self.configs.on_changed.append(self._change_readers)
         self.configs.on_changed.append(self._change_background)
+        self.batch_checks = BatchChecks(self.loop)
+        self._stopping.callback(self.batch_checks.close)
         self._stopping.push_async_callback(self._let_clients_go)
         self.server.quotas = self.security.quotas
         self.server.accept(Dispatcher(self), self.security.tls)

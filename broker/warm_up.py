@@ -66,13 +66,14 @@ class Demand:
 
 def start_warm_up() -> None:
     """Load the log's in a thread that no stop waits for: to compile can take minutes."""
-    threading.Thread(target=_run, name="warm-up", daemon=True).start()
+    threading.Thread(target=ensure_log_kernels, name="warm-up", daemon=True).start()
 
 
-def _run() -> None:
+def ensure_log_kernels() -> None:
+    """Load the log's kernels, whatever comes of it: without them the plain twins serve."""
     try:
         load_log_kernels()
-    except Exception:  # The root of a thread.
+    except Exception:  # The root of a thread, or of what a thread can do without.
         logger.exception("could not load the kernels, so that the slow twins go on serving")
 
 

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from protocol.checksum import crc32c
-from protocol.compression import Buffer, Codec, compress, decompress
+from protocol.compression import Buffer, Codec, compress, unpack
 from protocol.errors import ProtocolError
 from protocol.records_plain import (
     InvalidRecord,
@@ -359,7 +359,7 @@ def empty_batch(header: BatchHeader) -> bytes:
     )
 
 
-def replace_section(header: BatchHeader, section: bytes, codec: Codec) -> bytearray:
+def replace_section(header: BatchHeader, section: Buffer, codec: Codec) -> bytearray:
     """Encode a batch that has another one's header, but its records packed by another codec."""
     return bytearray(
         _encode(
@@ -395,13 +395,20 @@ def record_section(
     Uncompressed records come as a view of the buffer. Raises CorruptBatch when they are cut
     off, and what decompress raises.
     """
+    return unpack_section(buffer, position, header, max_decompressed)[0]
+
+
+def unpack_section(
+    buffer: Buffer, position: int, header: BatchHeader, max_decompressed: int
+) -> tuple[Buffer, int]:
+    """Return what record_section does, and of how many compressed members it is made."""
     start, end = position + HEADER_SIZE, position + header.size_bytes
     if end > len(buffer):
         raise CorruptBatch(f"{len(buffer) - start} of {end - start} bytes of records are there")
     section = memoryview(buffer)[start:end]
     if header.attributes & CODEC_MASK == Codec.NONE or header.count == 0:
-        return section
-    return decompress(header.codec, section, max_decompressed)
+        return section, 1
+    return unpack(header.codec, section, max_decompressed)
 
 
 def decode_records(
@@ -467,7 +474,7 @@ def _encode(
     producer_epoch: int,
     base_sequence: int,
     count: int,
-    section: bytes,
+    section: Buffer,
 ) -> bytes:
     """Put a header before a section, and the CRC into the header."""
     batch = bytearray(

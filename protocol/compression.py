@@ -9,6 +9,9 @@ and bytes that Kafka's Java clients could not read are refused, not passed on to
     lz4      one frame of independent blocks; Kafka reads no more than that
     zstd     RFC 8878, one frame or several, with or without their content size
 
+Data may come in many members: gzip members, Xerial headers and blocks, zstd frames and blocks.
+Each takes time even if it holds nothing, so a bound on the size also bounds their number.
+
 Two things are stricter than Kafka, which ignores bytes after the end of the last gzip member
 and of the lz4 frame: here they are corruption, so that all readers see the same records.
 """
@@ -18,13 +21,14 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
+from collections.abc import Iterator
 from enum import IntEnum
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
 from protocol.errors import ProtocolError
-from protocol.zstd_frames import frame_extent
+from protocol.zstd_frames import TooManyBlocks, frame_extent
 
 if TYPE_CHECKING:
     import zstandard
@@ -60,8 +64,17 @@ _ZSTD_LEVEL_DEFAULT = 3  # Kafka's default
 _U32_LE = struct.Struct("<I")
 
 _GZIP_WBITS = 31  # zlib's way to say: a gzip header and trailer around the data
-# Input is fed in slices, because zlib copies what is left behind a member's end.
+# Input is fed in slices, because zlib copies what is left behind a member's end: in small ones
+# first, where many members follow each other.
 _GZIP_SLICE_BYTES = 64 * 1024
+_GZIP_SLICE_BYTES_MIN = 512
+
+# A member takes 0.2 us (a zstd block) to 2.3 us (a gzip member): as long as so many bytes do.
+MEMBER_BYTES = 512
+# Small data may have as many members as this whatever its size.
+_MEMBERS_ANYWAY = 64
+# Input is compressed in pieces of a snappy or lz4 block or two.
+_PIECE_BYTES = 64 * 1024
 
 # Each thread keeps its own contexts: making one takes up to 11 us, a small batch 3 us.
 _thread_contexts = threading.local()
@@ -72,7 +85,7 @@ class CorruptCompression(ProtocolError):
 
 
 class DecompressedTooLarge(ProtocolError):
-    """Data that would be larger than the bound when decompressed."""
+    """Data that would be larger than the bound when decompressed, or has too many members."""
 
 
 class Codec(IntEnum):
@@ -96,7 +109,18 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     `level` is the codec's own (Kafka's compression.<codec>.level), None Kafka's default; it
     means nothing to none and snappy. Raises ValueError for a level that the codec lacks.
     """
-    return _COMPRESSORS[codec](data, level)
+    return b"".join(compress_in_pieces(codec, data, level))
+
+
+def compress_in_pieces(
+    codec: Codec, data: Buffer, level: int | None = None
+) -> Iterator[Buffer]:
+    """Yield what compress() returns, piece by piece, some of them empty.
+
+    A caller may stop when the result becomes too large or takes too long: a piece takes 0.2 s
+    at most (lz4 at level 17, of the worst data).
+    """
+    return _COMPRESSORS[codec](memoryview(data), level)
 
 
 def decompress(codec: Codec, data: Buffer, max_size: int) -> bytes:
@@ -105,6 +129,11 @@ def decompress(codec: Codec, data: Buffer, max_size: int) -> bytes:
     Raises DecompressedTooLarge past that bound, CorruptCompression for anything malformed,
     truncated or followed by other bytes. Memory stays within a small multiple of `max_size`.
     """
+    return unpack(codec, data, max_size)[0]
+
+
+def unpack(codec: Codec, data: Buffer, max_size: int) -> tuple[bytes, int]:
+    """Decompress as decompress() does; return also of how many members the data is made."""
     return _DECOMPRESSORS[codec](memoryview(data), max_size)
 
 
@@ -127,41 +156,62 @@ def _too_large(codec: Codec, max_size: int) -> DecompressedTooLarge:
     return DecompressedTooLarge(f"{codec.label} data exceeds {max_size} bytes when decompressed")
 
 
+def _members_max(max_size: int) -> int:
+    return _MEMBERS_ANYWAY + max_size // MEMBER_BYTES
+
+
+def _too_many(codec: Codec, members_max: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"{codec.label} data has more than {members_max} members")
+
+
 def _corrupt(codec: Codec, problem: object) -> CorruptCompression:
     return CorruptCompression(f"corrupt {codec.label} data: {problem}")
 
 
-def _copy(data: Buffer, level: int | None) -> bytes:
-    return bytes(data)
+def _pieces(data: memoryview) -> Iterator[memoryview]:
+    return (data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES))
 
 
-def _copy_within(data: memoryview, max_size: int) -> bytes:
+def _copy(data: memoryview, level: int | None) -> Iterator[Buffer]:
+    yield data
+
+
+def _copy_within(data: memoryview, max_size: int) -> tuple[bytes, int]:
     if len(data) > max_size:
         raise _too_large(Codec.NONE, max_size)
-    return bytes(data)
+    return bytes(data), 1
 
 
 def _joined(parts: list[bytes]) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _gzip_compress(data: Buffer, level: int | None) -> bytes:
+def _gzip_compress(data: memoryview, level: int | None) -> Iterator[Buffer]:
     compressor = zlib.compressobj(
         zlib.Z_DEFAULT_COMPRESSION if level is None else level, zlib.DEFLATED, _GZIP_WBITS
     )
-    return compressor.compress(data) + compressor.flush()
+    for piece in _pieces(data):
+        yield compressor.compress(piece)
+    yield compressor.flush()
 
 
-def _gzip_decompress(data: memoryview, max_size: int) -> bytes:
+def _gzip_decompress(data: memoryview, max_size: int) -> tuple[bytes, int]:
     parts: list[bytes] = []
     size = 0
     position = 0
+    members, members_max = 1, _members_max(max_size)
+    slice_bytes = _GZIP_SLICE_BYTES
     member = zlib.decompressobj(_GZIP_WBITS)
     try:
         while position < len(data):
             if member.eof:
                 member = zlib.decompressobj(_GZIP_WBITS)
-            piece = data[position : position + _GZIP_SLICE_BYTES]
+                members += 1
+                if members > members_max:
+                    raise _too_many(Codec.GZIP, members_max)
+                slice_bytes = _GZIP_SLICE_BYTES_MIN
+            piece = data[position : position + slice_bytes]
+            slice_bytes = min(2 * slice_bytes, _GZIP_SLICE_BYTES)
             parts.append(member.decompress(piece, max_size + 1 - size))
             size += len(parts[-1])
             if size > max_size:
@@ -171,27 +221,28 @@ def _gzip_decompress(data: memoryview, max_size: int) -> bytes:
         raise _corrupt(Codec.GZIP, error) from error
     if not member.eof:
         raise _corrupt(Codec.GZIP, "it ends within a member")
-    return _joined(parts)
+    return _joined(parts), members
 
 
-def _snappy_compress(data: Buffer, level: int | None) -> bytes:
+def _snappy_compress(data: memoryview, level: int | None) -> Iterator[Buffer]:
     snappy = _cramjam().snappy
-    view = memoryview(data)
-    parts = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, _XERIAL_VERSION, _XERIAL_VERSION)]
-    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
-        parts.append(_XERIAL_SIZE.pack(len(block)))
-        parts.append(block)
-    return b"".join(parts)
+    yield _XERIAL_HEADER.pack(_XERIAL_MAGIC, _XERIAL_VERSION, _XERIAL_VERSION)
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        yield _XERIAL_SIZE.pack(len(block)) + block
 
 
-def _snappy_decompress(data: memoryview, max_size: int) -> bytes:
+def _snappy_decompress(data: memoryview, max_size: int) -> tuple[bytes, int]:
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _snappy_block(data, max_size, max_size)
+        return _snappy_block(data, max_size, max_size), 1
     parts: list[bytes] = []
     left = max_size
-    position = 0
+    position = members = 0
+    members_max = _members_max(max_size)
     while position < len(data):
+        members += 1
+        if members > members_max:
+            raise _too_many(Codec.SNAPPY, members_max)
         if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
             position = _skip_xerial_header(data, position)
             continue
@@ -204,7 +255,7 @@ def _snappy_decompress(data: memoryview, max_size: int) -> bytes:
         parts.append(_snappy_block(data[position : position + size], left, max_size))
         left -= len(parts[-1])
         position += size
-    return _joined(parts)
+    return _joined(parts), members
 
 
 def _skip_xerial_header(data: memoryview, position: int) -> int:
@@ -234,24 +285,26 @@ def _snappy_block(block: memoryview, left: int, max_size: int) -> bytes:
         raise _corrupt(Codec.SNAPPY, error) from error
 
 
-def _lz4_compress(data: Buffer, level: int | None) -> bytes:
+def _lz4_compress(data: memoryview, level: int | None) -> Iterator[Buffer]:
     if level is None or level == _LZ4_LEVEL_KAFKA_DEFAULT:
         library_level = 0
     else:
         library_level = max(level, _LZ4_LEVEL_HIGH_MIN)
     frame = _lz4_frame()
+    context = frame.create_compression_context()
     # The frame that Kafka's Lz4BlockOutputStream writes: no sizes, no checksums of content.
-    compressed: bytes = frame.compress(
-        data,
+    yield frame.compress_begin(
+        context,
         compression_level=library_level,
         block_size=frame.BLOCKSIZE_MAX64KB,
         block_linked=False,
-        store_size=False,
     )
-    return compressed
+    for piece in _pieces(data):
+        yield frame.compress_chunk(context, piece)
+    yield frame.compress_flush(context)
 
 
-def _lz4_decompress(data: memoryview, max_size: int) -> bytes:
+def _lz4_decompress(data: memoryview, max_size: int) -> tuple[bytes, int]:
     total = len(data)
     if total < 7 or _U32_LE.unpack_from(data)[0] != _LZ4_MAGIC:
         raise _corrupt(Codec.LZ4, "no lz4 frame")
@@ -286,12 +339,15 @@ def _lz4_decompress(data: memoryview, max_size: int) -> bytes:
     if position != total:
         raise _corrupt(Codec.LZ4, f"{total - position} bytes after the frame")
     _thread_contexts.lz4 = context
-    return _joined(parts)
+    return _joined(parts), 1
 
 
-def _zstd_compress(data: Buffer, level: int | None) -> bytes:
+def _zstd_compress(data: memoryview, level: int | None) -> Iterator[Buffer]:
     compressor = _zstd_compressor(_ZSTD_LEVEL_DEFAULT if level is None else level)
-    return compressor.compress(data)
+    stream = compressor.compressobj(size=len(data))
+    for piece in _pieces(data):
+        yield stream.compress(piece)
+    yield stream.flush()
 
 
 def _zstd_compressor(level: int) -> zstandard.ZstdCompressor:
@@ -324,23 +380,30 @@ def _zstd_error() -> type[Exception]:
     return ZstdError
 
 
-def _zstd_decompress(data: memoryview, max_size: int) -> bytes:
+def _zstd_decompress(data: memoryview, max_size: int) -> tuple[bytes, int]:
     parts: list[bytes] = []
     left = max_size
-    position = 0
+    position = members = 0
+    members_max = _members_max(max_size)
     try:
         while position < len(data):
-            end, claimed, size_max = frame_extent(data, position)
+            blocks_max = members_max - members
+            if blocks_max <= 0:
+                raise TooManyBlocks
+            end, claimed, size_max, blocks = frame_extent(data, position, blocks_max)
+            members += 1 + blocks
             if size_max is not None:
                 frame = data[position:end]
                 parts.append(_zstd_frame(frame, claimed, size_max, left, max_size))
                 left -= len(parts[-1])
             position = end
+    except TooManyBlocks:
+        raise _too_many(Codec.ZSTD, members_max) from None
     except (ValueError, _zstd_error()) as error:
         raise _corrupt(Codec.ZSTD, error) from error
     if not parts:
         raise _corrupt(Codec.ZSTD, "no zstd frame")
-    return _joined(parts)
+    return _joined(parts), members
 
 
 def _zstd_frame(

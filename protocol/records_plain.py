@@ -26,7 +26,7 @@ in the tests that hold the two together, these functions serve.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -42,6 +42,7 @@ MALFORMED = -2
 
 _VARINT_MAX_BYTES = 5
 _VARLONG_MAX_BYTES = 10
+NO_LIMIT = 1 << 62
 _SMALL_VARINTS = tuple(bytes([n << 1]) for n in range(64))
 _NULL = b"\x01"  # -1
 
@@ -76,6 +77,12 @@ class Validation:
     index: int  # -1 when valid
     timestamp_delta_min: int  # 0 when there are no records
     timestamp_delta_max: int
+    # The records and headers that were walked over in plain Python, 0 by a kernel.
+    items: int = field(default=0, compare=False)
+
+
+class TooManyItems(Exception):
+    """More records and headers than the caller wants to walk over in plain Python."""
 
 
 class InvalidRecord(ProtocolError):
@@ -104,10 +111,13 @@ def read_varlong(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     return (raw >> 1) ^ -(raw & 1), position
 
 
-def read_record(buffer: Buffer, position: int, end: int) -> RecordParts:
+def read_record(
+    buffer: Buffer, position: int, end: int, headers_max: int = NO_LIMIT
+) -> RecordParts:
     """Find the parts of the record at `position` in a section that ends at `end`.
 
-    Raises InvalidRecord when it does not fit the format (Kafka's DefaultRecord.readFrom).
+    Raises InvalidRecord when it does not fit the format (Kafka's DefaultRecord.readFrom);
+    TooManyItems before it walks over more headers than `headers_max`.
     """
     size, position = read_varint(buffer, position, end)
     if position < 0 or not 0 < size <= end - position:
@@ -135,7 +145,7 @@ def read_record(buffer: Buffer, position: int, end: int) -> RecordParts:
         headers_position += value_length
     else:
         value_length = -1
-    if _skip_headers(buffer, headers_position, end) != end:
+    if _skip_headers(buffer, headers_position, end, headers_max) != end:
         raise InvalidRecord(RecordStatus.LEFTOVER)
     return (
         end,
@@ -147,6 +157,20 @@ def read_record(buffer: Buffer, position: int, end: int) -> RecordParts:
         value_length,
         headers_position,
     )
+
+
+def read_key_and_time(buffer: Buffer, position: int, end: int) -> tuple[int, int, int]:
+    """Return the end, the timestamp delta and the key length of a record that is well formed.
+
+    Nothing after the key's length is looked at, so that the time does not depend on how many
+    headers there are.
+    """
+    size, position = read_varint(buffer, position, end)
+    record_end = position + size
+    timestamp_delta, position = read_varlong(buffer, position + 1, end)
+    _, position = read_varint(buffer, position, end)
+    key_length, _ = read_varint(buffer, position, end)
+    return record_end, timestamp_delta, key_length
 
 
 def decode_headers(buffer: bytes, position: int, end: int) -> tuple[tuple[str, bytes | None], ...]:
@@ -203,28 +227,40 @@ def encode_varint(value: int) -> bytes:
 
 
 def validate_records_plain(
-    buffer: Buffer, start: int, end: int, count: int, require_keys: bool
+    buffer: Buffer,
+    start: int,
+    end: int,
+    count: int,
+    require_keys: bool,
+    items_max: int = NO_LIMIT,
 ) -> Validation:
     """Check a section of `count` records as a broker must before it appends it.
 
     The kernel `protocol.records.validate_records` gives the same answer. A malformed record
-    outweighs a null key, which outweighs an offset gap.
+    outweighs a null key, which outweighs an offset gap. Raises TooManyItems before it walks
+    over more records and headers than `items_max`.
     """
     if not 0 <= start <= end <= len(buffer) or count < 0:
         return Validation(RecordStatus.BAD_RANGE, 0, 0, 0)
     status, position, index = RecordStatus.VALID, start, 0
     deltas: list[int] = []
+    items_left = items_max
     first_null = first_gap = -1
     while index < count:
         if position == end:
             status = RecordStatus.MISSING_RECORDS
             break
+        if items_left <= 0:
+            raise TooManyItems
         try:
-            record = read_record(buffer, position, end)
+            record = read_record(buffer, position, end, items_left)
         except InvalidRecord as bad:
             status = bad.status
             break
-        position, timestamp_delta, offset_delta, _, key_length, _, _, _ = record
+        position, timestamp_delta, offset_delta, _, key_length, _, _, headers_position = record
+        items_left -= 1
+        if buffer[headers_position]:
+            items_left -= read_varint(buffer, headers_position, end)[0]
         deltas.append(timestamp_delta)
         if require_keys and key_length < 0 and first_null < 0:
             first_null = index
@@ -240,7 +276,8 @@ def validate_records_plain(
             status, index = RecordStatus.OFFSET_GAP, first_gap
         else:
             index = -1
-    return Validation(status, index, min(deltas, default=0), max(deltas, default=0))
+    earliest, latest = min(deltas, default=0), max(deltas, default=0)
+    return Validation(status, index, earliest, latest, items_max - items_left)
 
 
 def first_at_or_after_plain(
@@ -297,12 +334,14 @@ def _read_groups(buffer: Buffer, position: int, end: int, bytes_max: int) -> tup
     return 0, -1
 
 
-def _skip_headers(buffer: Buffer, position: int, end: int) -> int:
-    """Return the position after a record's headers; raises InvalidRecord."""
+def _skip_headers(buffer: Buffer, position: int, end: int, headers_max: int) -> int:
+    """Return the position after a record's headers; raises InvalidRecord, TooManyItems."""
     count, position = read_varint(buffer, position, end)
     # A header takes at least two bytes, but Kafka compares with one.
     if position < 0 or not 0 <= count <= end - position:
         raise InvalidRecord(RecordStatus.BAD_HEADERS)
+    if count > headers_max:
+        raise TooManyItems
     for _ in range(count):
         length, position = read_varint(buffer, position, end)
         if position < 0 or not 0 <= length <= end - position:

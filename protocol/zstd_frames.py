@@ -28,29 +28,39 @@ _CHECKSUM_BYTES = 4
 _BLOCK_HEADER_BYTES = 3
 _RAW, _RLE, _COMPRESSED = range(3)
 _BLOCK_BYTES_MAX = 128 * 1024
+_NO_LIMIT = 1 << 62
 
 
-def frame_extent(data: memoryview, position: int) -> tuple[int, int | None, int | None]:
-    """Return a frame's end, the content size that it claims, and the most that it can hold.
+class TooManyBlocks(Exception):
+    """A frame of more blocks than the caller wants to step over."""
 
-    A claim is None where there is none; both are for user data. Raises ValueError, with the
-    problem, when there is no whole frame.
+
+def frame_extent(
+    data: memoryview, position: int, blocks_max: int = _NO_LIMIT
+) -> tuple[int, int | None, int | None, int]:
+    """Return a frame's end, the content size that it claims, the most that it can hold, and
+    its number of blocks.
+
+    The claim is None where there is none; both sizes are None for user data. Raises ValueError,
+    with the problem, when there is no whole frame; TooManyBlocks.
     """
     if len(data) - position < _HEADER_SIZE_MIN:
         raise ValueError("no zstd frame")
     (magic,) = _U32.unpack_from(data, position)
     if magic == _MAGIC:
-        return _walk(data, position)
+        return _walk(data, position, blocks_max)
     if magic & ~0x0F != _USER_DATA_MAGIC or len(data) - position < _USER_DATA_HEADER.size:
         raise ValueError("no zstd frame")
     _, size = _USER_DATA_HEADER.unpack_from(data, position)
     position += _USER_DATA_HEADER.size + size
     if position > len(data):
         raise ValueError("it ends within a skippable frame")
-    return position, None, None
+    return position, None, None, 0
 
 
-def _walk(data: memoryview, position: int) -> tuple[int, int | None, int]:
+def _walk(
+    data: memoryview, position: int, blocks_max: int
+) -> tuple[int, int | None, int, int]:
     """Step from block to block, to the end of the frame."""
     total, descriptor = len(data), data[position + 4]
     header_bytes, content_bytes = _header_shape(descriptor)
@@ -60,8 +70,11 @@ def _walk(data: memoryview, position: int) -> tuple[int, int | None, int]:
         claimed = int.from_bytes(data[position - content_bytes : position], "little")
         if content_bytes == 2:
             claimed += 256  # smaller sizes take one byte
-    size_max = last = 0
+    size_max = last = blocks = 0
     while not last:
+        if blocks == blocks_max:
+            raise TooManyBlocks
+        blocks += 1
         if total - position < _BLOCK_HEADER_BYTES:
             raise ValueError("it ends within a frame")
         header = data[position] | data[position + 1] << 8 | data[position + 2] << 16
@@ -77,7 +90,7 @@ def _walk(data: memoryview, position: int) -> tuple[int, int | None, int]:
         position += _CHECKSUM_BYTES
     if position > total:
         raise ValueError("it ends within a frame")
-    return position, claimed, size_max
+    return position, claimed, size_max, blocks
 
 
 @cache

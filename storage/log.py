@@ -14,6 +14,7 @@ from pathlib import Path
 
 from config.topic import TopicConfig
 from protocol.batches import BatchHeader, patch_base_offset_and_epoch
+from storage.allowance import Allowance
 from storage.epochs import LeaderEpochs
 from storage.errors import (
     DiskFailure,
@@ -30,7 +31,7 @@ from storage.reading import TimestampedOffset, first_at_or_after, replay, segmen
 from storage.rolling import begin_segment, draw_roll_jitter_ms, must_roll
 from storage.segment import DELETED, SUFFIXES, Segment, Slice
 from storage.transactions import Marker, read_marker
-from storage.validation import Allowance, check_batch
+from storage.validation import CheckedBatch, check_batch
 
 logger = logging.getLogger(__name__)
 
@@ -146,15 +147,30 @@ class Log:
         from_client: bool = True,
         allowance: Allowance | None = None,
     ) -> Appended:
-        """Append one record batch, whose base offset and leader epoch are overwritten.
-
-        The allowance is that of the request which brings the batch among others. Raises the
-        StorageError that says why the batch is refused; then nothing of it is in the log. A
-        repeated batch of an idempotent producer is answered with its first offsets.
-        """
+        """Check one record batch and append it; raises as check() and append_checked() do."""
         checked = check_batch(
             records, self.config, now_ms, self.name, from_client=from_client, allowance=allowance
         )
+        return self.append_checked(checked, now_ms=now_ms, from_client=from_client)
+
+    def check(self, records: Buffer, *, now_ms: int, allowance: Allowance) -> CheckedBatch:
+        """Check a client's batch, as far as that does not depend on the log; also in a thread.
+
+        The allowance is that of the request which brings the batch among others. Raises the
+        StorageError that says why the batch is refused, and TooLaborious.
+        """
+        return check_batch(
+            records, self.config, now_ms, self.name, from_client=True, allowance=allowance
+        )
+
+    def append_checked(
+        self, checked: CheckedBatch, *, now_ms: int, from_client: bool = True
+    ) -> Appended:
+        """Append a batch that was checked; its base offset and leader epoch are overwritten.
+
+        Raises the StorageError that says why the batch is refused; then nothing of it is in the
+        log. A repeated batch of an idempotent producer is answered with its first offsets.
+        """
         batch = checked.header
         marker = None
         if batch.producer_id >= 0:

@@ -11,14 +11,29 @@ have been damaged on their way; what is wrong under a CRC that is right is an in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from config.topic import TopicConfig
 from protocol import batches
 from protocol.batches import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, UnsupportedMagic
-from protocol.compression import Codec, DecompressedTooLarge, compress
+from protocol.compression import Codec, DecompressedTooLarge
 from protocol.errors import ProtocolError
-from protocol.records_plain import RecordStatus, Validation, read_record, validate_records_plain
+from protocol.records_plain import (
+    NO_LIMIT,
+    RecordStatus,
+    TooManyItems,
+    Validation,
+    read_key_and_time,
+    validate_records_plain,
+)
+from storage.allowance import (
+    RECORDS_LOOKED_AT_MAX,
+    UNPACKED_BYTES_MAX,
+    Allowance,
+    TooLaborious,
+    counted_bytes,
+    unlimited,
+)
 from storage.errors import (
     BatchLargerThanSegment,
     BatchTooLarge,
@@ -30,27 +45,18 @@ from storage.errors import (
     UnpackedTooMuch,
 )
 from storage.files import Buffer
+from storage.recompression import check_size, recompress
 from storage.rolling import segment_bytes_max
 
 _INT64_MAX = 2**63 - 1
-# What a batch keeps of its attributes when its records are packed anew.
-_KEPT = batches.LOG_APPEND_TIME_BIT | batches.CONTROL_BIT | batches.TRANSACTIONAL_BIT
 _PRODUCER_CHOOSES = "producer"
-_CODECS = {codec.label: codec for codec in Codec} | {"uncompressed": Codec.NONE}
-# What the batches of one request may take together, in which time the broker does nothing else.
-# The records at fault that a producer is told of: Kafka tells of all, but as many as this take
-# some 50 ms, and a thousand times the batch's size. Records that are looked at one by one, in
-# plain Python: 80 ms. What batches unpack to: four of the largest, or a third of a second.
-_RECORD_ERRORS_MAX = 10_000
-_RECORDS_LOOKED_AT_MAX = 100_000
-_UNPACKED_BYTES_MAX = 256 * 1024 * 1024
 # What a batch counts for that does not unpack: how far it came is not known.
 _TORN_BYTES = 8 * 1024 * 1024
 _RECORDS_REJECTED = "One or more records have been rejected"
 _TIMES_REJECTED = f"{_RECORDS_REJECTED} due to invalid timestamp"
 
 # The plain twin serves until the kernels are loaded: the broker listens before numba is there.
-_validate: Callable[[Buffer, int, int, int, bool], Validation] = validate_records_plain
+_validate: Callable[[Buffer, int, int, int, bool, int], Validation] = validate_records_plain
 
 
 @dataclass(slots=True)  # not frozen, which takes four times as long to make
@@ -60,17 +66,6 @@ class CheckedBatch:
     header: BatchHeader
     data: memoryview
     log_append_time_ms: int  # -1 when the producer's timestamps stay
-
-
-class Allowance:
-    """What may still be spent on the batches of one request; whoever serves it owns this."""
-
-    __slots__ = ("record_errors", "records_looked_at", "unpacked_bytes")
-
-    def __init__(self) -> None:
-        self.record_errors = _RECORD_ERRORS_MAX
-        self.records_looked_at = _RECORDS_LOOKED_AT_MAX
-        self.unpacked_bytes = _UNPACKED_BYTES_MAX
 
 
 def use_kernels() -> None:
@@ -92,8 +87,9 @@ def check_batch(
 ) -> CheckedBatch:
     """Check one batch for a topic; `name` is the partition's, for messages.
 
-    Without an allowance the batch has one of its own. Raises NotOneBatch, CorruptBatch,
-    BatchTooLarge, BatchLargerThanSegment, InvalidRecord, InvalidTimestamp or UnpackedTooMuch.
+    Without an allowance nothing bounds the time. Raises NotOneBatch, CorruptBatch,
+    BatchTooLarge, BatchLargerThanSegment, InvalidRecord, InvalidTimestamp, UnpackedTooMuch, or
+    TooLaborious: then the batch is as it was, and is checked again with a larger allowance.
     """
     header = _check_envelope(records, config, name, from_client=from_client)
     data = memoryview(records)
@@ -101,7 +97,7 @@ def check_batch(
         data = memoryview(bytearray(data))
     section = _section(data, header, config, name, allowance)
     needs_keys = config.compact and not header.is_control
-    found = _validate(section, 0, len(section), header.count, needs_keys)
+    found = _walk(section, header.count, needs_keys, allowance)
     if found.status != RecordStatus.VALID or header.is_log_append_time:
         raise _refusal(_Suspect(header, section, config, now_ms, name, allowance), found)
     is_stamped = config.message_timestamp_type == "LogAppendTime"
@@ -127,7 +123,7 @@ def check_batch(
             suspect = _Suspect(header, section, config, now_ms, name, allowance)
             _refuse_timestamps(suspect, is_certain=is_certain)
     if config.compression_type != _PRODUCER_CHOOSES and not header.is_control:
-        data = _recompress(header, data, section, config, name)
+        data = recompress(header, data, section, config, name, allowance)
     if len(data) > segment_bytes_max(config):
         raise BatchLargerThanSegment(
             f"{name}: the batch of {len(data)} bytes exceeds "
@@ -166,7 +162,7 @@ def _check_envelope(
         raise InvalidRecord(
             f"{name}: the base offset of a batch to append must be 0, not {header.base_offset}"
         )
-    _check_size(size, config, name)
+    check_size(size, config, name)
     try:
         batches.check_crc(records, 0, size)
     except ProtocolError as error:
@@ -212,14 +208,6 @@ def _not_one(size: int, claimed: int, name: str) -> NotOneBatch:
     )
 
 
-def _check_size(size: int, config: TopicConfig, name: str) -> None:
-    if size > config.max_message_bytes:
-        raise BatchTooLarge(
-            f"{name}: the batch of {size} bytes exceeds max.message.bytes="
-            f"{config.max_message_bytes}"
-        )
-
-
 def _section(
     data: memoryview,
     header: BatchHeader,
@@ -230,29 +218,47 @@ def _section(
     """Return the records of a batch, decompressed."""
     if header.attributes & batches.CODEC_MASK == Codec.NONE:
         return data[HEADER_SIZE:]
-    if allowance is not None and allowance.unpacked_bytes <= 0:
+    allowance = allowance or unlimited()
+    if allowance.unpacked_bytes <= 0:
         raise UnpackedTooMuch(
-            f"{name}: the batches before it in the request unpack to over {_UNPACKED_BYTES_MAX} "
+            f"{name}: the batches before it in the request unpack to over {UNPACKED_BYTES_MAX} "
             "bytes; send it again"
         )
     bound, option = min(
         (config.max_decompressed_message_bytes, "max.decompressed.message.bytes"),
         (config.odradek_append_decompressed_bytes_max, "odradek.append.decompressed.bytes.max"),
     )
-    unpacked_bytes = min(bound, _TORN_BYTES)
+    codec, packed_bytes = header.codec, len(data) - HEADER_SIZE
+    bound_at_once = allowance.unpacked_bytes_at_once(codec, packed_bytes)
     try:
-        section = batches.record_section(data, 0, header, bound)
-        unpacked_bytes = len(section)
-        return section
+        section, members = batches.unpack_section(data, 0, header, min(bound, bound_at_once))
     except DecompressedTooLarge as error:
-        unpacked_bytes = bound
+        if bound_at_once < bound:
+            raise TooLaborious from error
+        allowance.spend_unpacking(codec, packed_bytes, bound)
         # A producer that hears of this splits the batch.
         raise BatchTooLarge(f"{name}: {error} ({option})") from error
     except ProtocolError as error:
+        allowance.spend_unpacking(codec, packed_bytes, min(bound, bound_at_once, _TORN_BYTES))
         raise InvalidRecord(f"{name}: the records do not decompress: {error}") from error
-    finally:
-        if allowance is not None:
-            allowance.unpacked_bytes -= unpacked_bytes
+    allowance.spend_unpacking(codec, packed_bytes, counted_bytes(len(section), members))
+    return section
+
+
+def _walk(
+    section: Buffer, count: int, needs_keys: bool, allowance: Allowance | None
+) -> Validation:
+    """Check all records; raises TooLaborious."""
+    if allowance is None:
+        return _validate(section, 0, len(section), count, needs_keys, NO_LIMIT)
+    if _validate is not validate_records_plain:
+        allowance.spend_walking(len(section))
+    try:
+        found = _validate(section, 0, len(section), count, needs_keys, allowance.items)
+    except TooManyItems as error:
+        raise TooLaborious from error
+    allowance.items -= found.items
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +298,7 @@ def _refuse_timestamps(suspect: _Suspect, *, is_certain: bool) -> None:
             raise InvalidTimestamp(_TIMES_REJECTED)
         # A producer that hears of this splits the batch.
         raise BatchTooLarge(
-            f"{suspect.name}: over {_RECORDS_LOOKED_AT_MAX} records of a request, some without a "
+            f"{suspect.name}: over {RECORDS_LOOKED_AT_MAX} records of a request, some without a "
             "timestamp, to compare with message.timestamp.before.max.ms"
         )
 
@@ -300,11 +306,11 @@ def _refuse_timestamps(suspect: _Suspect, *, is_certain: bool) -> None:
 def _refuse_records(suspect: _Suspect) -> bool:
     """Raise an error that names each record without a needed key or with a wrong timestamp.
 
-    As many are looked at and named as the allowance has; tell whether all were looked at.
+    As many are looked at and named as the allowance has; returns whether all were looked at.
     """
     header, section, config = suspect.header, suspect.section, suspect.config
     now_ms, name = suspect.now_ms, suspect.name
-    allowance = suspect.allowance or Allowance()
+    allowance = suspect.allowance or unlimited()
     no_key = f"Compacted topic cannot accept message without key in topic partition {name}."
     oldest = now_ms - config.message_timestamp_before_max_ms
     newest = now_ms + config.message_timestamp_after_max_ms
@@ -313,8 +319,9 @@ def _refuse_records(suspect: _Suspect) -> bool:
     is_wrong = is_time_wrong = False
     position, end, index = 0, len(section), 0
     count = min(header.count, allowance.records_looked_at)
+    allowance.spend_looking(count)
     for index in range(count):
-        position, timestamp_delta, _, _, key_length, *_ = read_record(section, position, end)
+        position, timestamp_delta, key_length = read_key_and_time(section, position, end)
         timestamp = header.base_timestamp + timestamp_delta
         if config.compact and key_length < 0:
             cause = no_key
@@ -344,23 +351,3 @@ def _refuse_records(suspect: _Suspect) -> bool:
     if is_wrong:
         raise InvalidRecord(_RECORDS_REJECTED, errors)
     return count == header.count
-
-
-def _recompress(
-    header: BatchHeader, data: memoryview, section: Buffer, config: TopicConfig, name: str
-) -> memoryview:
-    """Bring a batch to the topic's codec, where it has another."""
-    codec = _CODECS[config.compression_type]
-    if header.codec == codec:
-        return data
-    level = {
-        Codec.GZIP: config.compression_gzip_level,
-        Codec.LZ4: config.compression_lz4_level,
-        Codec.ZSTD: config.compression_zstd_level,
-    }.get(codec)
-    packed = bytes(section) if codec == Codec.NONE else compress(codec, section, level)
-    if header.attributes & ~(_KEPT | batches.CODEC_MASK):
-        header = replace(header, attributes=header.attributes & _KEPT)
-    recompressed = batches.replace_section(header, packed, codec)
-    _check_size(len(recompressed), config, name)
-    return memoryview(recompressed)

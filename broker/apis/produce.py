@@ -1,5 +1,6 @@
 """Produce (0): append one batch to each of some partitions.
 
+Batches that take long to check go to a thread first (broker/appending.py).
 acks=1 is answered after the write, or after the flush that flush.messages asks for. acks=all is
 answered once the batch is on the disk, when log.flush.acks.all is set (the default): one node
 has no replica to lean on. acks=0 gets no response; when such a batch is refused, the connection
@@ -11,16 +12,15 @@ last batch counts, as in Kafka, which keeps them in a map; no client does that.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
+from functools import partial
 
+from broker.appending import Appended, Appending, any_refused, not_permitted, refusal
 from broker.authorized_operations import Operation
 from broker.context import CloseConnection, RequestContext, Staged
 from broker.errors import code_of, message_of
 from broker.metrics import Metrics
-from broker.partitions import OfflinePartition
 from broker.security.authorization import ResourceKind
-from broker.topic import Topic
-from broker.topic_counts import count_refusal
 from broker.transactions.admission import (
     TOPIC_IDS_SINCE,
     Refused,
@@ -28,40 +28,17 @@ from broker.transactions.admission import (
     find_topic,
     is_transactional,
 )
-from protocol.batches import CODEC_MASK
-from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.frames import PRODUCE_KEY
 from protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     PartitionProduceData,
-    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
 )
-from storage.errors import InvalidRecord, NotOneBatch, StorageError
-from storage.log import Log
-from storage.validation import Allowance, read_one
+from storage.errors import StorageError
 
-_ZSTD_SINCE = 7
-_ACKS = (-1, 0, 1)
-# Errors that Kafka tells without the log start offset (ReplicaManager.appendToLocalLog). It also
-# leaves it out for what is not one batch (ProduceRequest.validateRecords).
-_WITHOUT_START_OFFSET = frozenset(
-    (
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-    )
-)
-_ATTRIBUTES = 22  # where a batch has its codec and kind: the low byte of its attributes
-Appended = tuple[Log, PartitionProduceResponse]
-
-# The one client that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID).
-_ADMIN_CLIENT_ID = "__admin_client"
 _NONE_DENIED: Set[str] = frozenset()
 
 
@@ -115,13 +92,39 @@ def _handle_transactional(context: RequestContext, request: ProduceRequest) -> A
     admitted = admit(context, request, request.transactional_id, denied)
     if isinstance(admitted, dict):
         return _append_all(context, request, admitted, denied)
+    append = partial(_append_admitted, context, request, admitted, denied)
+    return _stage(context, append, request.acks)
+
+
+async def _append_admitted(
+    context: RequestContext,
+    request: ProduceRequest,
+    admitted: Awaitable[Refused],
+    denied: Set[str],
+) -> Appending:
+    appending = Appending(context, request, await admitted, denied)
+    if not appending.begin():
+        await appending.finish()
+    return appending
+
+
+async def _finish(appending: Appending) -> Appending:
+    await appending.finish()
+    return appending
+
+
+def _stage(
+    context: RequestContext, append: Callable[[], Awaitable[Appending]], acks: int
+) -> Answer:
+    """Answer once all is appended: until then requests after it wait, to find what it appends."""
     begun: Future[None] = context.broker.loop.create_future()
 
     async def go_on() -> ProduceResponse | None:
         try:
-            answer = _append_all(context, request, await admitted, denied)
+            appending = await append()
         finally:
-            begun.set_result(None)  # requests after it find what this one has appended
+            begun.set_result(None)
+        answer = _answer(context, appending, acks)
         return await answer if isinstance(answer, Awaitable) else answer
 
     return Staged(go_on(), begun)
@@ -144,7 +147,7 @@ def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | N
             TopicProduceResponse(
                 name=data.name,
                 topic_id=data.topic_id,
-                partition_responses=[_not_permitted(one, code) for one in data.partition_data],
+                partition_responses=[not_permitted(one, code) for one in data.partition_data],
             )
             for data in request.topic_data
         ]
@@ -159,39 +162,20 @@ def _append_all(
     context: RequestContext, request: ProduceRequest, refused: Refused, denied: Set[str]
 ) -> Answer:
     """Append all but what is refused."""
-    broker = context.broker
-    now_ms = broker.clock.now_ms()
-    allowance = None if _is_one(request.topic_data) else Allowance()
-    touched: list[Appended] = []
-    responses = []
-    for data in request.topic_data:
-        topic = find_topic(context, data)
-        if denied and (data.name if topic is None else topic.name) in denied:
-            partitions = [
-                _not_permitted(one, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                for one in data.partition_data
-            ]
-        else:
-            partitions = [
-                _append(context, request, topic, partition, now_ms, allowance, touched, refused)
-                for partition in data.partition_data
-            ]
-        for one in partitions:
-            if one.error_code:
-                name = topic.name if topic is not None else None
-                count_refusal(broker.metrics, name, one.error_code)
-        if partitions:
-            responses.append(
-                TopicProduceResponse(
-                    name=data.name, topic_id=data.topic_id, partition_responses=partitions
-                )
-            )
-    response = ProduceResponse(responses=responses)
-    if request.acks == -1 and broker.config.log_flush_acks_all:
-        to_flush = touched
+    appending = Appending(context, request, refused, denied)
+    if appending.begin():
+        return _answer(context, appending, request.acks)
+    return _stage(context, partial(_finish, appending), request.acks)
+
+
+def _answer(context: RequestContext, appending: Appending, acks: int) -> Answer:
+    """Answer when what was appended is as durable as `acks` and the topics ask."""
+    broker, response = context.broker, appending.response
+    if acks == -1 and broker.config.log_flush_acks_all:
+        to_flush = appending.touched
     else:
-        to_flush = [one for one in touched if one[0].must_flush]
-    if request.acks == 0:
+        to_flush = [one for one in appending.touched if one[0].must_flush]
+    if acks == 0:
         for log, _ in to_flush:
             broker.group_commit.flush_in_background(log)
         _close_if_refused(response)
@@ -199,110 +183,9 @@ def _append_all(
     return _after_flush(context, response, to_flush) if to_flush else response
 
 
-def _append(
-    context: RequestContext,
-    request: ProduceRequest,
-    topic: Topic | None,
-    partition: PartitionProduceData,
-    now_ms: int,
-    allowance: Allowance | None,
-    touched: list[Appended],
-    not_admitted: Refused,
-) -> PartitionProduceResponse:
-    index = partition.index
-    if topic is None:
-        by_id = context.api_version >= TOPIC_IDS_SINCE
-        missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return _refused(index, missing, None)
-    if not 0 <= index < len(topic.partitions):
-        return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-    refused = _problem(context, request, topic, partition)
-    if refused is not None:
-        return refused
-    if not_admitted and (problem := not_admitted.get((topic.name, index))) is not None:
-        return _refused(index, *problem)
-    log = topic.partitions[index]
-    if isinstance(log, OfflinePartition):
-        return _refused(index, code_of(log.cause), message_of(log.cause))
-    assert partition.records is not None
-    try:
-        appended = log.append(partition.records, now_ms=now_ms, allowance=allowance)
-    except StorageError as error:
-        context.broker.metrics.refused_batches += 1
-        context.broker.disks.note(log, error)
-        refused = _refused(index, code_of(error), message_of(error))
-        if refused.error_code not in _WITHOUT_START_OFFSET and not isinstance(error, NotOneBatch):
-            refused.log_start_offset = log.log_start_offset
-        if isinstance(error, InvalidRecord):
-            refused.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=text)
-                for at, text in error.record_errors
-            ]
-        return refused
-    response = PartitionProduceResponse(
-        index=index,
-        error_code=0,
-        base_offset=appended.base_offset,
-        log_append_time_ms=appended.log_append_time_ms,
-        log_start_offset=log.log_start_offset,
-    )
-    touched.append((log, response))
-    return response
-
-
-def _problem(
-    context: RequestContext, request: ProduceRequest, topic: Topic, partition: PartitionProduceData
-) -> PartitionProduceResponse | None:
-    """Refuse what no log has to look at, in the order in which Kafka does."""
-    index, records = partition.index, partition.records
-    version = context.api_version
-    if not records:
-        message = f"Produce requests with version {version} must have at least one record batch"
-        return _refused(index, ErrorCode.INVALID_RECORD, f"{message} per partition")
-    attributes = records[_ATTRIBUTES] if len(records) > _ATTRIBUTES else 0
-    if version < _ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
-        message = f"Produce requests with version {version} are not allowed to use ZStandard"
-        return _refused(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{message} compression")
-    if request.acks not in _ACKS:
-        try:
-            read_one(records, f"{topic.name}-{index}")
-        except NotOneBatch as error:
-            return _refused(index, code_of(error), message_of(error))
-        except StorageError:
-            pass  # what Kafka's log would find, after this
-        return _refused(index, ErrorCode.INVALID_REQUIRED_ACKS, None)
-    if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
-        message = f"Cannot append to internal topic {topic.name}"
-        return _refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-    return None
-
-
-def _refused(index: int, code: ErrorCode, message: str | None) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=index,
-        error_code=code,
-        base_offset=-1,
-        log_append_time_ms=-1,
-        log_start_offset=-1,
-        error_message=message or code.sentence,
-    )
-
-
-def _not_permitted(
-    partition: PartitionProduceData, code: ErrorCode
-) -> PartitionProduceResponse:
-    refused = _refused(partition.index, code, None)
-    refused.error_message = None  # as in Kafka
-    return refused
-
-
 def _close_if_refused(response: ProduceResponse) -> None:
-    for topic in response.responses:
-        for partition in topic.partition_responses:
-            if partition.error_code:
-                raise CloseConnection(
-                    f"a batch with acks=0 was refused: {partition.error_message}"
-                )
+    for partition in any_refused(response):
+        raise CloseConnection(f"a batch with acks=0 was refused: {partition.error_message}")
 
 
 def _after_flush(
@@ -333,7 +216,7 @@ def _after_flush(
 def _fail_unflushed(metrics: Metrics, appended: Sequence[Appended]) -> None:
     for log, partition in appended:
         if log.failure is not None:
-            refused = _refused(partition.index, code_of(log.failure), message_of(log.failure))
+            refused = refusal(partition.index, code_of(log.failure), message_of(log.failure))
             partition.error_code = refused.error_code
             partition.error_message = refused.error_message
             partition.base_offset = partition.log_append_time_ms = -1

@@ -36,6 +36,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceRequest, TopicProduceData
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from storage.files import Buffer
+from storage.log import Log
+from storage.validation import CheckedBatch
 
 if TYPE_CHECKING:
     from broker.composition import Broker
@@ -215,16 +217,40 @@ async def _join(
     error = await added
     if error is not ErrorCode.NONE:
         return refused | dict.fromkeys(first, _told(error, context.api_version))
-    # The transaction may have been ended since; its markers do not come twice.
-    coordinator = context.broker.transactions
     for one in first:
-        error = coordinator.verify(transactional_id, producer, one)
-        if error is ErrorCode.PRODUCER_FENCED:
-            refused[one] = ErrorCode.INVALID_PRODUCER_EPOCH, None
-        elif error is not ErrorCode.NONE:
-            message = "Record was not part of an ongoing transaction"
-            refused[one] = ErrorCode.INVALID_TXN_STATE, message
+        problem = _verify_again(context, transactional_id, producer, one)
+        if problem is not None:
+            refused[one] = problem
     return refused
+
+
+def forbid_ended(
+    context: RequestContext, transactional_id: str | None, log: Log, checked: CheckedBatch
+) -> tuple[ErrorCode, str | None] | None:
+    """Return what forbids a batch that was admitted, but whose transaction has ended since."""
+    header = checked.header
+    if not header.is_transactional or transactional_id is None:
+        return None
+    producer = Producer(header.producer_id, header.producer_epoch)
+    if log.producers.has_open(*producer):
+        return None
+    adds = context.api_version >= _ADDS_SINCE
+    if not adds and not context.broker.config.transaction_partition_verification_enable:
+        return None
+    where = TopicPartition(log.topic, log.partition)
+    return _verify_again(context, transactional_id, producer, where)
+
+
+def _verify_again(
+    context: RequestContext, transactional_id: str, producer: Producer, where: TopicPartition
+) -> tuple[ErrorCode, str | None] | None:
+    """Return what forbids to append: the markers of a transaction do not come twice."""
+    error = context.broker.transactions.verify(transactional_id, producer, where)
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH, None
+    if error is not ErrorCode.NONE:
+        return ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction"
+    return None
 
 
 def _add(

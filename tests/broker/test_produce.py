@@ -21,7 +21,7 @@ from protocol.messages.produce import (
     TopicProduceData,
 )
 from protocol.wire import ZERO_UUID
-from storage import validation
+from storage.allowance import Allowance
 from storage.errors import DiskFailure
 from storage.log import Log
 from tests.broker.live import batch, client, create, live, on_uvloop, until
@@ -266,7 +266,7 @@ async def test_what_unpacks_to_too_much_together_is_to_be_sent_again(tmp_path: P
         topic = await create(broker, "orders", 2)
         packed = batch(bytes(1000), codec=Codec.GZIP)
         asked = request({("orders", bytes(16)): {0: packed, 1: packed}})
-        with mock.patch.object(validation, "_UNPACKED_BYTES_MAX", 1000):
+        with mock.patch.object(Allowance, "unpacked_bytes", 1000):
             fine, refused = await send(broker, asked)
         assert (fine.error_code, refused.error_code) == (0, ErrorCode.NOT_ENOUGH_REPLICAS)
         assert [log.log_end_offset for log in topic.logs] == [1, 0]

@@ -20,11 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.compression import (
+    MEMBER_BYTES,
     Codec,
     CorruptCompression,
     DecompressedTooLarge,
     compress,
+    compress_in_pieces,
     decompress,
+    unpack,
 )
 from protocol.errors import ProtocolError
 from protocol.zstd_frames import frame_extent
@@ -229,6 +232,52 @@ def test_a_second_lz4_frame_is_corrupt_as_java_would_not_read_it() -> None:
         decompress(Codec.LZ4, compress(Codec.LZ4, TEXT) * 2, BOUND)
 
 
+MEMBERS_OF_NOTHING = {
+    "gzip members": (Codec.GZIP, b"", gzip.compress(b"")),
+    "xerial headers": (Codec.SNAPPY, b"", struct.pack(">8sii", b"\x82SNAPPY\x00", 1, 1)),
+    "xerial blocks": (
+        Codec.SNAPPY,
+        struct.pack(">8sii", b"\x82SNAPPY\x00", 1, 1),
+        struct.pack(">i", 1) + b"\x00",
+    ),
+    "zstd frames": (Codec.ZSTD, b"", zstandard.ZstdCompressor().compress(b"")),
+    "zstd user data": (Codec.ZSTD, b"", b"\x50\x2a\x4d\x18\x00\x00\x00\x00"),
+    "zstd blocks": (Codec.ZSTD, b"\x28\xb5\x2f\xfd\x00\x58", b"\x00\x00\x00"),
+}
+
+
+@pytest.mark.parametrize("kind", MEMBERS_OF_NOTHING)
+def test_a_bound_on_the_size_bounds_the_members_too(kind: str) -> None:
+    codec, head, member = MEMBERS_OF_NOTHING[kind]
+    bound = 100 * MEMBER_BYTES
+    with pytest.raises(DecompressedTooLarge, match="members"):
+        decompress(codec, head + member * 1000, bound)
+
+
+@pytest.mark.parametrize("kind", ["gzip members", "xerial blocks", "zstd frames"])
+def test_members_of_any_size_are_read(kind: str) -> None:
+    codec, head, nothing = MEMBERS_OF_NOTHING[kind]
+    data = head + nothing + compress(codec, TEXT)[len(head) :] + nothing
+    size, packed = len(TEXT), compress(codec, TEXT)
+    assert unpack(codec, data, size)[0] == TEXT
+    assert unpack(codec, data, size)[1] == unpack(codec, packed, size)[1] + 2 * _weight(codec)
+
+
+def _weight(codec: Codec) -> int:
+    """A zstd frame counts, and the block in it."""
+    return 2 if codec is Codec.ZSTD else 1
+
+
+@every_codec
+@pytest.mark.parametrize("size", [0, 1, 32 * 1024, 64 * 1024, 64 * 1024 + 1, len(TEXT)])
+def test_pieces_are_small_and_make_up_the_whole(codec: Codec, size: int) -> None:
+    data = TEXT[:size]
+    pieces = [bytes(piece) for piece in compress_in_pieces(codec, data)]
+    assert decompress(codec, b"".join(pieces), size) == data
+    if codec != Codec.NONE:
+        assert len(pieces) > size // (64 * 1024)
+
+
 def test_zstd_frames_of_every_shape_are_read() -> None:
     sized = zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)
     stream = zstandard.ZstdCompressor(write_checksum=True).compressobj()
@@ -332,8 +381,8 @@ def test_zstd_headers_are_read_as_the_library_does(
         return
     raw_block = (size << 3 | 1).to_bytes(3, "little") + bytes(size)
     frame = header + raw_block + (bytes(4) if descriptor & 0b100 else b"")
-    end, found, size_max = frame_extent(memoryview(frame + b"more"), 0)
-    assert (end, size_max) == (len(frame), size)
+    end, found, size_max, blocks = frame_extent(memoryview(frame + b"more"), 0)
+    assert (end, size_max, blocks) == (len(frame), size, 1)
     assert (zstandard.CONTENTSIZE_UNKNOWN if found is None else found) == claimed
 
 

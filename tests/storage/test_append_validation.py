@@ -26,6 +26,7 @@ from protocol.batches import (
 from protocol.compression import Codec
 from protocol.control import encode_end_txn_marker
 from storage import validation
+from storage.allowance import RECORD_ERRORS_MAX, UNPACKED_BYTES_MAX, Allowance
 from storage.errors import (
     BatchLargerThanSegment,
     BatchTooLarge,
@@ -38,12 +39,7 @@ from storage.errors import (
     StorageError,
     UnpackedTooMuch,
 )
-from storage.validation import (
-    _RECORD_ERRORS_MAX,
-    _UNPACKED_BYTES_MAX,
-    Allowance,
-    check_batch,
-)
+from storage.validation import check_batch
 from tests.broker.raw_batches import RawBatch, RawRecord
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import COMPACT, Partition, make_batch
@@ -275,8 +271,8 @@ def test_all_records_at_fault_are_named_whatever_their_fault() -> None:
 def test_so_many_records_at_fault_are_named_that_the_broker_is_not_held_up() -> None:
     log = Partition(CrashFileSystem(), config=replace(COMPACTED, max_message_bytes=2**20)).log
     with pytest.raises(InvalidRecord) as refused:
-        log.append(batch((None,) * (_RECORD_ERRORS_MAX + 5)), now_ms=NOW)
-    assert len(refused.value.record_errors) == _RECORD_ERRORS_MAX
+        log.append(batch((None,) * (RECORD_ERRORS_MAX + 5)), now_ms=NOW)
+    assert len(refused.value.record_errors) == RECORD_ERRORS_MAX
 
 
 def test_the_batches_of_one_request_name_so_many_records_together() -> None:
@@ -313,7 +309,9 @@ def test_no_more_records_are_looked_at_one_by_one_than_the_request_may_have(
     log = Partition(CrashFileSystem(), config=config).log
     allowance = Allowance()
     allowance.records_looked_at = 2
-    with mock.patch.object(validation, "read_record", wraps=validation.read_record) as looked:
+    with mock.patch.object(
+        validation, "read_key_and_time", wraps=validation.read_key_and_time
+    ) as looked:
         for _ in range(2):
             with pytest.raises(StorageError) as refused:
                 log.append(batch_of(*records), now_ms=NOW, allowance=allowance)
@@ -327,7 +325,7 @@ def test_the_batches_of_one_request_unpack_to_so_much_together() -> None:
     allowance = Allowance()
     packed = make_batch([(b"k", bytes(1000))], NOW, codec=Codec.GZIP)
     log.append(packed, now_ms=NOW, allowance=allowance)
-    used = _UNPACKED_BYTES_MAX - allowance.unpacked_bytes
+    used = UNPACKED_BYTES_MAX - allowance.unpacked_bytes
     assert 1000 < used < 1100
     allowance.unpacked_bytes = 1
     log.append(packed, now_ms=NOW, allowance=allowance)

@@ -64,6 +64,10 @@ class Charge:
         self._busy_ns += now_ns - self._since_ns
         self._since_ns = now_ns
 
+    def count_ns(self, time_ns: int) -> None:
+        """Count what a thread has done for the request."""
+        self._busy_ns += time_ns
+
     def metered(self, answer: Awaitable[T]) -> Awaitable[T]:
         """Return an answer of which each step on the event loop is counted."""
         return _Metered(answer, self) if self._quotas.request.limits else answer
