@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 # Importing it compiles or loads all kernels of the cleaner.
 _CLEANER = "cleaner.clean"
+_LOOKS = "protocol.record_kernels"
 # So many records are checked before. One costs a plain twin 2 us more than a kernel, and loading
 # takes half a second of a processor, in which a round trip takes twice as long, one in a hundred
 # 5 ms: it is put off until a tenth of that is spent, which who sends one at a time may never do.
@@ -34,6 +35,7 @@ def warm_up() -> None:
     """Load or compile every kernel, and have the log use them."""
     load_log_kernels()
     load_cleaner_kernels()
+    load_look_kernels()
 
 
 def load_log_kernels() -> None:
@@ -44,6 +46,11 @@ def load_log_kernels() -> None:
 def load_cleaner_kernels() -> None:
     """Load what the cleaner works with; returns at once when it is there."""
     _load("cleaner", lambda: importlib.import_module(_CLEANER))
+
+
+def load_look_kernels() -> None:
+    """Load what finds records in batches of very many; returns at once when it is there."""
+    _load("looks", lambda: importlib.import_module(_LOOKS))
 
 
 class Demand:

@@ -5,67 +5,102 @@ A file can be read forwards only, so it is read in chunks between entries of the
     |  chunk 3  |  chunk 2  |  chunk 1  |  end of the segment
                 ^ index entry           each forwards, then turned round
 
-Within a batch, too, records can be read forwards only; of those that are wanted no more are kept
-on the way than are asked for. The first record of a key that is met is its latest.
+A batch is unpacked as a whole, and its records are read in blocks (cleaner/unpacked.py), the last
+block first. Of those that are wanted only excerpts are kept, no more than are asked for. The
+first record of a key that is met is its latest.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Protocol
 
+from cleaner.excerpts import Bounds, Excerpt, View
 from cleaner.snapshot import HeldSegment, Snapshot
 from cleaner.stored import AbortedRanges, Stored, read_stored
-from protocol.batches import Record
+from cleaner.unpacked import Unpacked
+from protocol.record_places import Walker
 from storage.errors import StorageError
 from storage.scan import Batches
 
 _CHUNK_BYTES = 1 << 20
+# A block that is passed over since it lacks what is looked for counts as this part of its records.
+_PASSED_OVER_PART = 8
+# A key that is longer is remembered by a digest, which is one byte longer than any such key.
+_KEY_BYTES_MAX = 31
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """What was found of a log, the newest records first."""
 
-    records: list[Record]
+    records: list[Excerpt]
     # Records below this offset have not been looked at; None when all have.
     before_offset: int | None
     read_bytes: int
 
 
-Newest = Callable[[Iterable[Record], int], list[Record]]
-"""Of records that come oldest first, returns those that are wanted, the newest so many first."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far one look goes: it ends after the step with which a limit is reached.
+
+    Steps are excerpts, blocks, batches and chunks.
+    """
+
+    records_max: int  # excerpts
+    found_bytes_max: int  # of all excerpts
+    read_bytes_max: int  # of chunks, as they are stored
+    unpacked_bytes_max: int  # of batches
+    decoded_max: int  # records in the blocks
+
+
+class Newest(Protocol):
+    """Of records that come oldest first, returns those that are wanted, the newest first."""
+
+    search: bytes
+    """What has to be in the bytes of a record that is wanted."""
+
+    def __call__(self, records: Iterable[View], count_max: int) -> list[View]:
+        """Return at most so many."""
 
 
 class Matching:
-    """Wants the records that a function says are wanted."""
+    """Wants the records whose key or value has some bytes in it; with b"" wants all."""
 
-    def __init__(self, is_wanted: Callable[[Record], bool]) -> None:
-        self._is_wanted = is_wanted
+    def __init__(self, search: bytes = b"") -> None:
+        self.search = search
 
-    def __call__(self, records: Iterable[Record], count_max: int) -> list[Record]:
+    def __call__(self, records: Iterable[View], count_max: int) -> list[View]:
         """Return the newest."""
-        newest = deque(filter(self._is_wanted, records), count_max)
-        return list(reversed(newest))
+        search = self.search
+        if search:
+            records = (
+                one for one in records if one.key_holds(search) or one.value_holds(search)
+            )
+        return list(reversed(deque(records, count_max)))
 
 
 class LatestOnly:
-    """Wants the newest record of each key, where the newest are asked for first.
+    """Wants the newest record of each key that has some bytes in it.
 
-    None without a key, and none of those whose key it does not want.
+    The newest records have to be asked for first. None without a key is wanted.
     """
 
-    def __init__(self, wants_key: Callable[[bytes], bool]) -> None:
-        self._wants_key = wants_key
+    def __init__(self, search: bytes = b"") -> None:
+        self.search = search
         self._seen: set[bytes] = set()
 
-    def __call__(self, records: Iterable[Record], count_max: int) -> list[Record]:
+    def __call__(self, records: Iterable[View], count_max: int) -> list[View]:
         """Return the newest of keys that have not been met yet."""
-        newest: dict[bytes, Record] = {}
+        newest: dict[bytes, View] = {}
         for record in records:
-            key = record.key
-            if key is None or key in self._seen or not self._wants_key(key):
+            if not record.key_holds(self.search):
+                continue
+            key = _remembered(record)
+            if key in self._seen:
                 continue
             newest.pop(key, None)
             newest[key] = record
@@ -81,41 +116,94 @@ def browse(
     *,
     before_offset: int | None,
     newest: Newest,
-    records_max: int,
-    bytes_max: int,
-    decoded_max: int,
+    limits: Limits,
+    bounds: Bounds,
     before_io: Callable[[int], None],
+    load_kernels: Callable[[], None],
 ) -> Found:
     """Find the newest committed records that are wanted, below an offset; in a thread.
 
-    Stops at `records_max` of them, after the chunk with which `bytes_max` have been read, and
-    after the batch with which `decoded_max` records have been decoded: a small batch may hold
-    very many, and so no more of them is in memory at once than what was found. Raises
-    CorruptFile for damage on the way, DiskFailure, and what `before_io` raises.
+    Goes on to a limit, and then returns where the next look goes on: a small batch may hold very
+    many records, or unpack to very much. Raises CorruptFile for damage on the way, DiskFailure,
+    and what `before_io` raises, which is called for each block as well.
     """
     end_offset = snapshot.stable_offset
     if before_offset is not None:
         end_offset = min(end_offset, before_offset)
-    aborted = AbortedRanges(snapshot.aborted)
-    found: list[Record] = []
-    read_bytes = decoded = 0
+    look = _Look(snapshot, end_offset, newest, limits, bounds, before_io, Walker(load_kernels))
+    read_bytes = 0
     for chunk, first_offset, size_bytes in _chunks(snapshot, end_offset, before_io):
         for batch in reversed(chunk):
-            records = _records(snapshot, batch, aborted, end_offset)
-            if records is None:
-                continue
-            found += newest(records, records_max - len(found))
-            if len(found) == records_max:
-                return Found(found, found[-1].offset, read_bytes + size_bytes)
-            decoded += batch.header.count
-            base_offset = batch.header.base_offset
-            if decoded >= decoded_max and snapshot.start_offset < base_offset:
-                return Found(found, base_offset, read_bytes + size_bytes)
+            stop_offset = look.add(batch)
+            if stop_offset is not None:
+                return Found(look.found, stop_offset, read_bytes + size_bytes)
         read_bytes += size_bytes
         # A chunk may lie above the end offset as a whole: going on from there would lead nowhere.
-        if read_bytes >= bytes_max and snapshot.start_offset < first_offset < end_offset:
-            return Found(found, first_offset, read_bytes)
-    return Found(found, None, read_bytes)
+        if read_bytes >= limits.read_bytes_max and (
+            snapshot.start_offset < first_offset < end_offset
+        ):
+            return Found(look.found, first_offset, read_bytes)
+    return Found(look.found, None, read_bytes)
+
+
+@dataclass(slots=True)
+class _Look:
+    """What one look has found; its thread owns it."""
+
+    snapshot: Snapshot
+    end_offset: int
+    newest: Newest
+    limits: Limits
+    bounds: Bounds
+    before_io: Callable[[int], None]
+    walker: Walker
+    aborted: AbortedRanges = field(init=False)
+    found: list[Excerpt] = field(default_factory=list)
+    found_bytes: int = 0
+    unpacked_bytes: int = 0
+    decoded: int = 0
+
+    def __post_init__(self) -> None:
+        self.aborted = AbortedRanges(self.snapshot.aborted)
+
+    def add(self, batch: Stored) -> int | None:
+        """Look at a batch; return the offset below which the next look goes on, None for now."""
+        header, start_offset = batch.header, self.snapshot.start_offset
+        if header.is_control or self.aborted.hold(header):
+            return None
+        if header.base_offset >= self.end_offset or header.last_offset < start_offset:
+            return None
+        unpacked = Unpacked(batch, self.snapshot.decompressed_bytes_max, self.walker)
+        self.unpacked_bytes += unpacked.size_bytes
+        for block in reversed(range(unpacked.block_count)):
+            self.before_io(0)
+            first_offset = unpacked.first_offset(block)
+            if first_offset >= self.end_offset:
+                continue
+            if self._add_block(unpacked, block):
+                return self.found[-1].offset
+            if self.decoded >= self.limits.decoded_max and start_offset < first_offset:
+                return first_offset
+        is_enough = self.unpacked_bytes >= self.limits.unpacked_bytes_max
+        return header.base_offset if is_enough and start_offset < header.base_offset else None
+
+    def _add_block(self, unpacked: Unpacked, block: int) -> bool:
+        """Look at a block; tell whether no more is to be found."""
+        limits = self.limits
+        if not unpacked.holds(self.newest.search, block):
+            self.decoded += max(unpacked.count(block) // _PASSED_OVER_PART, 1)
+            return False
+        self.decoded += unpacked.count(block)
+        start_offset, end_offset = self.snapshot.start_offset, self.end_offset
+        shown = (
+            view for view in unpacked.views(block) if start_offset <= view.offset < end_offset
+        )
+        for view in self.newest(shown, limits.records_max - len(self.found)):
+            self.found.append(unpacked.excerpt(view, self.bounds))
+            self.found_bytes += self.found[-1].size_bytes
+            if self.found_bytes >= limits.found_bytes_max:
+                return True
+        return len(self.found) >= limits.records_max
 
 
 def _chunks(
@@ -159,17 +247,10 @@ def _start_of(held: HeldSegment, end: int) -> int:
         return 0
 
 
-def _records(
-    snapshot: Snapshot, batch: Stored, aborted: AbortedRanges, end_offset: int
-) -> Iterator[Record] | None:
-    """Decode a batch's records that may be shown; None when it has none."""
-    header = batch.header
-    if header.is_control or aborted.hold(header) or header.base_offset >= end_offset:
-        return None
-    if header.last_offset < snapshot.start_offset:
-        return None
-    return (
-        record
-        for record in batch.each_record(snapshot.decompressed_bytes_max)
-        if snapshot.start_offset <= record.offset < end_offset
-    )
+def _remembered(record: View) -> bytes:
+    """Return what a record's key is remembered by: keys may be of any size."""
+    key = record.key
+    assert key is not None
+    if len(key) <= _KEY_BYTES_MAX:
+        return key
+    return blake2b(key, digest_size=_KEY_BYTES_MAX + 1).digest()

@@ -1,8 +1,9 @@
 """Finds the latest record of a key in a log: the newest segments first.
 
 Within a segment the batches are read from its start, and the last that has the key wins. Only
-batches in whose bytes the key occurs are decoded: looking for it is fast, decoding is not. One
-batch is in memory at a time, decompressed.
+batches in whose bytes the key occurs are looked into: finding bytes is fast, walking over records
+is not, and with many of them compiled kernels do it. One batch is in memory at a time,
+decompressed.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cleaner.excerpts import Bounds, Excerpt
 from cleaner.snapshot import HeldSegment, Snapshot
-from cleaner.stored import AbortedRanges, Stored, read_stored
-from protocol.batches import MAGIC, Record, record_section
-from protocol.errors import ProtocolError
+from cleaner.stored import AbortedRanges, read_stored
+from cleaner.unpacked import Unpacked
+from protocol.record_places import Walker
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Latest:
     """The latest record of a key; without a value it says that the key was deleted."""
 
     partition: int
-    record: Record
+    record: Excerpt
 
 
 def find_latest(
@@ -30,7 +32,9 @@ def find_latest(
     key: bytes,
     *,
     is_committed: bool,
+    bounds: Bounds,
     before_io: Callable[[int], None],
+    load_kernels: Callable[[], None],
 ) -> Latest | None:
     """Return the latest record of a key, None when there is none; in a thread.
 
@@ -39,10 +43,11 @@ def find_latest(
     """
     aborted = AbortedRanges(snapshot.aborted if is_committed else ())
     end_offset = snapshot.stable_offset if is_committed else snapshot.end_offset
+    walker = Walker(load_kernels)
     for held in reversed(snapshot.segments):
         if held.base_offset >= end_offset or not _may_hold(held, key):
             continue
-        found: Record | None = None
+        found: Excerpt | None = None
         for batch in read_stored(held.batches, held.offsets, before_io):
             header = batch.header
             if header.last_offset < snapshot.start_offset:
@@ -51,11 +56,10 @@ def find_latest(
                 break
             if header.is_control or aborted.hold(header):
                 continue
-            if not _has_bytes(batch, key, snapshot.decompressed_bytes_max):
-                continue
-            for record in batch.each_record(snapshot.decompressed_bytes_max):
-                if record.key == key and record.offset >= snapshot.start_offset:
-                    found = record
+            unpacked = Unpacked(batch, snapshot.decompressed_bytes_max, walker)
+            view = unpacked.last_with_key(key)
+            if view is not None and view.offset >= snapshot.start_offset:
+                found = unpacked.excerpt(view, bounds)
         if found is not None:
             return Latest(partition, found)
     return None
@@ -67,15 +71,3 @@ def _may_hold(held: HeldSegment, key: bytes) -> bool:
     The one place to ask what is known of a segment's keys; nothing is, so far.
     """
     return True
-
-
-def _has_bytes(batch: Stored, key: bytes, decompressed_bytes_max: int) -> bool:
-    """Tell whether a batch's records may have a key, without decoding them."""
-    header = batch.header
-    if header.magic != MAGIC:
-        return True
-    try:
-        section = record_section(batch.data, 0, header, decompressed_bytes_max)
-    except ProtocolError as error:
-        raise batch.damage(str(error)) from error
-    return key in bytes(section)

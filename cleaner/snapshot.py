@@ -69,24 +69,59 @@ class Snapshot:
                 yield Seen(record, is_committed, horizon_ms)
 
 
-def take_snapshot(log: Log) -> Snapshot:
-    """Take a log as it is now; on the loop. Raises CorruptFile and DiskFailure."""
-    segments = log.segments
-    ends = [*(one.base_offset for one in segments[1:]), log.log_end_offset]
-    return Snapshot(
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the event loop notes of a log; a snapshot of it takes a file for each segment."""
+
+    name: str
+    start_offset: int
+    stable_offset: int
+    end_offset: int
+    segments: tuple[Segment, ...]
+    active_bytes: int
+    decompressed_bytes_max: int
+
+
+def note_moment(log: Log) -> Moment:
+    """Note a log as it is now; on the loop. Raises CorruptFile and DiskFailure."""
+    active = log.segments[-1]
+    # The loop adds to this index; a thread that read the file first could lose what is added.
+    active.transactions.load()
+    return Moment(
         log.name,
         log.log_start_offset,
         log.last_stable_offset,
         log.log_end_offset,
-        tuple(
-            HeldSegment(
-                one,
-                one.base_offset,
-                end_offset,
-                Batches(one.log.hold(), one.path(LOG), one.size_bytes),
-            )
-            for one, end_offset in zip(segments, ends, strict=True)
-        ),
-        tuple(aborted_between(segments, segments[0].base_offset, log.log_end_offset)),
+        log.segments,
+        active.size_bytes,
         log.config.max_decompressed_message_bytes,
     )
+
+
+def hold(moment: Moment) -> Snapshot:
+    """Hold the files of a moment that has just been; in a thread.
+
+    Raises CorruptFile and DiskFailure.
+    """
+    segments = moment.segments
+    ends = [*(one.base_offset for one in segments[1:]), moment.end_offset]
+    sizes = [*(one.size_bytes for one in segments[:-1]), moment.active_bytes]
+    return Snapshot(
+        moment.name,
+        moment.start_offset,
+        moment.stable_offset,
+        moment.end_offset,
+        tuple(
+            HeldSegment(
+                one, one.base_offset, end_offset, Batches(one.log.hold(), one.path(LOG), size_bytes)
+            )
+            for one, end_offset, size_bytes in zip(segments, ends, sizes, strict=True)
+        ),
+        tuple(aborted_between(segments, segments[0].base_offset, moment.end_offset)),
+        moment.decompressed_bytes_max,
+    )
+
+
+def take_snapshot(log: Log) -> Snapshot:
+    """Take a log as it is now; on the loop. Raises CorruptFile and DiskFailure."""
+    return hold(note_moment(log))

@@ -119,6 +119,17 @@ def read_record(
     Raises InvalidRecord when it does not fit the format (Kafka's DefaultRecord.readFrom);
     TooManyItems before it walks over more headers than `headers_max`.
     """
+    parts = locate_record(buffer, position, end)
+    if _skip_headers(buffer, parts[7], parts[0], headers_max) != parts[0]:
+        raise InvalidRecord(RecordStatus.LEFTOVER)
+    return parts
+
+
+def locate_record(buffer: Buffer, position: int, end: int) -> RecordParts:
+    """Find the parts of a record as read_record does, without a look at its headers.
+
+    A record may have millions of headers, and its size says where it ends.
+    """
     size, position = read_varint(buffer, position, end)
     if position < 0 or not 0 < size <= end - position:
         raise InvalidRecord(RecordStatus.BAD_SIZE)
@@ -145,8 +156,6 @@ def read_record(
         headers_position += value_length
     else:
         value_length = -1
-    if _skip_headers(buffer, headers_position, end, headers_max) != end:
-        raise InvalidRecord(RecordStatus.LEFTOVER)
     return (
         end,
         timestamp_delta,
@@ -159,18 +168,29 @@ def read_record(
     )
 
 
-def read_key_and_time(buffer: Buffer, position: int, end: int) -> tuple[int, int, int]:
-    """Return the end, the timestamp delta and the key length of a record that is well formed.
+def locate_headers(
+    buffer: Buffer, position: int, end: int, count_max: int
+) -> tuple[int, list[tuple[int, int, int, int]]]:
+    """Return the count of a record's headers, and where the first `count_max` of them are.
 
-    Nothing after the key's length is looked at, so that the time does not depend on how many
-    headers there are.
+    `position` and `end` are the record's headers_position and end. Of a header: the position
+    and length of its key, the position and length of its value, which is -1 for null. Raises
+    InvalidRecord when one of these headers is malformed; the others are not looked at.
     """
-    size, position = read_varint(buffer, position, end)
-    record_end = position + size
-    timestamp_delta, position = read_varlong(buffer, position + 1, end)
-    _, position = read_varint(buffer, position, end)
-    key_length, _ = read_varint(buffer, position, end)
-    return record_end, timestamp_delta, key_length
+    count, position = read_varint(buffer, position, end)
+    if position < 0 or not 0 <= count <= end - position:
+        raise InvalidRecord(RecordStatus.BAD_HEADERS)
+    found = []
+    for _ in range(min(count, count_max)):
+        key_length, key_position = read_varint(buffer, position, end)
+        if key_position < 0 or not 0 <= key_length <= end - key_position:
+            raise InvalidRecord(RecordStatus.BAD_HEADERS)
+        length, value_position = read_varint(buffer, key_position + key_length, end)
+        if value_position < 0 or length > end - value_position:
+            raise InvalidRecord(RecordStatus.BAD_HEADERS)
+        found.append((key_position, key_length, value_position, max(length, -1)))
+        position = value_position + max(length, 0)
+    return count, found
 
 
 def decode_headers(buffer: bytes, position: int, end: int) -> tuple[tuple[str, bytes | None], ...]:

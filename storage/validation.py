@@ -23,7 +23,7 @@ from protocol.records_plain import (
     RecordStatus,
     TooManyItems,
     Validation,
-    read_key_and_time,
+    locate_record,
     validate_records_plain,
 )
 from storage.allowance import (
@@ -321,7 +321,7 @@ def _refuse_records(suspect: _Suspect) -> bool:
     count = min(header.count, allowance.records_looked_at)
     allowance.spend_looking(count)
     for index in range(count):
-        position, timestamp_delta, key_length = read_key_and_time(section, position, end)
+        position, timestamp_delta, _, _, key_length, *_ = locate_record(section, position, end)
         timestamp = header.base_timestamp + timestamp_delta
         if config.compact and key_length < 0:
             cause = no_key

@@ -14,39 +14,52 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cleaner import browse as browsing
-from cleaner.browse import Found, LatestOnly, Matching, Newest, browse
-from cleaner.lookup import find_latest
+from cleaner import excerpts, unpacked
+from cleaner.browse import Found, LatestOnly, Limits, Matching, Newest, browse
+from cleaner.errors import CleaningAborted
+from cleaner.excerpts import Bounds, Cut
 from cleaner.snapshot import take_snapshot
 from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
 from storage.errors import CorruptFile
 from storage.segment import INDEX, LOG
+from tests.cleaner.excerpts import WHOLE, latest_of, record_of
 from tests.cleaner.histories import HISTORIES, write_all
 from tests.cleaner.worlds import EAGER, World, pairs
 
 SMALL = replace(EAGER, internal_segment_bytes=600, index_interval_bytes=64)
 
 
-ALL = Matching(lambda record: True)
+NEVER = b"never in any key or value"
+MANY = 1 << 40
 
 
 def look(
     world: World,
-    newest: Newest = ALL,
+    newest: Newest | None = None,
     before_offset: int | None = None,
     records_max: int = 1_000_000,
-    bytes_max: int = 1 << 40,
+    found_bytes_max: int = MANY,
+    read_bytes_max: int = MANY,
+    unpacked_bytes_max: int = MANY,
     decoded_max: int = 1_000_000,
+    bounds: Bounds = WHOLE,
 ) -> Found:
     return browse(
         take_snapshot(world.log),
         before_offset=before_offset,
-        newest=newest,
-        records_max=records_max,
-        bytes_max=bytes_max,
-        decoded_max=decoded_max,
+        newest=newest or Matching(),
+        limits=Limits(
+            records_max, found_bytes_max, read_bytes_max, unpacked_bytes_max, decoded_max
+        ),
+        bounds=bounds,
         before_io=lambda size: None,
+        load_kernels=lambda: None,
     )
+
+
+def look_whole(world: World, newest: Newest, **limits: int) -> list[Record]:
+    return [record_of(one) for one in look(world, newest, **limits).records]
 
 
 def visible(world: World) -> list[Record]:
@@ -69,6 +82,7 @@ def visible(world: World) -> list[Record]:
     st.integers(1, 500),
     st.integers(0, 60) | st.none(),
     st.integers(1, 30),
+    st.integers(1, 3),
 )
 def test_pages_put_together_are_the_log_backwards(
     steps: list,  # type: ignore[type-arg]
@@ -77,11 +91,13 @@ def test_pages_put_together_are_the_log_backwards(
     bytes_max: int,
     before_offset: int | None,
     decoded_max: int,
+    block_records: int,
 ) -> None:
     memory = Path("/dev/shm")
     with (
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path,
         mock.patch.object(browsing, "_CHUNK_BYTES", chunk_bytes),
+        mock.patch.object(unpacked, "BLOCK_RECORDS", block_records),
     ):
         world = World(Path(path), SMALL)
         write_all(world, steps)
@@ -92,10 +108,12 @@ def test_pages_put_together_are_the_log_backwards(
                 world,
                 before_offset=at,
                 records_max=records_max,
-                bytes_max=bytes_max,
+                read_bytes_max=bytes_max,
+                unpacked_bytes_max=3 * bytes_max,
+                found_bytes_max=2 * bytes_max,
                 decoded_max=decoded_max,
             )
-            found += page.records
+            found += map(record_of, page.records)
             assert len(page.records) <= records_max
             if page.before_offset is None:
                 break
@@ -105,11 +123,18 @@ def test_pages_put_together_are_the_log_backwards(
         assert found == below[::-1]
 
         last = {record.key: record for record in records if record.key is not None}
-        latest = look(world, LatestOnly(lambda key: True)).records
+        latest = look_whole(world, LatestOnly())
         expected = sorted(last.values(), key=lambda record: -record.offset)
         assert latest == expected
-        some = look(world, LatestOnly(lambda key: True), records_max=records_max).records
+        some = look_whole(world, LatestOnly(), records_max=records_max)
         assert some == expected[:records_max]
+        for search in (b"7", b"seven", NEVER):
+            matching = [
+                r for r in records if search in (r.key or b"") or search in (r.value or b"")
+            ]
+            assert look_whole(world, Matching(search)) == matching[::-1]
+            by_key = [one for one in expected if search in (one.key or b"")]
+            assert look_whole(world, LatestOnly(search)) == by_key
 
 
 def test_no_more_is_read_than_asked_for(tmp_path: Path) -> None:
@@ -118,20 +143,18 @@ def test_no_more_is_read_than_asked_for(tmp_path: Path) -> None:
         world.append(pairs(f"k{at}:{'v' * 20}"))
     with mock.patch.object(browsing, "_CHUNK_BYTES", 256):
         some = look(world, records_max=3)
-        assert [record.key for record in some.records] == [b"k199", b"k198", b"k197"]
+        assert [record_of(one).key for one in some.records] == [b"k199", b"k198", b"k197"]
         assert some.read_bytes < 1024 < world.log.size_bytes
-        bounded = look(world, Matching(lambda record: False), bytes_max=2048)
+        bounded = look(world, Matching(NEVER), read_bytes_max=2048)
     assert bounded.records == [] and bounded.before_offset is not None
     assert 2048 <= bounded.read_bytes < world.log.size_bytes
 
 
 LOOKS: dict[str, Callable[[World], object]] = {
     "the newest": lambda world: look(world, records_max=50),
-    "the latest of each key": lambda world: look(world, LatestOnly(bool), records_max=50),
-    "none": lambda world: look(world, LatestOnly(lambda key: False)),
-    "one key": lambda world: find_latest(
-        take_snapshot(world.log), 0, b"9", is_committed=True, before_io=lambda size: None
-    ),
+    "the latest of each key": lambda world: look(world, LatestOnly(), records_max=50),
+    "none": lambda world: look(world, LatestOnly(NEVER)),
+    "one key": lambda world: latest_of(world, b"9"),
     "a time": lambda world: world.log.offset_for_timestamp(9_000),
     "all seen": lambda world: all(take_snapshot(world.log).seen(lambda size: None)),
 }
@@ -158,10 +181,10 @@ def test_so_many_records_are_decoded_and_the_next_page_goes_on(tmp_path: Path) -
     for at in range(3):
         world.append(pairs(f"a{at}:1 b{at}:1"))
     page = look(world, decoded_max=3)
-    assert [record.key for record in page.records] == [b"b2", b"a2", b"b1", b"a1"]
+    assert [record_of(one).key for one in page.records] == [b"b2", b"a2", b"b1", b"a1"]
     assert page.before_offset == 2
     page = look(world, before_offset=2, decoded_max=1)
-    assert [record.key for record in page.records] == [b"b0", b"a0"]
+    assert [record_of(one).key for one in page.records] == [b"b0", b"a0"]
     assert page.before_offset is None
 
 
@@ -174,7 +197,7 @@ def test_without_an_index_a_segment_is_read_whole(tmp_path: Path) -> None:
     for held in snapshot.segments:
         held.segment.path(INDEX).unlink(missing_ok=True)
     with mock.patch.object(browsing, "_CHUNK_BYTES", 64):
-        assert look(world).records == expected
+        assert look_whole(world, Matching()) == expected
 
 
 def test_damage_is_told_by_those_who_come_to_it(tmp_path: Path) -> None:
@@ -186,6 +209,98 @@ def test_damage_is_told_by_those_who_come_to_it(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    assert [record.key for record in look(world, records_max=2).records] == [b"d", b"c"]
+    assert [record_of(one).key for one in look(world, records_max=2).records] == [b"d", b"c"]
     with pytest.raises(CorruptFile):
         look(world)
+
+
+def put_large(world: World, records: list[Record], codec: Codec = Codec.ZSTD) -> None:
+    world.log.config = replace(world.log.config, internal_segment_bytes=1 << 26)
+    world.append_batch(encode_batch(records, codec=codec, base_offset=records[0].offset))
+
+
+def test_of_a_large_record_the_beginning_is_kept(tmp_path: Path) -> None:
+    world = World(tmp_path, SMALL)
+    headers = tuple((f"h{at}", b"w" * 9 if at else None) for at in range(50))
+    put_large(world, [Record(0, 1, b"k" * 100, b"v" * 1000, headers)])
+    (one,) = look(world, bounds=Bounds(10, 20, 3, 5)).records
+    assert (one.key, one.value) == (Cut(b"k" * 10, 100), Cut(b"v" * 20, 1000))
+    assert one.key is not None and one.key.is_cut
+    cut = Cut(b"w" * 5, 9)
+    assert one.headers == ((Cut(b"h0", 2), None), (Cut(b"h1", 2), cut), (Cut(b"h2", 2), cut))
+    assert one.headers_left_out == 47
+
+
+def test_a_page_ends_where_it_holds_enough_bytes(tmp_path: Path) -> None:
+    world = World(tmp_path, SMALL)
+    put_large(world, [Record(at, 1, b"k", b"v" * 99) for at in range(10)])
+    page = look(world, found_bytes_max=250)
+    assert [one.offset for one in page.records] == [9, 8, 7] and page.before_offset == 7
+
+
+def test_a_page_ends_where_enough_was_unpacked(tmp_path: Path) -> None:
+    world = World(tmp_path, SMALL)
+    for at in range(3):
+        put_large(world, [Record(at, 1, b"k", bytes(1 << 20))])
+    page = look(world, Matching(NEVER), unpacked_bytes_max=1 << 21)
+    assert page.records == [] and page.before_offset == 1
+    assert look(world, Matching(NEVER), before_offset=1).before_offset is None
+
+
+def test_a_batch_of_many_records_is_gone_through_page_by_page(tmp_path: Path) -> None:
+    world = World(tmp_path, SMALL)
+    count = 20_000
+    put_large(world, [Record(at, at, b"%d" % at, b"") for at in range(count)])
+    offsets: list[int] = []
+    before: int | None = None
+    while True:
+        page = look(world, Matching(b"7"), before_offset=before, decoded_max=1)
+        offsets += [one.offset for one in page.records]
+        assert len(page.records) <= unpacked.BLOCK_RECORDS
+        if page.before_offset is None:
+            break
+        before = page.before_offset
+    assert offsets == [at for at in reversed(range(count)) if b"7" in b"%d" % at]
+
+
+def test_long_keys_are_told_apart(tmp_path: Path) -> None:
+    world = World(tmp_path, SMALL)
+    keys = [b"k" * 31, b"k" * 32, b"k" * 33, b"k" * 31 + b"l"]
+    for _ in range(2):
+        first = world.log.log_end_offset
+        put_large(world, [Record(first + at, at, key, b"") for at, key in enumerate(keys)])
+    found = look_whole(world, LatestOnly())
+    assert [one.key for one in found] == keys[::-1]
+
+
+def test_who_stops_it_stops_it_within_a_batch(tmp_path: Path) -> None:
+    world = World(tmp_path, SMALL)
+    put_large(world, [Record(at, at, b"", b"") for at in range(10_000)])
+    calls: list[int] = []
+
+    def stop(size: int) -> None:
+        calls.append(size)
+        if size == 0 and calls.count(0) == 2:
+            raise CleaningAborted("it was aborted")
+
+    with pytest.raises(CleaningAborted):
+        browse(
+            take_snapshot(world.log),
+            before_offset=None,
+            newest=Matching(NEVER),
+            limits=Limits(10, MANY, MANY, MANY, MANY),
+            bounds=WHOLE,
+            before_io=stop,
+            load_kernels=lambda: None,
+        )
+
+
+def test_looking_for_bytes_finds_them_wherever_they_lie() -> None:
+    section = bytes(range(256)) * 10
+    with mock.patch.object(excerpts, "_WINDOW_BYTES", 7):
+        for start in range(0, 40, 3):
+            for length in (0, 1, 5, 20, 300):
+                wanted = section[1000 : 1000 + length]
+                for end in (start, 990, 1005, 1300, len(section)):
+                    expected = section.find(wanted, start, end) >= 0
+                    assert excerpts.holds(section, wanted, start, end) == expected

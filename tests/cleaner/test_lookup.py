@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cleaner.errors import CleaningAborted
-from cleaner.lookup import find_latest
 from cleaner.snapshot import take_snapshot
 from cleaner.throttle import Pace
-from protocol.batches import Record
+from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
 from storage.errors import CorruptFile
 from storage.segment import LOG
+from tests.cleaner.excerpts import latest_of, record_of
 from tests.cleaner.histories import HISTORIES, write_all
 from tests.cleaner.test_old_formats import fill
 from tests.cleaner.worlds import EAGER, World, pairs
@@ -26,14 +26,8 @@ from tests.storage.old_logs import write
 
 
 def latest(world: World, key: bytes, *, is_committed: bool = True) -> Record | None:
-    found = find_latest(
-        take_snapshot(world.log),
-        0,
-        key,
-        is_committed=is_committed,
-        before_io=lambda size: None,
-    )
-    return None if found is None else found.record
+    found = latest_of(world, key, is_committed=is_committed)
+    return None if found is None else record_of(found.record)
 
 
 @pytest.mark.slow
@@ -132,6 +126,13 @@ def test_who_stops_it_stops_it(world: World) -> None:
     pace = Pace(lambda size: 0.0, threading.Event(), lambda: False)
     pace.stop()
     with pytest.raises(CleaningAborted):
-        find_latest(
-            take_snapshot(world.log), 0, b"a", is_committed=True, before_io=pace.before_io
-        )
+        latest_of(world, b"a", before_io=pace.before_io)
+
+
+@pytest.mark.parametrize("count", [100, 60_000])
+def test_it_is_found_in_a_batch_of_many_records(world: World, count: int) -> None:
+    records = [Record(at, at, b"%d" % (at % 50), b"%d" % at) for at in range(count)]
+    world.append_batch(encode_batch(records, codec=Codec.ZSTD))
+    found = latest(world, b"7")
+    assert found is not None and found.offset == count - 43
+    assert latest(world, b"%d" % (count - 1)) is None  # in the batch's bytes, but no key

@@ -309,9 +309,7 @@ def test_no_more_records_are_looked_at_one_by_one_than_the_request_may_have(
     log = Partition(CrashFileSystem(), config=config).log
     allowance = Allowance()
     allowance.records_looked_at = 2
-    with mock.patch.object(
-        validation, "read_key_and_time", wraps=validation.read_key_and_time
-    ) as looked:
+    with mock.patch.object(validation, "locate_record", wraps=validation.locate_record) as looked:
         for _ in range(2):
             with pytest.raises(StorageError) as refused:
                 log.append(batch_of(*records), now_ms=NOW, allowance=allowance)
