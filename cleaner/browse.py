@@ -41,6 +41,8 @@ class Found:
     # Records below this offset have not been looked at; None when all have.
     before_offset: int | None
     read_bytes: int
+    unpacked_bytes: int
+    decoded: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +138,14 @@ def browse(
         for batch in reversed(chunk):
             stop_offset = look.add(batch)
             if stop_offset is not None:
-                return Found(look.found, stop_offset, read_bytes + size_bytes)
+                return look.end(stop_offset, read_bytes + size_bytes)
         read_bytes += size_bytes
         # A chunk may lie above the end offset as a whole: going on from there would lead nowhere.
         if read_bytes >= limits.read_bytes_max and (
             snapshot.start_offset < first_offset < end_offset
         ):
-            return Found(look.found, first_offset, read_bytes)
-    return Found(look.found, None, read_bytes)
+            return look.end(first_offset, read_bytes)
+    return look.end(None, read_bytes)
 
 
 @dataclass(slots=True)
@@ -186,6 +188,10 @@ class _Look:
                 return first_offset
         is_enough = self.unpacked_bytes >= self.limits.unpacked_bytes_max
         return header.base_offset if is_enough and start_offset < header.base_offset else None
+
+    def end(self, before_offset: int | None, read_bytes: int) -> Found:
+        """Return what was found."""
+        return Found(self.found, before_offset, read_bytes, self.unpacked_bytes, self.decoded)
 
     def _add_block(self, unpacked: Unpacked, block: int) -> bool:
         """Look at a block; tell whether no more is to be found."""

@@ -113,7 +113,10 @@ def hold(moment: Moment) -> Snapshot:
         moment.end_offset,
         tuple(
             HeldSegment(
-                one, one.base_offset, end_offset, Batches(one.log.hold(), one.path(LOG), size_bytes)
+                one,
+                one.base_offset,
+                end_offset,
+                Batches(one.log.hold(), one.path(LOG), size_bytes),
             )
             for one, end_offset, size_bytes in zip(segments, ends, sizes, strict=True)
         ),

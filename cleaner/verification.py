@@ -25,7 +25,7 @@ from cleaner.guarantees import (
 )
 from cleaner.pool import CleanerPool
 from cleaner.progress import CleanerOffsets
-from cleaner.snapshot import Snapshot, take_snapshot
+from cleaner.snapshot import Snapshot, hold, note_moment
 from cleaner.soundness import prove_clean_section, prove_indexes
 from cleaner.stats import CleanResult
 from cleaner.throttle import Pace
@@ -140,13 +140,13 @@ async def verify(
     in_thread = asyncio.get_running_loop().run_in_executor
     key = log.topic, log.partition
     result = None
-    before = take_snapshot(log)
+    before = await in_thread(None, hold, note_moment(log))
     if run:
         outcome = await pool.ask(log, must_verify=True)
         if outcome.status not in (Status.CLEANED, Status.NOTHING):
             raise NotCleaned(f"{log.name}: {outcome.status.value}: {outcome.because}")
         result = outcome.result
-    after = take_snapshot(log)
+    after = await in_thread(None, hold, note_moment(log))
     checkpoint = offsets.cleaner_offsets.get(key, after.start_offset)
     if result is not None:
         bounds = bounds_of(before, after, result, log.config.min_compaction_lag_ms)

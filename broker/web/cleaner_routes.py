@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -23,9 +23,11 @@ from broker.web import cleaner_json as shown
 from broker.web.access import Access
 from broker.web.cleaner_facts import Seen, see
 from broker.web.requests import Parameters, Problem, answer, answer_from_thread, logs_of
+from broker.web.turns import Turns
 from cleaner.dry_run import Missing
 from cleaner.job import CleanerSettings
 from cleaner.plan import Plan, bounds
+from cleaner.runs import Run
 from cleaner.stats import CleanResult
 from cleaner.survey import queue
 from cleaner.why import Verdict
@@ -40,23 +42,25 @@ _SHOWN_MAX = 20
 _RUNS_MAX = 200
 
 
-def add_cleaner_routes(app: web.Application, broker: Broker, access: Access) -> None:
+def add_cleaner_routes(
+    app: web.Application, broker: Broker, access: Access, looks: Turns, lists: Turns
+) -> None:
     """Add what is asked of the cleaner to an application."""
-    routes = CleanerRoutes(broker, access)
-    app.router.add_get("/api/cleaner", routes.state)
+    routes = CleanerRoutes(broker, access, looks, lists)
+    app.router.add_get("/api/cleaner", lists.in_turn(routes.state))
     app.router.add_get("/api/cleaner/plan", routes.plan)
-    app.router.add_get("/api/cleaner/why", routes.why)
+    app.router.add_get("/api/cleaner/why", lists.in_turn(routes.why))
     app.router.add_post("/api/cleaner/run", routes.run)
     app.router.add_post("/api/cleaner/retry", routes.retry)
-    app.router.add_get("/api/cleaner/history", routes.history)
-    app.router.add_get("/api/cleaner/runs", routes.runs)
+    app.router.add_get("/api/cleaner/history", lists.in_turn(routes.history))
+    app.router.add_get("/api/cleaner/runs", lists.in_turn(routes.runs))
 
 
 class CleanerRoutes:
     """Answers as JSON; the event loop owns it."""
 
-    def __init__(self, broker: Broker, access: Access) -> None:
-        self._broker, self._access = broker, access
+    def __init__(self, broker: Broker, access: Access, looks: Turns, lists: Turns) -> None:
+        self._broker, self._access, self._looks, self._lists = broker, access, looks, lists
 
     async def state(self, request: web.Request) -> web.Response:
         """Tell how the cleaner is and what it will do next."""
@@ -91,6 +95,13 @@ class CleanerRoutes:
             raise Problem(400, "a partition is of a topic: name it with topic=")
         is_exact = parameters.flag("exact", default=topic is not None)
         wanted = None if topic is None else set(logs_of(self._broker, topic, number))
+        # A dry run reads logs.
+        async with (self._looks if is_exact else self._lists).turn(request):
+            return await self._plan(topic, wanted, is_exact=is_exact)
+
+    async def _plan(
+        self, topic: str | None, wanted: Collection[Log] | None, *, is_exact: bool
+    ) -> web.Response:
         now_ms = self._broker.clock.now_ms()
         compacted = self._compacted()
         seen, unreadable = await see(self._broker, compacted, now_ms)
@@ -99,7 +110,7 @@ class CleanerRoutes:
             seen = [one for one in seen if one.log in wanted]
         busy = [one for one in seen if wanted is not None or _has_work(one)]
         busy.sort(key=lambda one: _order(one, positions))
-        plans = await self._plan(busy, is_exact=is_exact)
+        plans = await self._plans(busy, is_exact=is_exact)
         return await answer_from_thread(
             lambda: {
                 "now_ms": now_ms,
@@ -118,7 +129,7 @@ class CleanerRoutes:
             }
         )
 
-    async def _plan(self, seen: Sequence[Seen], *, is_exact: bool) -> list[Plan]:
+    async def _plans(self, seen: Sequence[Seen], *, is_exact: bool) -> list[Plan]:
         deadline_s = time.monotonic() + EXACT_TIME_MAX_S
         settings = CleanerSettings.of(self._broker.config)
         plans = []
@@ -141,7 +152,7 @@ class CleanerRoutes:
         if log.config.compact:
             others, _ = await see(self._broker, self._compacted(), now_ms)
             position = _positions(others, now_ms).get(log)
-        return answer(shown.why(found[0], position, now_ms))
+        return await answer_from_thread(lambda: shown.why(found[0], position, now_ms))
 
     async def run(self, request: web.Request) -> web.Response:
         """Clean a topic's partitions now, or only have them cleaned."""
@@ -155,9 +166,11 @@ class CleanerRoutes:
         answers = [self._broker.cleaner.ask(log) for log in logs]
         if not must_wait:
             asked = [{"topic": log.topic, "partition": log.partition} for log in logs]
-            return answer({"asked": asked}, status=202)
+            return await answer_from_thread(lambda: {"asked": asked}, status=202)
         outcomes = await asyncio.gather(*answers)
-        return answer({"outcomes": [shown.outcome(one) for one in outcomes]})
+        return await answer_from_thread(
+            lambda: {"outcomes": [shown.outcome(one) for one in outcomes]}
+        )
 
     async def retry(self, request: web.Request) -> web.Response:
         """Have a quarantined partition tried again, without waiting for what becomes of it."""
@@ -172,27 +185,30 @@ class CleanerRoutes:
     async def history(self, request: web.Request) -> web.Response:
         """Tell the last runs of a partition, the oldest first."""
         log = self._one_log(Parameters(request, ("topic", "partition")))
-        runs = self._broker.cleaner.desk.runs
-        return answer(
-            {
-                "now_ms": self._broker.clock.now_ms(),
+        history = self._broker.cleaner.desk.runs
+        now_ms, is_loaded = self._broker.clock.now_ms(), history.is_loaded
+        runs = history.runs(log)
+        return await answer_from_thread(
+            lambda: {
+                "now_ms": now_ms,
                 "topic": log.topic,
                 "partition": log.partition,
-                "is_loaded": runs.is_loaded,
-                "runs": [shown.run(one) for one in runs.runs(log)],
+                "is_loaded": is_loaded,
+                "runs": [shown.run(one) for one in runs],
             }
         )
 
     async def runs(self, request: web.Request) -> web.Response:
-        """Tell the last runs of all partitions, the latest first."""
+        """Answer with the last runs of all partitions, the latest first."""
         Parameters(request, ())
-        runs = self._broker.cleaner.desk.runs
-        latest = heapq.nlargest(_RUNS_MAX, runs.all(), key=lambda one: one.at_ms)
-        return answer(
-            {
-                "now_ms": self._broker.clock.now_ms(),
-                "is_loaded": runs.is_loaded,
-                "runs": [shown.run(one) for one in latest],
+        history = self._broker.cleaner.desk.runs
+        now_ms, is_loaded = self._broker.clock.now_ms(), history.is_loaded
+        runs = list(history.all())
+        return await answer_from_thread(
+            lambda: {
+                "now_ms": now_ms,
+                "is_loaded": is_loaded,
+                "runs": [shown.run(one) for one in _latest(runs)],
             }
         )
 
@@ -205,6 +221,10 @@ class CleanerRoutes:
 
     def _compacted(self) -> list[Log]:
         return [log for log in self._broker.logs() if log.config.compact]
+
+
+def _latest(runs: Iterable[Run]) -> list[Run]:
+    return heapq.nlargest(_RUNS_MAX, runs, key=lambda one: one.at_ms)
 
 
 def _has_work(one: Seen) -> bool:

@@ -18,7 +18,8 @@ from aiohttp import web
 
 from broker.groups.consumer.embedded import read_assignment
 from broker.lag import lag
-from broker.web.requests import Parameters, Problem, answer, answer_from_thread
+from broker.web.requests import Parameters, Problem, answer_from_thread
+from broker.web.turns import Turns
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.list_groups import ListedGroup
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup
@@ -48,11 +49,11 @@ class Reading:
     member: str | None = None
 
 
-def add_group_routes(app: web.Application, broker: Broker) -> None:
+def add_group_routes(app: web.Application, broker: Broker, lists: Turns) -> None:
     """Add what is asked about groups to an application."""
     routes = GroupRoutes(broker)
-    app.router.add_get("/api/groups", routes.groups)
-    app.router.add_get("/api/group", routes.group)
+    app.router.add_get("/api/groups", lists.in_turn(routes.groups))
+    app.router.add_get("/api/group", lists.in_turn(routes.group))
 
 
 class GroupRoutes:
@@ -85,8 +86,14 @@ class GroupRoutes:
         rows = await self._rows(found)
         for row in rows:
             row.member = owners.get((row.topic, row.partition))
-        told = {"members": members, "partition_rows": [asdict(row) for row in rows]}
-        return answer({**_head(found), **_lag(rows), **told})
+        return await answer_from_thread(
+            lambda: {
+                **_head(found),
+                **_lag(rows),
+                "members": members,
+                "partition_rows": [asdict(row) for row in rows],
+            }
+        )
 
     def _listed(self) -> list[ListedGroup]:
         error, groups = self._broker.groups.list_groups((), ())

@@ -2,31 +2,38 @@
 
     POST /api/cleaner/verify?topic=T[&partition=P][&dry_run=true]
     GET  /api/get?topic=T&key=K[&key_format=text|hex|base64][&partition=P][&isolation=…]
+                 [&value_bytes=N]
 
-Both read logs in threads, and stop when nobody waits for the answer any more.
+Both read logs in threads, and stop when nobody waits for the answer any more. Of a value the
+first MiB is in the answer, or less where `value_bytes` says so: it comes as text and as base64, in
+one piece. The whole of a larger one is read by Kafka's protocol.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from broker.topic import Topic
+from broker.warm_up import load_look_kernels
 from broker.web.access import Access
-from broker.web.requests import Parameters, Problem, answer, topic_of
+from broker.web.octets import as_text_and_base64, bounds, cut, header_name, headers_left_out
+from broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
+from broker.web.turns import Turns, is_gone, while_asked
 from cleaner.errors import CleaningAborted
+from cleaner.excerpts import Bounds
 from cleaner.guarantees import Finding
 from cleaner.lookup import Latest, find_latest
-from cleaner.snapshot import take_snapshot
+from cleaner.snapshot import Moment, hold, note_moment
 from cleaner.throttle import Pace
 from cleaner.verification import NotCleaned, Verification, verify
 from protocol.errors import ProtocolError
@@ -39,12 +46,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-# Look-ups that read at a time; more of them wait.
-_LOOKUPS_MAX = 2
-# How soon it is noticed that whoever asked has gone.
-_GONE_CHECK_S = 0.5
+# A proof has up to cleaner.guarantees.KEYS_MAX keys in memory: one at a time.
+_PROOFS_MAX, _PROOFS_WAITING_MAX = 1, 8
+# What is answered of a value: as JSON, text and base64 may take nine times as much.
+VALUE_BYTES_MAX = 1 << 20
 # What is told of a cleaning (cleaner.stats.CleanResult).
 _TOLD_OF_RUN = (
     "first_dirty_offset",
@@ -59,22 +64,31 @@ _TOLD_OF_RUN = (
 )
 
 
-def add_routes(app: web.Application, broker: Broker, access: Access) -> None:
+def add_routes(app: web.Application, broker: Broker, access: Access, looks: Turns) -> None:
     """Serve the proofs."""
-    api = ProofApi(broker, access)
+    api = ProofApi(broker, access, looks)
     app.router.add_post("/api/cleaner/verify", api.verify)
     app.router.add_get("/api/get", api.get)
     app.on_shutdown.append(api.stop)
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which key a request wants the latest value of, and how much of it."""
+
+    topic: Topic
+    numbers: Sequence[int]
+    key: bytes
+    is_committed: bool
+    bounds: Bounds
+
+
 class ProofApi:
     """Answers the requests; owned by the event loop."""
 
-    def __init__(self, broker: Broker, access: Access) -> None:
-        self._broker, self._access = broker, access
-        # A proof has up to cleaner.guarantees.KEYS_MAX keys in memory: one at a time.
-        self._proving = asyncio.Lock()
-        self._looking_up = asyncio.Semaphore(_LOOKUPS_MAX)
+    def __init__(self, broker: Broker, access: Access, looks: Turns) -> None:
+        self._broker, self._access, self._looks = broker, access, looks
+        self._proofs = Turns("prove", _PROOFS_MAX, _PROOFS_WAITING_MAX)
         self._paces: dict[Pace, Log] = {}
         self._is_stopping = False
 
@@ -84,6 +98,7 @@ class ProofApi:
         for pace, log in self._paces.items():
             pace.stop()
             self._broker.cleaner.abort(log.topic, log.partition)
+        self._proofs.close()
 
     async def verify(self, request: web.Request) -> web.Response:
         """Verify the partitions of a topic, one after the other."""
@@ -97,17 +112,20 @@ class ProofApi:
             cause = f"topic {topic.name} is not compacted (cleanup.policy={policy})"
             raise Problem(409, f"{cause}: only a dry run can look at it")
         told = []
-        async with self._proving:
+        # A proof takes one of the turns of looks, too, but does not wait for a proof in there.
+        async with self._proofs.turn(request), self._looks.turn(request):
             for number in numbers:
-                if self._is_stopping or _is_gone(request):
+                if self._is_stopping or is_gone(request):
                     break
                 told.append(await self._verify(request, topic, number, is_dry))
         is_proved = len(told) == len(numbers) and all(one["is_proved"] for one in told)
-        return answer({"topic": topic.name, "is_proved": is_proved, "partitions": told})
+        return await answer_from_thread(
+            lambda: {"topic": topic.name, "is_proved": is_proved, "partitions": told}
+        )
 
     async def get(self, request: web.Request) -> web.Response:
         """Find the latest record of a key."""
-        known = ("topic", "partition", "key", "key_format", "isolation")
+        known = ("topic", "partition", "key", "key_format", "isolation", "value_bytes")
         parameters = Parameters(request, known)
         topic, numbers = self._asked(parameters)
         key = _parse_key(parameters)
@@ -115,8 +133,14 @@ class ProofApi:
         if isolation not in ("read_committed", "read_uncommitted"):
             raise Problem(400, "isolation is read_committed or read_uncommitted")
         is_committed = isolation == "read_committed"
-        async with self._looking_up:
-            return answer(await self._look_up(request, topic, numbers, key, is_committed))
+        value_bytes = parameters.number("value_bytes")
+        value_bytes = VALUE_BYTES_MAX if value_bytes is None else value_bytes
+        if value_bytes > VALUE_BYTES_MAX:
+            cause = f"value_bytes={value_bytes} is out of range: 0 to {VALUE_BYTES_MAX}"
+            raise Problem(400, f"{cause}; a whole value is read by Kafka's protocol")
+        asked = Asked(topic, numbers, key, is_committed, bounds(value_bytes))
+        async with self._looks.turn(request):
+            return await self._look_up(request, asked)
 
     def _asked(self, parameters: Parameters) -> tuple[Topic, Sequence[int]]:
         """Return the topic and the partitions that a request is about."""
@@ -138,32 +162,26 @@ class ProofApi:
                     pace=pace,
                     run=not is_dry,
                 )
-                return _told(await _while_asked(request, pace, work))
+                return _told(await while_asked(request, pace, work))
         except (StorageError, ProtocolError, NotCleaned, CleaningAborted) as error:
             logger.warning("verified nothing of log=%s-%d: %s", topic.name, number, error)
             return {"partition": number, "is_proved": False, "error": str(error)}
 
-    async def _look_up(
-        self,
-        request: web.Request,
-        topic: Topic,
-        numbers: Sequence[int],
-        key: bytes,
-        is_committed: bool,
-    ) -> dict[str, Any]:
+    async def _look_up(self, request: web.Request, asked: Asked) -> web.Response:
         """Look for a key where Kafka's default partitioner puts it, else in all partitions.
 
         Of those that another partitioner, or another number of partitions, has scattered, the
         one with the latest timestamp counts.
         """
-        first = partition_of_key(key, len(topic.partitions))
-        order = sorted(numbers, key=lambda number: number != first)
+        topic = asked.topic
+        first = partition_of_key(asked.key, len(topic.partitions))
+        order = sorted(asked.numbers, key=lambda number: number != first)
         found: list[Latest] = []
         searched: list[int] = []
         offline: list[int] = []
         for number in order:
             try:
-                latest = await self._look_into(request, topic, number, key, is_committed)
+                latest = await self._look_into(request, asked, number)
             except StorageError as error:
                 if topic.partitions[number] not in topic.logs:
                     offline.append(number)
@@ -176,31 +194,22 @@ class ProofApi:
             if latest is not None and number == first:
                 break
         found.sort(key=lambda one: one.record.timestamp, reverse=True)
-        return {
-            "topic": topic.name,
-            "key": _bytes(key),
-            **_told_latest(found[0] if found else None),
-            "searched": sorted(searched),
-            "offline": offline,
-            "also_in": [_place(one) for one in found[1:]],
-        }
+        return await answer_from_thread(
+            lambda: {
+                "topic": topic.name,
+                "key": as_text_and_base64(cut(asked.key)),
+                **_latest_as_json(found[0] if found else None),
+                "searched": sorted(searched),
+                "offline": offline,
+                "also_in": [_place(one) for one in found[1:]],
+            }
+        )
 
-    async def _look_into(
-        self, request: web.Request, topic: Topic, number: int, key: bytes, is_committed: bool
-    ) -> Latest | None:
-        log = _log_of(topic, number)
-        snapshot = take_snapshot(log)
+    async def _look_into(self, request: web.Request, asked: Asked, number: int) -> Latest | None:
+        log = _log_of(asked.topic, number)
         with self._pace(log, lambda size_bytes: 0.0) as pace:
-            find = partial(
-                find_latest,
-                snapshot,
-                number,
-                key,
-                is_committed=is_committed,
-                before_io=pace.before_io,
-            )
-            work = asyncio.get_running_loop().run_in_executor(None, find)
-            return await _while_asked(request, pace, work)
+            find = partial(_find, asked, number, note_moment(log), pace)
+            return await self._looks.run(request, pace, find)
 
     @contextmanager
     def _pace(self, log: Log, charge: Callable[[int], float]) -> Iterator[Pace]:
@@ -212,24 +221,17 @@ class ProofApi:
             del self._paces[pace]
 
 
-async def _while_asked(request: web.Request, pace: Pace, work: Awaitable[T]) -> T:
-    """Await work; stop it when whoever asked has gone."""
-    task = asyncio.ensure_future(work)
-    try:
-        while not task.done():
-            await asyncio.wait([task], timeout=_GONE_CHECK_S)
-            if _is_gone(request):
-                pace.stop()
-    finally:
-        pace.stop()
-        if not task.done():  # the broker stops, and so does the thread
-            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-    return task.result()
-
-
-def _is_gone(request: web.Request) -> bool:
-    """Tell whether nobody waits for the answer any more."""
-    return request.transport is None or request.transport.is_closing()
+def _find(asked: Asked, number: int, moment: Moment, pace: Pace) -> Latest | None:
+    """Look for the key in a partition; in a thread."""
+    return find_latest(
+        hold(moment),
+        number,
+        asked.key,
+        is_committed=asked.is_committed,
+        bounds=asked.bounds,
+        before_io=pace.before_io,
+        load_kernels=load_look_kernels,
+    )
 
 
 def _log_of(topic: Topic, number: int) -> Log:
@@ -276,7 +278,7 @@ def _told_finding(finding: Finding) -> dict[str, Any]:
     violation = finding.violation
     told = None
     if violation is not None:
-        key = None if violation.key is None else _bytes(violation.key)
+        key = None if violation.key is None else as_text_and_base64(cut(violation.key))
         told = {"offset": violation.offset, "key": key, "text": violation.text}
     return {
         "name": finding.name,
@@ -286,18 +288,19 @@ def _told_finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _told_latest(latest: Latest | None) -> dict[str, Any]:
+def _latest_as_json(latest: Latest | None) -> dict[str, Any]:
     if latest is None:
         return {"status": "absent"}
     record = latest.record
     return {
         "status": "deleted" if record.value is None else "found",
         **_place(latest),
-        "value": None if record.value is None else _bytes(record.value),
+        "value": as_text_and_base64(record.value),
         "headers": [
-            {"key": name, "value": None if value is None else _bytes(value)}
+            {**header_name(name), "value": as_text_and_base64(value)}
             for name, value in record.headers
         ],
+        **headers_left_out(record),
     }
 
 
@@ -308,12 +311,3 @@ def _place(latest: Latest) -> dict[str, int]:
         "offset": record.offset,
         "timestamp_ms": record.timestamp,
     }
-
-
-def _bytes(data: bytes) -> dict[str, str | None]:
-    """Return bytes as JSON can have them: as text, if they are UTF-8, and as base64."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = None
-    return {"text": text, "base64": base64.b64encode(data).decode()}

@@ -3,18 +3,17 @@
     GET /api/records?topic=T[&partition=P][&limit=N][&search=S][&before=P:OFFSET,…]
     GET /api/latest?topic=T[&partition=P][&limit=N][&search=S]
 
-`search` keeps records whose key (with /api/records: or value) has the text in it. As many bytes
-are read as the limit of one request allows; what was not looked at is told by partition, and
-`before` takes it up from there. A latest record without a value says that the key was deleted.
+`search` keeps records whose key (with /api/records: or value) has the text in it. One request
+reads, unpacks, decodes and answers so much at most; the answer says in `before` which records were
+not looked at, and the next request goes on there. A latest record without a value says that the
+key was deleted. Of keys, values and headers the beginnings are shown (broker/web/octets.py).
 """
 
 from __future__ import annotations
 
-import asyncio
-import codecs
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge
 from typing import TYPE_CHECKING
@@ -22,13 +21,17 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from broker.topic import Topic
+from broker.warm_up import load_look_kernels
+from broker.web.octets import as_text_or_hex, bounds, header_name, headers_left_out
 from broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
-from cleaner.browse import Found, LatestOnly, Matching, Newest, browse
+from broker.web.turns import Turns, is_gone
+from cleaner.browse import Found, LatestOnly, Limits, Matching, Newest, browse
 from cleaner.errors import CleaningAborted
-from cleaner.snapshot import take_snapshot
+from cleaner.excerpts import Excerpt
+from cleaner.snapshot import Moment, hold, note_moment
 from cleaner.throttle import Pace
-from protocol.batches import Record
 from storage.errors import StorageError
+from storage.log import Log
 
 if TYPE_CHECKING:
     from broker.composition import Broker
@@ -36,14 +39,18 @@ if TYPE_CHECKING:
 Json = dict[str, object]
 
 RECORDS_DEFAULT, RECORDS_MAX = 50, 1000
-# What one request reads at most, of all partitions together, and how many records it decodes: a
-# few seconds. As many bytes hold some 600,000 records that are not compressed, of 100 bytes each.
+# What one request reads at most, what that may unpack to, and how many records it decodes, of all
+# partitions together: a second or two. Each partition has an equal share, and is looked at for one
+# step however small that is.
 READ_BYTES_MAX = 64 << 20
-DECODED_MAX = 1_000_000
-_READERS_MAX = 2
-# What is told of a key or a value; whoever wants all of it consumes it.
-_TOLD_BYTES_MAX = 4096
-_UTF_8 = codecs.getincrementaldecoder("utf-8")
+UNPACKED_BYTES_MAX = 256 << 20
+DECODED_MAX = 200_000
+# With so many shares taken, no more partitions are looked at.
+_SHARES_MAX = 4
+# What is shown of all records together: JSON may take six times as much.
+SHOWN_BYTES_MAX = 2 << 20
+# What is shown of a value.
+_VALUE_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +65,67 @@ class Asked:
     is_latest: bool
 
     def newest(self) -> Newest:
-        """Return what tells the records to show, for one partition."""
-        search = self.search
-        if self.is_latest:
-            return LatestOnly(lambda key: search in key)
-        return Matching(lambda one: search in (one.key or b"") or search in (one.value or b""))
+        """Return what chooses the records to show of one partition."""
+        return LatestOnly(self.search) if self.is_latest else Matching(self.search)
 
 
-def add_record_routes(app: web.Application, broker: Broker) -> None:
+@dataclass(slots=True)
+class Page:
+    """The newest records of some partitions; one thread at a time adds to it.
+
+    They come by time, but within a partition by offset, whatever the timestamps there say.
+    """
+
+    limit: int
+    shown: list[tuple[int, Excerpt]] = field(default_factory=list)  # by partition
+    before: dict[int, int] = field(default_factory=dict)
+    read_bytes: int = 0
+    unpacked_bytes: int = 0
+    decoded: int = 0
+
+    def add(self, partition: int, found: Found) -> None:
+        """Add what was found of a partition; what is not shown has to be looked at again."""
+        self.read_bytes += found.read_bytes
+        self.unpacked_bytes += found.unpacked_bytes
+        self.decoded += found.decoded
+        if found.before_offset is not None:
+            self.before[partition] = found.before_offset
+        records = list(
+            merge(
+                self.shown,
+                [(partition, one) for one in found.records],
+                key=lambda pair: pair[1].timestamp,
+                reverse=True,
+            )
+        )
+        self.shown = records[: self._count_shown(records)]
+        for number, record in records[len(self.shown) :]:
+            self.before[number] = max(self.before.get(number, 0), record.offset + 1)
+
+    def pass_over(self, partition: int, end_offset: int) -> None:
+        """Leave a partition for the next request."""
+        self.before[partition] = end_offset
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more partitions are looked at."""
+        return (
+            self.unpacked_bytes >= _SHARES_MAX * UNPACKED_BYTES_MAX
+            or self.decoded >= _SHARES_MAX * DECODED_MAX
+        )
+
+    def _count_shown(self, records: list[tuple[int, Excerpt]]) -> int:
+        size_bytes = 0
+        for count, (_, record) in enumerate(records[: self.limit], 1):
+            size_bytes += record.size_bytes
+            if size_bytes >= SHOWN_BYTES_MAX:
+                return count
+        return min(len(records), self.limit)
+
+
+def add_record_routes(app: web.Application, broker: Broker, looks: Turns) -> None:
     """Add what is asked about records to an application."""
-    routes = RecordRoutes(broker)
+    routes = RecordRoutes(broker, looks)
     app.router.add_get("/api/records", routes.records)
     app.router.add_get("/api/latest", routes.latest)
     app.on_shutdown.append(routes.stop)
@@ -76,22 +134,24 @@ def add_record_routes(app: web.Application, broker: Broker) -> None:
 class RecordRoutes:
     """Answers as JSON; the event loop owns it, and threads read."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._reading = asyncio.Semaphore(_READERS_MAX)
-        self._stopping = threading.Event()
+    def __init__(self, broker: Broker, looks: Turns) -> None:
+        self._broker, self._looks = broker, looks
+        self._paces: set[Pace] = set()
+        self._is_stopping = False
 
     async def stop(self, app: web.Application) -> None:
         """Have all threads stop."""
-        self._stopping.set()
+        self._is_stopping = True
+        for pace in self._paces:
+            pace.stop()
 
     async def records(self, request: web.Request) -> web.Response:
-        """Tell the newest records."""
-        return await self._answer(self._asked(request, is_latest=False))
+        """Answer with the newest records."""
+        return await self._answer(request, self._asked(request, is_latest=False))
 
     async def latest(self, request: web.Request) -> web.Response:
-        """Tell the latest record of each of the keys that were written last."""
-        return await self._answer(self._asked(request, is_latest=True))
+        """Answer with the latest record of each of the keys that were written last."""
+        return await self._answer(request, self._asked(request, is_latest=True))
 
     def _asked(self, request: web.Request, *, is_latest: bool) -> Asked:
         known = ["topic", "partition", "limit", "search"]
@@ -108,32 +168,56 @@ class RecordRoutes:
         partitions = tuple(one for one in numbers if not before or one in before)
         return Asked(topic, partitions, limit, search, before, is_latest)
 
-    async def _answer(self, asked: Asked) -> web.Response:
-        found: dict[int, Found] = {}
-        problems: dict[int, str] = {}
-        async with self._reading:
+    async def _answer(self, request: web.Request, asked: Asked) -> web.Response:
+        page, problems = Page(asked.limit), dict[int, str]()
+        async with self._looks.turn(request):
             for number in asked.partitions:
+                if self._is_stopping or is_gone(request):
+                    break
                 try:
-                    found[number] = await self._look(asked, number)
+                    await self._look(request, asked, number, page)
                 except (StorageError, CleaningAborted) as error:
                     problems[number] = str(error)
-        return await answer_from_thread(lambda: _told(asked, found, problems))
+            return await answer_from_thread(lambda: _as_json(asked, page, problems))
 
-    async def _look(self, asked: Asked, number: int) -> Found:
+    async def _look(self, request: web.Request, asked: Asked, number: int, page: Page) -> None:
         log = asked.topic.log(number)
         assert log is not None
-        pace = Pace(lambda size_bytes: 0.0, self._stopping, lambda: log.is_closed)
-        look = partial(
-            browse,
-            take_snapshot(log),
-            before_offset=asked.before.get(number),
-            newest=asked.newest(),
+        if page.is_full:
+            page.pass_over(number, asked.before.get(number, log.last_stable_offset))
+            return
+        pace = Pace(lambda size_bytes: 0.0, threading.Event(), _is_closed(log))
+        work = partial(_add, page, asked, number, note_moment(log), pace)
+        self._paces.add(pace)
+        try:
+            await self._looks.run(request, pace, work)
+        finally:
+            self._paces.discard(pace)
+
+
+def _is_closed(log: Log) -> Callable[[], bool]:
+    return lambda: log.is_closed
+
+
+def _add(page: Page, asked: Asked, number: int, moment: Moment, pace: Pace) -> None:
+    """Look at a partition; in a thread."""
+    share = len(asked.partitions)
+    found = browse(
+        hold(moment),
+        before_offset=asked.before.get(number),
+        newest=asked.newest(),
+        limits=Limits(
             records_max=asked.limit,
-            bytes_max=READ_BYTES_MAX // len(asked.partitions),
-            decoded_max=DECODED_MAX // len(asked.partitions),
-            before_io=pace.before_io,
-        )
-        return await asyncio.get_running_loop().run_in_executor(None, look)
+            found_bytes_max=SHOWN_BYTES_MAX,
+            read_bytes_max=READ_BYTES_MAX // share,
+            unpacked_bytes_max=UNPACKED_BYTES_MAX // share,
+            decoded_max=DECODED_MAX // share,
+        ),
+        bounds=bounds(_VALUE_BYTES_MAX),
+        before_io=pace.before_io,
+        load_kernels=load_look_kernels,
+    )
+    page.add(number, found)
 
 
 def _before(text: str | None) -> dict[int, int]:
@@ -151,56 +235,27 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 19
 
 
-def _told(asked: Asked, found: Mapping[int, Found], problems: Mapping[int, str]) -> Json:
-    # By time, but within a partition by offset, whatever the timestamps there say.
-    merged = merge(
-        *([(number, one) for one in part.records] for number, part in found.items()),
-        key=lambda pair: pair[1].timestamp,
-        reverse=True,
-    )
-    records = list(merged)
-    shown, left = records[: asked.limit], records[asked.limit :]
-    before = {
-        number: part.before_offset
-        for number, part in found.items()
-        if part.before_offset is not None
-    }
-    # What was found and is not shown has to be looked at again, from its newest record on.
-    for number, record in left:
-        before[number] = max(before.get(number, 0), record.offset + 1)
+def _as_json(asked: Asked, page: Page, problems: Mapping[int, str]) -> Json:
     return {
         "topic": asked.topic.name,
-        "records": [_record(number, one) for number, one in shown],
-        "before": ",".join(f"{number}:{offset}" for number, offset in sorted(before.items())),
-        "read_bytes": sum(part.read_bytes for part in found.values()),
+        "records": [_record(number, one) for number, one in page.shown],
+        "before": ",".join(f"{number}:{offset}" for number, offset in sorted(page.before.items())),
+        "read_bytes": page.read_bytes,
         "problems": [
             {"partition": number, "because": because} for number, because in problems.items()
         ],
     }
 
 
-def _record(partition: int, record: Record) -> Json:
+def _record(partition: int, record: Excerpt) -> Json:
     return {
         "partition": partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp,
-        "key": _bytes(record.key),
-        "value": _bytes(record.value),
+        "key": as_text_or_hex(record.key),
+        "value": as_text_or_hex(record.value),
         "headers": [
-            {"key": name.encode("utf-8", "replace").decode(), "value": _bytes(value)}
-            for name, value in record.headers
+            {**header_name(name), "value": as_text_or_hex(value)} for name, value in record.headers
         ],
+        **headers_left_out(record),
     }
-
-
-def _bytes(data: bytes | None) -> Json | None:
-    """Show the beginning of bytes: as text where they are, else in hexadecimal digits."""
-    if data is None:
-        return None
-    told: Json = {"size_bytes": len(data), "is_cut": len(data) > _TOLD_BYTES_MAX}
-    part = data[:_TOLD_BYTES_MAX]
-    try:
-        # A character that the cut has torn is no sign of bytes that are no text.
-        return {**told, "text": _UTF_8().decode(part, final=not told["is_cut"])}
-    except UnicodeDecodeError:
-        return {**told, "hex": part.hex()}

@@ -54,10 +54,10 @@ def answer(
     )
 
 
-async def answer_from_thread(make: Callable[[], object]) -> web.Response:
+async def answer_from_thread(make: Callable[[], object], status: int = 200) -> web.Response:
     """Answer with what a function returns, called in a thread: large bodies take a while."""
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, lambda: answer(make()))
+    return await loop.run_in_executor(None, lambda: answer(make(), status))
 
 
 class Parameters:

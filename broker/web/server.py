@@ -36,6 +36,7 @@ from broker.web.proofs import add_routes as add_proof_routes
 from broker.web.records import add_record_routes
 from broker.web.state import add_state_routes
 from broker.web.topics import add_topic_routes
+from broker.web.turns import Turns
 from config.http import HttpConfig
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ logger = logging.getLogger(__name__)
 
 # How long a stop waits for answers that are on their way.
 _DRAIN_S = 1.0
+# Requests that read logs: each holds a batch, which may unpack to 100 MiB.
+_LOOKS_MAX, _LOOKS_WAITING_MAX = 2, 16
+# Requests that go over all topics, partitions or groups.
+_LISTS_MAX, _LISTS_WAITING_MAX = 2, 64
 
 
 class HttpServer:
@@ -66,19 +71,22 @@ class HttpServer:
             [*config.odradek_http_hosts, *(one.advertised_host for one in broker.server.listeners)]
         )
         self._guard = Guard(self.access, lambda: names)
+        self._looks = Turns("look at logs", _LOOKS_MAX, _LOOKS_WAITING_MAX)
+        self._lists = Turns("list what there is", _LISTS_MAX, _LISTS_WAITING_MAX)
+        self._scrapes = Turns("read metrics", _LISTS_MAX, _LISTS_WAITING_MAX)
         app = web.Application(
             middlewares=[self._guard.handle], client_max_size=REQUEST_BYTES_MAX
         )
         app.on_response_prepare.append(protect)
-        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/metrics", self._scrapes.in_turn(self._metrics))
         app.router.add_get("/health", self._health)
-        add_proof_routes(app, broker, self.access)
-        add_cleaner_routes(app, broker, self.access)
+        add_proof_routes(app, broker, self.access, self._looks)
+        add_cleaner_routes(app, broker, self.access, self._looks, self._lists)
         add_page(app)
         add_state_routes(app, broker, self.access)
-        add_topic_routes(app, broker)
-        add_group_routes(app, broker)
-        add_record_routes(app, broker)
+        add_topic_routes(app, broker, self._lists)
+        add_group_routes(app, broker, self._lists)
+        add_record_routes(app, broker, self._looks)
         self._runner = web.AppRunner(app, shutdown_timeout=_DRAIN_S)
         self._sockets: Sequence[socket.socket] = ()
         self._acceptor: Acceptor | None = None
@@ -138,6 +146,8 @@ class HttpServer:
         if self._acceptor is not None:
             await self._acceptor.close()
         await self._runner.cleanup()
+        for turns in (self._looks, self._lists, self._scrapes):
+            turns.close()
 
     @staticmethod
     def _read_certificate(config: HttpConfig) -> Certificate | None:

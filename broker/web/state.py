@@ -26,7 +26,7 @@ from broker.version import VERSION
 from broker.web import cleaner_json
 from broker.web.access import Access
 from broker.web.limits import address_of
-from broker.web.requests import Parameters, Problem, answer, answer_from_thread
+from broker.web.requests import Parameters, Problem, answer_from_thread
 
 if TYPE_CHECKING:
     from asyncio import Queue, Task
@@ -99,7 +99,8 @@ class StateRoutes:
     async def samples(self, request: web.Request) -> web.Response:
         """Tell the samples of the load after a moment, column by column."""
         since_ms = Parameters(request, ("since_ms",)).number("since_ms", digits_max=15) or 0
-        return answer(self._broker.samples.as_json(since_ms))
+        told = self._broker.samples.as_json(since_ms)
+        return await answer_from_thread(lambda: told)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Send events until the listener leaves, or the broker stops."""

@@ -17,6 +17,7 @@ from aiohttp import web
 from broker.topic import Topic
 from broker.web.cleaner_facts import Seen, see
 from broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
+from broker.web.turns import Turns
 from storage.log import Log
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ Bytes = dict[str, int]
 _NOTHING: Bytes = {"clean": 0, "dirty": 0, "waiting": 0, "active": 0, "kept": 0}
 
 
-def add_topic_routes(app: web.Application, broker: Broker) -> None:
+def add_topic_routes(app: web.Application, broker: Broker, lists: Turns) -> None:
     """Add what is asked about topics to an application."""
     routes = TopicRoutes(broker)
-    app.router.add_get("/api/topics", routes.topics)
-    app.router.add_get("/api/topic", routes.topic)
+    app.router.add_get("/api/topics", lists.in_turn(routes.topics))
+    app.router.add_get("/api/topic", lists.in_turn(routes.topic))
 
 
 class TopicRoutes:

@@ -45,7 +45,9 @@ def test_places_are_the_same_by_both(section: Section, step: int) -> None:
 
 @properties
 @given(SECTIONS, st.data())
-def test_the_last_record_of_a_key_is_the_same_by_both(section: Section, data: st.DataObject) -> None:
+def test_the_last_record_of_a_key_is_the_same_by_both(
+    section: Section, data: st.DataObject
+) -> None:
     octets, count = section[0], max(section[1], 0)
     start = data.draw(st.integers(0, len(octets)))
     key = data.draw(st.binary(max_size=3) | st.just(octets[start : start + 4]))

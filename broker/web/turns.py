@@ -1,0 +1,109 @@
+"""How many requests do at a time what takes long, and how many wait for their turn.
+
+Threads share the interpreter, and each look at a log may hold tens of MiB: without a bound, as
+many as there are connections would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
+
+from aiohttp import web
+
+from broker.web.requests import Problem
+from cleaner.throttle import Pace
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+# How soon it is noticed that a client has gone.
+_GONE_CHECK_S = 0.5
+_RETRY = {"Retry-After": "1"}
+
+
+class Turns:
+    """The turns of one kind of request; the event loop owns it."""
+
+    def __init__(self, what: str, running_max: int, waiting_max: int) -> None:
+        """`what` the requests do, as "look at logs", is part of a refusal."""
+        self._what, self._waiting_max = what, waiting_max
+        self._places = asyncio.Semaphore(running_max)
+        self._waiting = 0
+        self._threads = ThreadPoolExecutor(running_max, f"http {what}")
+
+    @asynccontextmanager
+    async def turn(self, request: web.Request) -> AsyncIterator[None]:
+        """Wait for a turn. Raises Problem when too many wait, or the client has gone."""
+        if self._places.locked() and self._waiting >= self._waiting_max:
+            cause = f"{self._waiting} requests wait already for their turn to {self._what}"
+            raise Problem(503, f"{cause}: try again later", _RETRY)
+        self._waiting += 1
+        try:
+            await self._take_place(request)
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    def in_turn(self, handler: Handler) -> Handler:
+        """Return a handler that waits for its turn first, and has it until there is an answer."""
+
+        @functools.wraps(handler)
+        async def handle(request: web.Request) -> web.StreamResponse:
+            async with self.turn(request):
+                return await handler(request)
+
+        return handle
+
+    async def run(self, request: web.Request, pace: Pace, work: Callable[[], T]) -> T:
+        """Run work in a thread, within a turn; stop it by its pace when the client has gone."""
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await while_asked(request, pace, running)
+
+    def close(self) -> None:
+        """Start no more work; what runs is stopped by its pace."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _take_place(self, request: web.Request) -> None:
+        taking: asyncio.Future[bool] = asyncio.ensure_future(self._places.acquire())
+        try:
+            while not taking.done():
+                await asyncio.wait([taking], timeout=_GONE_CHECK_S)
+                if is_gone(request):
+                    raise Problem(503, "the client has gone")
+        except BaseException:
+            await self._give_up(taking)
+            raise
+
+    async def _give_up(self, taking: asyncio.Future[bool]) -> None:
+        taking.cancel()
+        with suppress(asyncio.CancelledError):
+            await taking
+            self._places.release()
+
+
+async def while_asked(request: web.Request, pace: Pace, work: Awaitable[T]) -> T:
+    """Await work; stop it by its pace when the client has gone."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=_GONE_CHECK_S)
+            if is_gone(request):
+                pace.stop()
+    finally:
+        pace.stop()
+        if not task.done():  # the broker stops, and so does the thread
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    return task.result()
+
+
+def is_gone(request: web.Request) -> bool:
+    """Tell whether the client does not wait for the answer any more."""
+    return request.transport is None or request.transport.is_closing()
