@@ -45,9 +45,7 @@ def prove_indexes(
         try:
             for batch in read_stored(held.batches, held.offsets, before_io):
                 batch_count += 1
-                records = batch.records(snapshot.decompressed_bytes_max)
-                _check_offsets(batch, records)
-                check.meet(batch, records)
+                check.meet(batch, _check_offsets(batch, snapshot.decompressed_bytes_max))
             check.end()
         except CorruptFile as damage:
             broken = broken or Violation(check.end_offset, None, str(damage))
@@ -139,14 +137,20 @@ def _first(violations: list[Violation]) -> Violation | None:
     return min(violations, key=lambda one: one.offset, default=None)
 
 
-def _check_offsets(batch: Stored, records: list[Record]) -> None:
-    """Raise CorruptFile unless a batch's records have rising offsets within its own."""
+def _check_offsets(batch: Stored, decompressed_bytes_max: int) -> Record | None:
+    """Return a batch's first record, None when it has none.
+
+    Raises CorruptFile unless its records have rising offsets within its own.
+    """
     header = batch.header
+    first: Record | None = None
     least = header.base_offset if header.count >= 0 else 0  # a wrapper does not tell its first
-    for record in records:
+    for record in batch.each_record(decompressed_bytes_max):
         if not least <= record.offset <= header.last_offset:
             raise batch.damage(f"a record of it has offset {record.offset}")
         least = record.offset + 1
+        first = first or record
+    return first
 
 
 class _IndexCheck:
@@ -177,8 +181,8 @@ class _IndexCheck:
             except CorruptFile as damage:
                 self._fail(damage)
 
-    def meet(self, batch: Stored, records: list[Record]) -> None:
-        """Check the entries that are about the next batch."""
+    def meet(self, batch: Stored, first: Record | None) -> None:
+        """Check the entries that are about the next batch, whose first record is given."""
         header = batch.header
         self._meet_offsets(batch.position, header.last_offset)
         times, relatives = self._time_index.load()
@@ -194,7 +198,7 @@ class _IndexCheck:
         if header.is_control and header.base_offset in self._aborted:
             producer_id = self._aborted.pop(header.base_offset)
             self.count += 1
-            if producer_id != header.producer_id or not _is_abort(records):
+            if producer_id != header.producer_id or not _is_abort(first):
                 self._lie_of_abort(header.base_offset, producer_id)
         self.end_offset = header.next_offset
 
@@ -241,8 +245,8 @@ class _IndexCheck:
             self.lie = Violation(self.end_offset, None, str(damage))
 
 
-def _is_abort(records: list[Record]) -> bool:
+def _is_abort(record: Record | None) -> bool:
     try:
-        return bool(records) and decode_control(records[0]).type == ControlType.ABORT
+        return record is not None and decode_control(record).type == ControlType.ABORT
     except ProtocolError:
         return False

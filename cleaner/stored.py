@@ -12,7 +12,7 @@ from pathlib import Path
 
 from protocol.batches import BatchHeader, Record
 from protocol.errors import ProtocolError
-from protocol.legacy import decode_stored, iterate_stored, stored_crc
+from protocol.legacy import iterate_stored, stored_crc
 from storage.errors import CorruptFile
 from storage.scan import Batches
 from storage.segment import LOG, Segment
@@ -29,16 +29,16 @@ class Stored:
     data: memoryview
 
     def records(self, decompressed_bytes_max: int) -> list[Record]:
-        """Decode the records. Raises CorruptFile."""
-        try:
-            return decode_stored(self.data, 0, decompressed_bytes_max)
-        except ProtocolError as error:
-            raise self.damage(str(error)) from error
+        """Decode the records, as each_record() does. Raises CorruptFile."""
+        return list(self.each_record(decompressed_bytes_max))
 
     def each_record(self, decompressed_bytes_max: int) -> Iterator[Record]:
-        """Decode the records one by one: all of them may take a lot. Raises CorruptFile."""
+        """Decode the records one by one: all of them may take a lot. Raises CorruptFile.
+
+        Headers are not taken apart: they come as one, without a name, that has all their bytes.
+        """
         try:
-            yield from iterate_stored(self.data, 0, decompressed_bytes_max)
+            yield from iterate_stored(self.data, 0, decompressed_bytes_max, raw_headers=True)
         except ProtocolError as error:
             raise self.damage(str(error)) from error
 

@@ -27,17 +27,20 @@ horizon).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from protocol.checksum import crc32c
 from protocol.compression import Buffer, Codec, compress, unpack
 from protocol.errors import ProtocolError
 from protocol.records_plain import (
     InvalidRecord,
+    RecordParts,
     RecordStatus,
     decode_headers,
     encode_record,
+    locate_record,
     read_record,
     wrap_int64,
 )
@@ -90,6 +93,9 @@ _I64 = struct.Struct(">q")
 _I32 = struct.Struct(">i")
 _U32 = struct.Struct(">I")
 _I16 = struct.Struct(">h")
+
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
 class CorruptBatch(ProtocolError):
@@ -185,7 +191,7 @@ class Record:
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: Headers = ()
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
@@ -424,35 +430,52 @@ def decode_records(
 
 
 def iterate_records(
-    buffer: Buffer, position: int = 0, max_decompressed: int = DECOMPRESSED_MAX_BYTES
+    buffer: Buffer,
+    position: int = 0,
+    max_decompressed: int = DECOMPRESSED_MAX_BYTES,
+    *,
+    raw_headers: bool = False,
 ) -> Iterator[Record]:
     """Decode the records of the batch at `position` one by one.
 
-    Raises as decode_records does, InvalidRecord only when it comes to the record.
+    Raises as decode_records does, InvalidRecord only when it comes to the record. With
+    `raw_headers` a record's headers are one header without a name, whose value is all their
+    bytes, unchecked: a record may have millions, and some callers only compare them.
     """
     header = read_header(buffer, position)
     # One copy, so that each key and value is a plain slice of bytes.
     section = bytes(record_section(buffer, position, header, max_decompressed))
-    return _iterate(header, section)
+    if raw_headers:
+        return _iterate(header, section, locate_record, _raw_headers)
+    return _iterate(header, section, read_record, decode_headers)
 
 
-def _iterate(header: BatchHeader, section: bytes) -> Iterator[Record]:
+def _iterate(
+    header: BatchHeader,
+    section: bytes,
+    read: Callable[[bytes, int, int], RecordParts],
+    read_headers: Callable[[bytes, int, int], Headers],
+) -> Iterator[Record]:
     end = len(section)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
     at = 0
     for _ in range(header.count):
-        parts = read_record(section, at, end)
+        parts = read(section, at, end)
         at, delta, offset_delta, key_at, key_length, value_at, value_length, headers_at = parts
         yield Record(
             wrap_int64(base_offset + offset_delta),
             wrap_int64(base_timestamp + delta) if append_time is None else append_time,
             section[key_at : key_at + key_length] if key_length >= 0 else None,
             section[value_at : value_at + value_length] if value_length >= 0 else None,
-            decode_headers(section, headers_at, at) if section[headers_at] else (),
+            read_headers(section, headers_at, at) if section[headers_at] else (),
         )
     if at != end:
         raise InvalidRecord(RecordStatus.TRAILING_BYTES, f"{end - at} bytes after the last record")
+
+
+def _raw_headers(section: bytes, position: int, end: int) -> Headers:
+    return (("", section[position:end]),)
 
 
 def _check_magic(buffer: Buffer, position: int) -> None:

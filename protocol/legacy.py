@@ -182,11 +182,18 @@ def decode_stored(
 
 
 def iterate_stored(
-    buffer: Buffer, position: int = 0, max_decompressed: int = DECOMPRESSED_MAX_BYTES
+    buffer: Buffer,
+    position: int = 0,
+    max_decompressed: int = DECOMPRESSED_MAX_BYTES,
+    *,
+    raw_headers: bool = False,
 ) -> Iterator[Record]:
-    """Decode as decode_stored does, but the records of a batch one by one."""
+    """Decode as decode_stored does, but the records of a batch one by one.
+
+    `raw_headers` is as in iterate_records.
+    """
     try:
-        return iterate_records(buffer, position, max_decompressed)
+        return iterate_records(buffer, position, max_decompressed, raw_headers=raw_headers)
     except UnsupportedMagic:
         return iter(decode_entry(buffer, position, max_decompressed))
 

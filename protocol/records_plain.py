@@ -156,6 +156,8 @@ def locate_record(buffer: Buffer, position: int, end: int) -> RecordParts:
         headers_position += value_length
     else:
         value_length = -1
+    if headers_position == end:  # their count takes a byte at least
+        raise InvalidRecord(RecordStatus.BAD_HEADERS)
     return (
         end,
         timestamp_delta,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from cleaner.excerpts import Bounds, Cut, Excerpt
 from cleaner.lookup import Latest, find_latest
 from cleaner.snapshot import take_snapshot
 from protocol.batches import Record
+from protocol.records_plain import decode_headers
 from tests.cleaner.worlds import World
 
 WHOLE = Bounds(1 << 40, 1 << 40, 1 << 40, 1 << 40)
@@ -26,6 +28,15 @@ def record_of(one: Excerpt) -> Record:
             for key, value in one.headers
         ),
     )
+
+
+def with_headers(record: Record) -> Record:
+    """Return a record of a batch's, whose headers are as they lie there, with its headers."""
+    if not record.headers:
+        return record
+    ((_, raw),) = record.headers
+    assert raw is not None
+    return replace(record, headers=decode_headers(raw, 0, len(raw)))
 
 
 def latest_of(

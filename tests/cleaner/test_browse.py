@@ -23,7 +23,7 @@ from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
 from storage.errors import CorruptFile
 from storage.segment import INDEX, LOG
-from tests.cleaner.excerpts import WHOLE, latest_of, record_of
+from tests.cleaner.excerpts import WHOLE, latest_of, record_of, with_headers
 from tests.cleaner.histories import HISTORIES, write_all
 from tests.cleaner.worlds import EAGER, World, pairs
 
@@ -66,7 +66,7 @@ def visible(world: World) -> list[Record]:
     """Return what a reader of committed records sees, oldest first."""
     snapshot = take_snapshot(world.log)
     return [
-        seen.record
+        with_headers(seen.record)
         for seen in snapshot.seen(lambda size: None)
         if seen.is_committed and snapshot.start_offset <= seen.record.offset
         and seen.record.offset < snapshot.stable_offset

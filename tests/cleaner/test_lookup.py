@@ -18,7 +18,7 @@ from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
 from storage.errors import CorruptFile
 from storage.segment import LOG
-from tests.cleaner.excerpts import latest_of, record_of
+from tests.cleaner.excerpts import latest_of, record_of, with_headers
 from tests.cleaner.histories import HISTORIES, write_all
 from tests.cleaner.test_old_formats import fill
 from tests.cleaner.worlds import EAGER, World, pairs
@@ -45,7 +45,7 @@ def test_it_is_what_a_reader_of_the_whole_log_ends_with(steps: list, is_committe
             if is_committed and not (seen.is_committed and offset < snapshot.stable_offset):
                 continue
             if key is not None:
-                expected[key] = seen.record
+                expected[key] = with_headers(seen.record)
         for key in (b"", b"a", b"seven-7", b"eight-88", b"x" * 70, b"\0\0\0\0", b"never"):
             assert latest(world, key, is_committed=is_committed) == expected.get(key)
 

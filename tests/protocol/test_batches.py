@@ -28,6 +28,7 @@ from protocol.batches import (
     encode_batch,
     increment_sequence,
     iterate_batches,
+    iterate_records,
     patch_base_offset_and_epoch,
     patch_log_append_time,
     patch_max_timestamp,
@@ -44,7 +45,7 @@ from protocol.control import (
     encode_end_txn_marker,
 )
 from protocol.errors import ProtocolError
-from protocol.records_plain import InvalidRecord, encode_record
+from protocol.records_plain import InvalidRecord, decode_headers, encode_record
 from tests.profiles import examples
 from tests.protocol.batch_strategies import CODECS, INT32, INT64, mutated, record_lists
 from tests.protocol.clients import CLIENT_CODECS, CLIENTS
@@ -473,3 +474,23 @@ def test_batches_of_python_clients_are_read(client: str, codec: Codec) -> None:
 
 def _of_client(record: Any) -> Record:
     return Record(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+
+
+@pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.label)
+def test_headers_may_be_left_as_they_lie(codec: Codec) -> None:
+    headers = (("a", b"1"), ("", None))
+    records = [Record(0, 1, b"k", b"v", headers), Record(1, 1, None, None)]
+    batch = encode_batch(records, codec=codec)
+    first, second = iterate_records(batch, raw_headers=True)
+    assert second == records[1]
+    ((name, raw),) = first.headers
+    assert name == "" and raw is not None
+    assert dataclasses.replace(first, headers=decode_headers(raw, 0, len(raw))) == records[0]
+
+
+def test_a_record_without_a_count_of_headers_is_malformed() -> None:
+    section = b"\x0a" + bytes(3) + b"\x01\x01"  # its size, and no more than a null key and value
+    batch = with_section(encode_batch([Record(0, 0, None, None)]), section)
+    for raw_headers in (True, False):
+        with pytest.raises(InvalidRecord):
+            list(iterate_records(batch, raw_headers=raw_headers))

@@ -1,0 +1,240 @@
+"""Every route over HTTP, against logs that unpack to very much and parameters of any size.
+
+Whatever is stored and asked, a request takes the event loop little time, the broker little memory,
+and its answer is of a size that a client can hold. The table of routes is compared with the
+broker's own, so that a new route has to be added here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+import uvloop
+
+from bench.processes import OdradekProcess
+from broker.topic_plans import NewTopic
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.broker.hostile_logs import (
+    KEY,
+    MIB,
+    TOPICS,
+    UNPACKED_BYTES_MAX,
+    WIDE,
+    write_all,
+)
+from tests.broker.kafka_peer import Peer
+from tests.broker.memory import peak_bytes, reset_peak
+from tests.broker.web import serving
+
+pytestmark = pytest.mark.slow
+
+# The faults that this is about took the loop 6 to 24 seconds.
+LOOP_CPU_MAX_S = 0.5
+ANSWER_BYTES_MAX = 20 * MIB
+# A few batches: as it was unpacked in pieces, and in one; and an answer, as text and as bytes.
+GROWTH_MAX_BYTES = 5 * UNPACKED_BYTES_MAX
+PLAIN_TOPICS = 200
+GROUPS = 100
+# So long that nothing waits for it in vain, even on a busy machine.
+TIMEOUT_S = 300
+LONG = "9" * 7_500
+
+Query = dict[str, str | int]
+
+
+def each_topic(**query: str | int) -> list[Query]:
+    return [{"topic": topic, **query} for topic in TOPICS]
+
+
+# What to ask of each route: harmful data; and the parameters that it knows.
+ROUTES: dict[tuple[str, str], list[Query]] = {
+    ("GET", "/"): [{}],
+    ("GET", "/page"): [{}],
+    ("GET", "/metrics"): [{}],
+    ("GET", "/health"): [{}],
+    ("GET", "/api/broker"): [{}],
+    ("GET", "/api/samples"): [{}, {"since_ms": 0}],
+    ("GET", "/api/events"): [{}],
+    ("GET", "/api/topics"): [{}],
+    ("GET", "/api/topic"): each_topic(),
+    ("GET", "/api/groups"): [{}],
+    ("GET", "/api/group"): [{"group": "group-0"}],
+    ("GET", "/api/records"): [
+        *each_topic(limit=1000),
+        *each_topic(limit=1, search="k7", partition=0),
+        *each_topic(search="is in none of them", before="0:900000"),
+    ],
+    ("GET", "/api/latest"): [*each_topic(limit=1000), *each_topic(search="k77")],
+    ("GET", "/api/get"): [
+        *each_topic(key=KEY),
+        *each_topic(key="k77777", value_bytes=10, isolation="read_uncommitted"),
+        {"topic": WIDE, "key": "00", "key_format": "hex", "partition": 0},
+    ],
+    ("GET", "/api/cleaner"): [{}],
+    ("GET", "/api/cleaner/plan"): [{}, {"exact": "false"}, *each_topic(partition=0)],
+    ("GET", "/api/cleaner/why"): each_topic(partition=0),
+    ("GET", "/api/cleaner/history"): each_topic(partition=0),
+    ("GET", "/api/cleaner/runs"): [{}],
+    ("POST", "/api/cleaner/run"): [{"topic": "headers", "wait": "true", "partition": 0}],
+    ("POST", "/api/cleaner/retry"): each_topic(partition=0),
+    ("POST", "/api/cleaner/verify"): [
+        {"topic": topic, "dry_run": "true", "partition": 0}
+        for topic in ("headers", "header-names", "tiny-records", "large-keys")
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A broker as a process, its token, and the routes of one like it."""
+
+    broker: OdradekProcess
+    token: str
+    routes: frozenset[tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    path = tmp_path_factory.mktemp("broker")
+    routes = uvloop.run(seed(path))
+    settings = {"log.cleaner.backoff.ms": "600000", "log.cleaner.delete.retention.ms": "1"}
+    broker = OdradekProcess(path, settings)
+    broker.start()
+    wait_for_http(broker)
+    token = (broker.data / "odradek-admin-token").read_text().strip()
+    made = World(broker, token, routes)
+    # What is loaded late is no part of what a request takes.
+    for route in ("/metrics", "/api/records?topic=tiny-records", "/api/cleaner/plan?topic=values"):
+        ask(made, "GET", route)
+    yield made
+    broker.stop()
+    assert "Traceback" not in broker.log_text()
+
+
+async def seed(path: Path) -> frozenset[tuple[str, str]]:
+    """Fill a data directory by a broker in this process, and return that broker's routes."""
+    async with serving(path) as broker:
+        await write_all(broker)
+        await broker.topics.create(
+            [NewTopic(f"plain-{at}", 1, configs={}) for at in range(PLAIN_TOPICS)]
+        )
+        await asyncio.to_thread(commit, broker.server.listeners[0].port)
+        assert broker.web is not None
+        resources = broker.web._runner.app.router.routes()
+        return frozenset(
+            (one.method, one.resource.canonical)
+            for one in resources
+            if one.method != "HEAD" and one.resource is not None
+        )
+
+
+def commit(port: int) -> None:
+    """Have groups commit offsets of all plain topics."""
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=0, committed_metadata="x" * 100
+    )
+    topics = [
+        OffsetCommitRequestTopic(name=f"plain-{at}", partitions=[partition])
+        for at in range(PLAIN_TOPICS)
+    ]
+    with Peer(port) as peer:
+        for at in range(GROUPS):
+            request = OffsetCommitRequest(group_id=f"group-{at}", member_id="", topics=topics)
+            answered = peer.ask(request, 8)
+            assert answered.topics[0].partitions[0].error_code == 0
+
+
+def wait_for_http(broker: OdradekProcess) -> None:
+    """Wait for the HTTP listener, which comes after Kafka's."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        with suppress(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", broker.http_port), TIMEOUT_S).close()
+            return
+        time.sleep(0.05)
+    raise AssertionError(broker.log_text()[-3_000:])
+
+
+def ask(world: World, method: str, target: str, body: bytes = b"") -> tuple[int, int]:
+    """Return the status and the size of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", world.broker.http_port, TIMEOUT_S)
+    try:
+        headers = {"Authorization": f"Bearer {world.token}"}
+        connection.request(method, target, body, headers)
+        response = connection.getresponse()
+        if response.headers.get_content_type() == "text/event-stream":
+            return response.status, len(response.readline())
+        return response.status, len(response.read())
+    finally:
+        connection.close()
+
+
+def loop_cpu_s(broker: OdradekProcess) -> float:
+    """Return the processor time that a broker's event loop has taken: its first thread's."""
+    assert broker.process is not None
+    pid = broker.process.pid
+    fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def check(world: World, method: str, target: str, body: bytes = b"") -> int:
+    """Ask, and hold what it takes to the bounds; return the status."""
+    cpu_s, resident = loop_cpu_s(world.broker), reset_peak(world.broker)
+    status, size_bytes = ask(world, method, target, body)
+    took_s = loop_cpu_s(world.broker) - cpu_s
+    grown = peak_bytes(world.broker) - resident
+    told = f"{method} {target[:120]}: {status}, {took_s} s, {size_bytes:,} B, {grown:,} B grown"
+    print(told)
+    assert took_s < LOOP_CPU_MAX_S, told
+    assert size_bytes < ANSWER_BYTES_MAX, told
+    assert grown < GROWTH_MAX_BYTES, told
+    return status
+
+
+def test_every_route_is_swept(world: World) -> None:
+    assert set(ROUTES) == world.routes
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES, ids="".join)
+def test_what_is_stored_does_no_harm(world: World, method: str, path: str) -> None:
+    for query in ROUTES[method, path]:
+        status = check(world, method, f"{path_of(path)}?{urlencode(query)}")
+        assert status in (200, 202, 409), query
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES, ids="".join)
+def test_no_parameter_does_harm(world: World, method: str, path: str) -> None:
+    names = {name for query in ROUTES[method, path] for name in query} | {"unknown"}
+    queries = [f"{name}={value}" for name in names for value in (LONG, "%ff%00" * 1_200)]
+    queries += [f"topic=wide&{name}={LONG}" for name in names]
+    queries += ["a&" * 3_500, "topic=wide&" * 700, "".join(f"a{at}=1&" for at in range(900))]
+    for query in queries:
+        status = check(world, method, f"{path_of(path)}?{query}")
+        # The page is the same whatever is asked.
+        is_page = status == 200 and not path.startswith("/api")
+        assert 400 <= status < 500 or is_page, query[:50]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES, ids="".join)
+def test_no_body_does_harm(world: World, method: str, path: str) -> None:
+    for body in (b"[" * 900_000, bytes(900_000)):
+        assert check(world, method, path_of(path), body) < 500
+
+
+def path_of(path: str) -> str:
+    """Return a path that a route answers."""
+    return "/page/app.js" if path == "/page" else path
