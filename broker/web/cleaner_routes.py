@@ -105,11 +105,12 @@ class CleanerRoutes:
         now_ms = self._broker.clock.now_ms()
         compacted = self._compacted()
         seen, unreadable = await see(self._broker, compacted, now_ms)
-        positions = _positions(seen, now_ms)
+        in_thread = asyncio.to_thread
+        positions = await in_thread(_positions, seen, now_ms)
         if wanted is not None:
             seen = [one for one in seen if one.log in wanted]
         busy = [one for one in seen if wanted is not None or _has_work(one)]
-        busy.sort(key=lambda one: _order(one, positions))
+        await in_thread(busy.sort, key=lambda one: _order(one, positions))
         plans = await self._plans(busy, is_exact=is_exact)
         return await answer_from_thread(
             lambda: {
@@ -132,13 +133,15 @@ class CleanerRoutes:
     async def _plans(self, seen: Sequence[Seen], *, is_exact: bool) -> list[Plan]:
         deadline_s = time.monotonic() + EXACT_TIME_MAX_S
         settings = CleanerSettings.of(self._broker.config)
-        plans = []
-        for one in seen:
-            exact: CleanResult | Missing = Missing.NOT_ASKED
-            if is_exact:
-                exact = await self._broker.cleaner.dry_runs.run(one.log, deadline_s)
-            plans.append(Plan(bounds(one.finding, settings), exact))
-        return plans
+        exact: list[CleanResult | Missing] = [Missing.NOT_ASKED] * len(seen)
+        for at, one in enumerate(seen if is_exact else ()):
+            exact[at] = await self._broker.cleaner.dry_runs.run(one.log, deadline_s)
+        return await asyncio.to_thread(
+            lambda: [
+                Plan(bounds(one.finding, settings), result)
+                for one, result in zip(seen, exact, strict=True)
+            ]
+        )
 
     async def why(self, request: web.Request) -> web.Response:
         """Tell every condition for a partition's cleaning."""
@@ -151,7 +154,7 @@ class CleanerRoutes:
         position = None
         if log.config.compact:
             others, _ = await see(self._broker, self._compacted(), now_ms)
-            position = _positions(others, now_ms).get(log)
+            position = (await asyncio.to_thread(_positions, others, now_ms)).get(log)
         return await answer_from_thread(lambda: shown.why(found[0], position, now_ms))
 
     async def run(self, request: web.Request) -> web.Response:

@@ -9,6 +9,7 @@ be, but not yet), `active` (of the segment that is written), and `kept` where no
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 Json = dict[str, object]
 Bytes = dict[str, int]
 
+# So many are shown in one turn of the event loop.
+_LOGS_AT_ONCE = 100
 _NOTHING: Bytes = {"clean": 0, "dirty": 0, "waiting": 0, "active": 0, "kept": 0}
 
 
@@ -49,7 +52,7 @@ class TopicRoutes:
         seen = await self._see(topics)
         now_ms = self._broker.clock.now_ms()
         logs = {topic.name: topic.logs for topic in topics}
-        rows = {log: _row(log, seen.get(log)) for found in logs.values() for log in found}
+        rows = await _rows((log for found in logs.values() for log in found), seen)
 
         def body() -> object:
             told = [_topic(one, [rows[log] for log in logs[one.name]]) for one in topics]
@@ -62,7 +65,7 @@ class TopicRoutes:
         parameters = Parameters(request, ("topic",))
         topic, _ = topic_of(self._broker, parameters.text("topic"), None)
         seen = await self._see([topic])
-        rows = [_row(log, seen.get(log)) for log in topic.logs]
+        rows = list((await _rows(topic.logs, seen)).values())
         if self._broker.topics.get(topic.name) is None:
             raise Problem(404, f"topic {topic.name} was deleted meanwhile")
         now_ms = self._broker.clock.now_ms()
@@ -79,6 +82,16 @@ class TopicRoutes:
         logs = [log for topic in topics if topic.config.compact for log in topic.logs]
         seen, _ = await see(self._broker, logs, self._broker.clock.now_ms())
         return {one.log: one for one in seen}
+
+
+async def _rows(logs: Iterable[Log], seen: Mapping[Log, Seen]) -> dict[Log, Json]:
+    """Show partitions, letting the event loop do other things meanwhile."""
+    rows: dict[Log, Json] = {}
+    for at, log in enumerate(list(logs), 1):
+        rows[log] = _row(log, seen.get(log))
+        if at % _LOGS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return rows
 
 
 def _topic(topic: Topic, rows: Sequence[Json]) -> Json:

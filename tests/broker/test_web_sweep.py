@@ -223,10 +223,7 @@ def test_no_parameter_does_harm(world: World, method: str, path: str) -> None:
     queries += [f"topic=wide&{name}={LONG}" for name in names]
     queries += ["a&" * 3_500, "topic=wide&" * 700, "".join(f"a{at}=1&" for at in range(900))]
     for query in queries:
-        status = check(world, method, f"{path_of(path)}?{query}")
-        # The page is the same whatever is asked.
-        is_page = status == 200 and not path.startswith("/api")
-        assert 400 <= status < 500 or is_page, query[:50]
+        assert check(world, method, f"{path_of(path)}?{query}") < 500, query[:50]
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids="".join)

@@ -1,0 +1,139 @@
+"""Requests that read logs, or list very much, take turns; who has gone waits for none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from broker.composition import Broker
+from broker.web import proofs, records, server
+from broker.web.turns import Turns
+from cleaner.errors import CleaningAborted
+from tests.broker.live import PATIENCE_S, append, batch, create, on_uvloop, until
+from tests.broker.web import connection, request, serving
+
+LOOKS = [
+    ("GET", "/api/records?topic=prices"),
+    ("GET", "/api/latest?topic=prices"),
+    ("GET", "/api/get?topic=prices&key=k"),
+    ("GET", "/api/cleaner/plan?topic=prices"),
+    ("POST", "/api/cleaner/verify?topic=prices&dry_run=true"),
+]
+LISTS = [
+    ("GET", path)
+    for path in (
+        "/api/topics",
+        "/api/topic?topic=prices",
+        "/api/groups",
+        "/api/cleaner",
+        "/api/cleaner/plan",
+        "/api/cleaner/why?topic=prices&partition=0",
+        "/api/cleaner/runs",
+    )
+]
+
+
+async def fill(broker: Broker) -> None:
+    (log,) = (await create(broker, "prices")).logs
+    append(log, batch(b"v", key=b"k"))
+
+
+def turns(broker: Broker, name: str) -> Turns:
+    assert broker.web is not None
+    return {"looks": broker.web._looks, "lists": broker.web._lists}[name]
+
+
+async def take_all(one: Turns) -> None:
+    while not one._places.locked():
+        await one._places.acquire()
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "path"),
+    [*(("looks", *one) for one in LOOKS), *(("lists", *one) for one in LISTS)],
+)
+@on_uvloop
+async def test_requests_wait_for_their_turn(
+    tmp_path: Path, name: str, method: str, path: str
+) -> None:
+    async with serving(tmp_path) as broker:
+        await fill(broker)
+        one = turns(broker, name)
+        await take_all(one)
+        asked = asyncio.ensure_future(request(broker, method, path))
+        await until(lambda: one._waiting == 1)
+        assert not asked.done()
+        one._places.release()
+        status, _ = await asyncio.wait_for(asked, PATIENCE_S)
+        assert status == 200
+        await until(lambda: not one._places.locked())  # the turn was given back
+
+
+@on_uvloop
+async def test_who_has_gone_waits_for_no_turn(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker:
+        await fill(broker)
+        one = turns(broker, "looks")
+        await take_all(one)
+        async with connection(broker) as (_, writer):
+            writer.write(b"GET /api/get?topic=prices&key=k HTTP/1.1\r\nHost: [::1]\r\n\r\n")
+            await until(lambda: one._waiting == 1)
+        await until(lambda: one._waiting == 0)
+        one._places.release()
+        status, _ = await request(broker, "GET", "/api/get?topic=prices&key=k")
+        assert status == 200
+
+
+@on_uvloop
+async def test_no_more_wait_than_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_LOOKS_WAITING_MAX", 1)
+    async with serving(tmp_path) as broker:
+        await fill(broker)
+        one = turns(broker, "looks")
+        await take_all(one)
+        asked = asyncio.ensure_future(request(broker, *LOOKS[0]))
+        await until(lambda: one._waiting == 1)
+        status, body = await request(broker, *LOOKS[1])
+        assert status == 503 and "try again later" in json.loads(body)["error"]
+        # What only lists what there is has turns of its own.
+        assert (await request(broker, "GET", "/api/topics"))[0] == 200
+        one._places.release()
+        assert (await asked)[0] == 200
+
+
+@pytest.mark.parametrize("module", [records, proofs], ids=["records", "a key"])
+@on_uvloop
+async def test_a_look_ends_when_who_asked_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object
+) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    def look(*args: object, before_io: Callable[[int], None], **settings: object) -> object:
+        began.set()
+        deadline = time.monotonic() + PATIENCE_S
+        try:
+            while time.monotonic() < deadline:
+                before_io(0)
+        except CleaningAborted:
+            ended.set()
+            raise
+        raise AssertionError("nobody stopped it")
+
+    is_browse = module is records
+    monkeypatch.setattr(module, "browse" if is_browse else "find_latest", look)
+    _, path = LOOKS[0] if is_browse else LOOKS[2]
+    async with serving(tmp_path) as broker, AsyncExitStack() as stack:
+        await fill(broker)
+        _, writer = await stack.enter_async_context(connection(broker))
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: [::1]\r\n\r\n".encode())
+        await until(began.is_set)
+        await stack.aclose()
+        await until(ended.is_set)
+        await until(lambda: not turns(broker, "looks")._places.locked())
