@@ -20,7 +20,7 @@ MIB = 1 << 20
 KEY = "k"
 HEADER_COUNT = 4_000_000
 RECORD_COUNT = 1_000_000
-WIDE_PARTITIONS = 30
+WIDE_PARTITIONS = 12
 # What one batch of any of these logs unpacks to, at most.
 UNPACKED_BYTES_MAX = 64 * MIB
 _COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"}
@@ -38,26 +38,21 @@ def _header_names() -> Iterator[bytes]:
 def _large_values() -> Iterator[bytes]:
     """Values of which each byte takes six in JSON, in more batches than one request looks at."""
     batch = _packed([RawRecord(value=bytes(63 * MIB))])
-    for _ in range(40):
+    for _ in range(10):
         yield batch
 
 
 def _values() -> Iterator[bytes]:
     """Records that are not cut as values, and together are more than an answer may hold."""
-    for _ in range(40):
+    for _ in range(5):
         yield _packed([RawRecord(key=b"\1" * 4000, value=b"\1" * 4000)] * 1000)
 
 
 def _tiny_records() -> Iterator[bytes]:
     """Records of which each has what is looked for in it, and none as its key."""
-    for first in range(0, 3 * RECORD_COUNT, RECORD_COUNT):
-        section = b"".join(
-            encode_record(at, 0, b"k%d" % (first + at), b"") for at in range(RECORD_COUNT)
-        )
-        batch = RawBatch(
-            section, Codec.ZSTD, count=RECORD_COUNT, last_offset_delta=RECORD_COUNT - 1
-        )
-        yield batch.encode()
+    section = b"".join(encode_record(at, 0, b"k%d" % at, b"") for at in range(RECORD_COUNT))
+    batch = RawBatch(section, Codec.ZSTD, count=RECORD_COUNT, last_offset_delta=RECORD_COUNT - 1)
+    yield batch.encode()
 
 
 def _large_keys() -> Iterator[bytes]:
@@ -67,7 +62,7 @@ def _large_keys() -> Iterator[bytes]:
 
 def _small_batches() -> Iterator[bytes]:
     batch = RawBatch().encode()
-    for _ in range(100_000):
+    for _ in range(50_000):
         yield batch
 
 
