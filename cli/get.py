@@ -11,7 +11,7 @@ from typing import Any, cast
 import click
 
 from cli.ask import answer_or_exit, url_option
-from cli.words import key_text, time_text
+from cli.words import cut_text, key_text, time_text
 from config.printable import printable
 
 
@@ -56,7 +56,8 @@ def get(
     """Print the latest value of a key.
 
     The value goes to standard output, and where it lies to standard error. Exit status 1 when
-    the key was deleted, or never seen.
+    the key was deleted, or never seen, or when the value has more than 1 MiB: only so much of it
+    is printed then.
 
     It is looked for where Kafka's default partitioner puts it, and if it is not there in all
     partitions.
@@ -74,9 +75,13 @@ def get(
     if as_json:
         click.echo(json.dumps(answer, indent=2))
     elif answer["status"] == "found":
-        value = base64.b64decode(answer["value"]["base64"])
-        click.echo(_shown(value, form))
+        is_cut = answer["value"].get("is_cut", False)
+        if not (is_cut and form == "json"):
+            click.echo(_shown(base64.b64decode(answer["value"]["base64"]), form))
         _show_place(answer)
+        if is_cut:
+            click.echo(f"odradek: {printable(_cut(answer))}", err=True)
+            sys.exit(1)
     else:
         click.echo(f"odradek: {printable(_absence(answer))}", err=True)
     sys.exit(0 if answer["status"] == "found" else 1)
@@ -108,11 +113,26 @@ def _show_place(answer: Mapping[str, Any]) -> None:
     for header in answer["headers"]:
         value = header["value"]
         shown = "null" if value is None else key_text(value)
-        table.add_row("header", Text(printable(f"{header['key']}: {shown}")))
+        name = header["key"]
+        if header.get("key_is_cut"):
+            name = cut_text(name, header["key_size_bytes"])
+        table.add_row("header", Text(printable(f"{name}: {shown}")))
+    if left_out := answer.get("headers_left_out"):
+        table.add_row("", f"{left_out:,} more headers are not shown")
     for other in answer["also_in"]:
         when = time_text(other["timestamp_ms"])
         table.add_row("older", f"partition {other['partition']} offset {other['offset']}, {when}")
     Console(stderr=True, highlight=False).print(table, style="dim")
+
+
+def _cut(answer: Mapping[str, Any]) -> str:
+    value = answer["value"]
+    size_bytes = len(base64.b64decode(value["base64"]))
+    place = f"--partition {answer['partition']} --from {answer['offset']} --count 1"
+    return (
+        f"the value is cut: these are the first {size_bytes:,} of its {value['size_bytes']:,} "
+        f"bytes; for all of it: odradek consume {answer['topic']} {place}"
+    )
 
 
 def _absence(answer: Mapping[str, Any]) -> str:

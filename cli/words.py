@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from config.printable import printable
 
@@ -72,10 +73,17 @@ def printable_answer(answer: Mapping[str, object]) -> dict[str, object]:
     return {name: _printable(value) for name, value in answer.items()}
 
 
-def key_text(data: Mapping[str, str | None]) -> str:
-    """Return bytes as the broker tells them in JSON: their text, or base64 if they are none."""
-    text = data["text"]
-    return text if text is not None and text.isprintable() else f"base64:{data['base64']}"
+def key_text(data: Mapping[str, Any]) -> str:
+    """Return bytes as the broker shows them in JSON: their text, or base64 if they are none."""
+    text: str | None = data["text"]
+    shown = text if text is not None and text.isprintable() else f"base64:{data['base64']}"
+    # A broker that cuts nothing does not say so.
+    return cut_text(shown, data["size_bytes"]) if data.get("is_cut") else shown
+
+
+def cut_text(shown: str, size_bytes: int) -> str:
+    """Return the beginning of a text with the size of all of it."""
+    return f"{shown}… ({size_bytes:,} bytes)"
 
 
 def _printable(value: object) -> object:

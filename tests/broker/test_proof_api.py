@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
 from broker.composition import Broker
+from broker.web.octets import HEADERS_MAX, SHOWN_BYTES_MAX
+from broker.web.proofs import VALUE_BYTES_MAX
 from cleaner import clean as cleaning
 from cleaner.proof import Proof
 from cli.main import main
@@ -23,9 +26,10 @@ from storage.log import Log
 from storage.segment import LOG
 from storage.transactions import Marker
 from tests.broker.live import append, batch, create, on_uvloop, until
-from tests.broker.web import request, serving, url
+from tests.broker.web import get, request, serving, url
 
 COMPACT = {"cleanup.policy": "compact"}
+LARGE = {"max.message.bytes": "4000000"}
 
 
 async def ask(
@@ -332,6 +336,55 @@ async def test_open_transactions_count_only_when_they_are_asked_for(tmp_path: Pa
         assert answer["value"]["text"] == "2"
 
 
+@on_uvloop
+async def test_a_large_value_is_cut_and_the_answer_says_so(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker:
+        (log,) = (await create(broker, "prices", configs=LARGE)).logs
+        text = "x" + "ä" * VALUE_BYTES_MAX
+        append(log, batch(text.encode(), key=b"k"))
+        value = (await got(broker, topic="prices", key="k"))["value"]
+        assert (value["size_bytes"], value["is_cut"]) == (len(text.encode()), True)
+        kept = base64.b64decode(value["base64"])
+        assert kept == text.encode()[:VALUE_BYTES_MAX]
+        # The cut goes through a character.
+        assert value["text"] == kept[:-1].decode()
+        value = (await got(broker, topic="prices", key="k", value_bytes=3))["value"]
+        assert (value["text"], value["base64"]) == ("xä", base64.b64encode("xä".encode()).decode())
+        value = (await got(broker, topic="prices", key="k", value_bytes=0))["value"]
+        assert (value["text"], value["is_cut"]) == ("", True)
+        status, refused = await ask(
+            broker, "GET", "/api/get", topic="prices", key="k", value_bytes=VALUE_BYTES_MAX + 1
+        )
+        assert status == 400 and f"0 to {VALUE_BYTES_MAX}" in refused["error"]
+
+
+@on_uvloop
+async def test_of_many_or_large_headers_some_are_shown_and_the_rest_is_counted(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as broker:
+        (log,) = (await create(broker, "prices")).logs
+        large = ("n" * (SHOWN_BYTES_MAX + 1), b"v" * (SHOWN_BYTES_MAX + 2))
+        headers = (large, ("null", None), *((f"h{at}", b"1") for at in range(1_000)))
+        append(log, encode_batch([Record(0, 1_000, b"k", b"v", headers)]))
+        for answer in (
+            await got(broker, topic="prices", key="k"),
+            (await get(broker, "/api/records?topic=prices"))["records"][0],
+            (await get(broker, "/api/latest?topic=prices"))["records"][0],
+        ):
+            first, second, third, *_ = answer["headers"]
+            assert first["key"] == "n" * SHOWN_BYTES_MAX
+            assert (first["key_size_bytes"], first["key_is_cut"]) == (SHOWN_BYTES_MAX + 1, True)
+            assert first["value"]["text"] == "v" * SHOWN_BYTES_MAX
+            assert first["value"]["size_bytes"] == SHOWN_BYTES_MAX + 2 and first["value"]["is_cut"]
+            assert second == {
+                "key": "null", "key_size_bytes": 4, "key_is_cut": False, "value": None,
+            }  # fmt: skip
+            assert (third["key"], third["value"]["text"]) == ("h0", "1")
+            assert len(answer["headers"]) == HEADERS_MAX
+            assert answer["headers_left_out"] == len(headers) - HEADERS_MAX
+
+
 # --- the command line -------------------------------------------------------------------------
 
 
@@ -364,6 +417,37 @@ async def test_the_commands(tmp_path: Path) -> None:
         result = await cli(broker, "get", "absent", "p5")
         assert result.exit_code == 1
         assert result.stderr == "odradek: there is no topic absent: there are prices\n"
+
+
+@on_uvloop
+async def test_the_command_says_what_is_cut_and_does_not_succeed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker:
+        (log,) = (await create(broker, "prices", configs=LARGE)).logs
+        value = b"[" + b"1," * (VALUE_BYTES_MAX // 2) + b"1]"
+        headers = (("n" * 5_000, b"v" * 5_000), *((f"h{at}", b"1") for at in range(200)))
+        append(log, batch(b"first"))
+        append(log, encode_batch([Record(0, 1_000, b"k", value, headers)]))
+        result = await cli(broker, "get", "prices", "k")
+        assert result.exit_code == 1
+        assert result.stdout == value[:VALUE_BYTES_MAX].decode() + "\n"
+        told = f"the value is cut: these are the first 1,048,576 of its {len(value):,} bytes"
+        assert told in result.stderr
+        whole = "odradek consume prices --partition 0 --from 1 --count 1"
+        assert whole in result.stderr
+        shown = " ".join(result.stderr.split())  # a long header goes on in the next lines
+        assert "101 more headers are not shown" in shown
+        assert shown.count("… (5,000 bytes)") == 2
+        result = await cli(broker, "get", "prices", "k", "--format", "json")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert whole in result.stderr and "no JSON" not in result.stderr
+
+        address = f"127.0.0.1:{broker.server.listeners[0].port}"
+        command = [sys.executable, "-m", "cli.main", *whole.split()[1:]]
+        read = await asyncio.create_subprocess_exec(
+            *command, "--bootstrap-servers", address, stdout=asyncio.subprocess.PIPE
+        )
+        printed, _ = await read.communicate()
+        assert (read.returncode, printed) == (0, value + b"\n")
 
 
 def test_a_broker_that_is_not_there_is_one_sentence() -> None:

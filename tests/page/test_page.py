@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from bench.processes import ROOT
@@ -188,6 +188,21 @@ def test_the_search_finds_a_key(service: Service, page: Page) -> None:
     search.press("Enter")
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("p17")
+
+
+def test_what_is_cut_of_a_record_is_said(service: Service, page: Page) -> None:
+    service.create("prices", internal_segment_bytes="1000000")
+    producer = Producer({"bootstrap.servers": service.bootstrap, "log_level": 0})
+    headers = [("n" * 5_000, b"w" * 5_000), *((f"h{at}", b"1") for at in range(120))]
+    producer.produce("prices", "v" * 5_000, "k", headers=headers)
+    assert producer.flush(20) == 0
+    open_at(page, "topic/prices/records", "prices")
+    page.locator("tbody summary").click()
+    row = page.locator("tbody tr")
+    expect(row).to_contain_text("n…: w")
+    expect(row).to_contain_text("w…, h0: 1,")
+    expect(row).to_contain_text("h98: 1, 21 more")
+    expect(row).to_contain_text("The first 4.1 kB of 5.0 kB.")
 
 
 def test_a_group_s_lag_goes_down_as_it_reads(service: Service, page: Page) -> None:

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h, fill, table } from "./dom.js";
-import { moment, size, whole } from "./format.js";
+import { count, moment, size, whole } from "./format.js";
 
 const LIMIT = 50;
 
@@ -65,7 +65,9 @@ function line(record) {
 
 function value(record) {
   const whole = text(record.value);
-  const headers = record.headers.map((one) => `${one.key}: ${text(one.value) ?? "null"}`);
+  const headers = record.headers.map(
+    (one) => `${one.key}${one.key_is_cut ? "…" : ""}: ${text(one.value) ?? "null"}${one.value?.is_cut ? "…" : ""}`);
+  if (record.headers_left_out) headers.push(`${count(record.headers_left_out)} more`);
   const short = h("pre", { class: "record-value" }, whole || "(empty)");
   if (whole.length < 90 && !headers.length && !whole.includes("\n") && !isJson(whole)) return short;
   return h("details", {}, h("summary", { "aria-label": "Value, shown whole when opened" }, short),
