@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Protocol
 
 from cleaner.excerpts import Bounds, Excerpt, View
+from cleaner.key_tokens import token_of
 from cleaner.snapshot import HeldSegment, Snapshot
 from cleaner.stored import AbortedRanges, Stored, read_stored
 from cleaner.unpacked import Unpacked
@@ -29,8 +29,6 @@ from storage.scan import Batches
 _CHUNK_BYTES = 1 << 20
 # A block that is passed over since it lacks what is looked for counts as this part of its records.
 _PASSED_OVER_PART = 8
-# A key that is longer is remembered by a digest, which is one byte longer than any such key.
-_KEY_BYTES_MAX = 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,8 @@ class LatestOnly:
         for record in records:
             if not record.key_holds(self.search):
                 continue
-            key = _remembered(record)
+            assert record.key is not None
+            key = token_of(record.key)
             if key in self._seen:
                 continue
             newest.pop(key, None)
@@ -251,12 +250,3 @@ def _start_of(held: HeldSegment, end: int) -> int:
         return held.segment.offset_index.position_before(end - _CHUNK_BYTES + 1)
     except StorageError:
         return 0
-
-
-def _remembered(record: View) -> bytes:
-    """Return what a record's key is remembered by: keys may be of any size."""
-    key = record.key
-    assert key is not None
-    if len(key) <= _KEY_BYTES_MAX:
-        return key
-    return blake2b(key, digest_size=_KEY_BYTES_MAX + 1).digest()

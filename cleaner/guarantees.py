@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from cleaner.key_tokens import key_of, token_of
 from protocol.batches import Record
 
-# Keys that are in memory at once: some 150 bytes each, and themselves.
+# Keys that are in memory at once: some 150 bytes each, and themselves or what stands for them.
 KEYS_MAX = 2_000_000
 
 HEAD_UNCHANGED = "a consumer that keeps up with the head sees every record"
@@ -158,7 +159,7 @@ def _latest(
         assert record.key is not None
         horizon_ms = seen.delete_horizon_ms
         may_go = record.value is None and horizon_ms is not None and horizon_ms <= bounds.now_ms
-        latest[record.key] = record.offset, may_go
+        latest[token_of(record.key)] = record.offset, may_go
         if len(latest) > keys_max:
             return None
     return latest
@@ -176,19 +177,20 @@ def _check_state(
     for record, _ in _committed(after, bounds, turn, rounds):
         assert record.key is not None
         tally.examined += 1
-        offset, may_go = latest.get(record.key, (-1, False))
+        key = token_of(record.key)
+        offset, may_go = latest.get(key, (-1, False))
         if record.offset == offset:
-            del latest[record.key]
+            del latest[key]
         elif offset < 0:
             tally.violate(record, "it is not the key's final state, which came before")
         elif may_go:
-            older[record.key] = record.offset
+            older[key] = record.offset
     for key, (offset, may_go) in latest.items():
         if not may_go:
-            tally.violate(Record(offset, -1, key, None), "the key's latest record is gone")
+            tally.violate(Record(offset, -1, key_of(key), None), "the key's latest record is gone")
         elif key in older:
             cause = f"its tombstone is gone, and the record at offset {older[key]} is not"
-            tally.violate(Record(offset, -1, key, None), cause)
+            tally.violate(Record(offset, -1, key_of(key), None), cause)
 
 
 def _committed(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.guarantees import KEYS_MAX, Finding, Violation
+from cleaner.key_tokens import token_of
 from cleaner.snapshot import HeldSegment, Snapshot
 from cleaner.stored import AbortedRanges, Stored, read_stored
 from protocol.batches import Record
@@ -122,12 +123,13 @@ def _clean_share(
             share.records += 1
             is_tombstone = record.value is None
             share.tombstones += is_tombstone
-            before = offsets.get(key)
+            token = token_of(key)
+            before = offsets.get(token)
             if before is not None and all(kind != is_tombstone for _, kind in share.violations):
                 what = "tombstone" if is_tombstone else "record"
                 text = f"it has a later {what} at offset {offset}"
                 share.violations.append((Violation(before, key, text), is_tombstone))
-            offsets[key] = offset
+            offsets[token] = offset
             if len(offsets) > keys_max:
                 return None
     return share

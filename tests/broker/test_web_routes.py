@@ -264,6 +264,35 @@ async def test_one_request_reads_so_much_and_says_where_it_stopped(
 
 
 @pytest.mark.parametrize(
+    ("bound", "bound_to"),
+    [("SHOWN_BYTES_MAX", 20), ("UNPACKED_BYTES_MAX", 1), ("DECODED_MAX", 1)],
+)
+@on_uvloop
+async def test_pages_that_end_at_a_bound_leave_nothing_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, bound_to: int
+) -> None:
+    monkeypatch.setattr(records_routes, bound, bound_to)
+    async with serving(tmp_path) as broker:
+        logs = (await create(broker, "prices", 3)).logs
+        for at in range(30):
+            append(logs[at % 3], batch(b"v%02d" % at, b"again", key=b"k", timestamp=1_000 + at))
+        found: list[tuple[int, int]] = []
+        query: dict[str, str | int] = {"topic": "prices", "limit": 1000}
+        page_count = 0
+        while True:
+            page = await get(broker, "/api/records", **query)
+            found += [(one["partition"], one["offset"]) for one in page["records"]]
+            page_count += 1
+            if not page["before"]:
+                break
+            query["before"] = page["before"]
+        assert page_count > 5
+        for partition in range(3):
+            offsets = [offset for number, offset in found if number == partition]
+            assert offsets == list(range(19, -1, -1))
+
+
+@pytest.mark.parametrize(
     ("path", "status", "word"),
     [
         ("/api/records", 400, "topic"),

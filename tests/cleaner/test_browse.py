@@ -18,6 +18,7 @@ from cleaner import excerpts, unpacked
 from cleaner.browse import Found, LatestOnly, Limits, Matching, Newest, browse
 from cleaner.errors import CleaningAborted
 from cleaner.excerpts import Bounds, Cut
+from cleaner.key_tokens import token_of
 from cleaner.snapshot import take_snapshot
 from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
@@ -265,7 +266,8 @@ def test_a_batch_of_many_records_is_gone_through_page_by_page(tmp_path: Path) ->
 
 def test_long_keys_are_told_apart(tmp_path: Path) -> None:
     world = World(tmp_path, SMALL)
-    keys = [b"k" * 31, b"k" * 32, b"k" * 33, b"k" * 31 + b"l"]
+    keys = [b"k" * 255, b"k" * 256, b"k" * 257, b"k" * 255 + b"l", token_of(b"k" * 256)]
+    assert len({token_of(key) for key in keys}) == len(keys)
     for _ in range(2):
         first = world.log.log_end_offset
         put_large(world, [Record(first + at, at, key, b"") for at, key in enumerate(keys)])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,6 +151,24 @@ def test_the_latest_record_of_each_key_stays(keys_max: int) -> None:
     # The older value in its place is no better.
     found = broken(BEFORE, [BEFORE[0], BEFORE[1], *BEFORE[3:]], keys_max=keys_max)
     assert found == {FINAL_STATE: (2, b"a")}
+
+
+def test_long_keys_are_proved_in_little_memory() -> None:
+    size_bytes, count = 1 << 20, 40
+
+    def log() -> Iterator[Seen]:
+        return (seen(at, b"%7d" % at * (size_bytes // 7), b"1") for at in range(count))
+
+    bounds = replace(BOUNDS, stable_offset=count, end_offset=count)
+    tracemalloc.start()
+    whole = final_state(log, log, bounds)
+    lacking = final_state(log, lambda: (one for one in log() if one.record.offset != 7), bounds)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert whole.violation is None and whole.examined == count
+    assert lacking.violation is not None and lacking.violation.offset == 7
+    assert lacking.violation.key is None  # it was too long to be kept
+    assert peak_bytes < count * size_bytes // 4
 
 
 @pytest.mark.parametrize("horizon", [None, COMING, EXPIRED])
