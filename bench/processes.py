@@ -143,6 +143,7 @@ class KafkaProcess:
 
     directory: Path
     settings: Mapping[str, str] = field(default_factory=dict)
+    unset: Sequence[str] = ()  # settings of ours below that are left out
     flags: Sequence[str] = ()  # of Java, besides those of Kafka's own script
     port: int = field(default_factory=free_port)
     controller_port: int = field(default_factory=free_port)
@@ -188,7 +189,8 @@ class KafkaProcess:
             "group.initial.rebalance.delay.ms": "0",
             **self.settings,
         }
-        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        lines = (f"{key}={text}\n" for key, text in settings.items() if key not in self.unset)
+        properties.write_text("".join(lines))
         if not self.data.exists():
             # No dash comes first: the tool would take it for an option.
             cluster_id = base64.urlsafe_b64encode(b"k" + os.urandom(15)).decode().rstrip("=")

@@ -214,12 +214,7 @@ class Broker:
         self.producer_ids = ProducerIds(self.store)
         self.features = Features(metadata.features, self.store, self.changes, self.node_id)
         self.configs.min_isr_is_fixed = lambda: ELR in self.features.finalized
-        self.telemetry = Telemetry(
-            self.configs.resources,
-            self.clock.now_ms,
-            lambda: random_id(self._random),
-            lambda: self.config.odradek_telemetry_series_max,
-        )
+        self.telemetry = self._make_telemetry()
         self._stopping.callback(self.telemetry.reader.close)
         now_ms = self.clock.now_ms
         self.partitions.on_log.append(self._adopt_log)
@@ -393,6 +388,16 @@ class Broker:
             self.loop.set_default_executor(self._background)
             if former is not None:
                 former.shutdown(wait=False)  # who works, works on
+
+    def _make_telemetry(self) -> Telemetry:
+        is_pushed = bool(self.configs.of(OtlpConfig).odradek_otlp_endpoint)
+        return Telemetry(
+            self.configs.resources,
+            self.clock.now_ms,
+            lambda: random_id(self._random),
+            lambda: self.config.odradek_telemetry_series_max,
+            is_shown=is_pushed or bool(self.config.metrics_listener),
+        )
 
     def _make_readers(self, config: BrokerConfig) -> ThreadPoolExecutor:
         self._reader_count = config.num_io_threads

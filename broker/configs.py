@@ -17,9 +17,9 @@ from broker.metadata import MetadataStore, Resource, ResourceType
 from broker.resource_configs import ResourceConfigs
 from config.broker import BrokerConfig
 from config.consumer import ConsumerConfig
+from config.dynamic import check_dynamic, drop_not_dynamic
 from config.effective import (
     BROKER_OPTION,
-    check_dynamic,
     resolve_apart,
     resolve_broker,
     resolve_listener,
@@ -60,15 +60,13 @@ class Configs:
         Raises ConfigError when the two do not fit together any more.
         """
         self._static, self._store, self._changes = static, store, changes
-        self._dynamic = {
-            ALL_BROKERS: dict(stored.get(Resource(ResourceType.BROKER, ALL_BROKERS), {}))
-        }
+        self._dynamic = {ALL_BROKERS: _stored_settings(stored, ALL_BROKERS)}
         self._sources = {ALL_BROKERS: Source.DYNAMIC_DEFAULT_BROKER}
         self._layers = self._layers_of(self._dynamic)
         self._resolved = resolve_broker(self._layers)
         # Only now is it known which broker this is, and so which settings are its own.
         name = str(self.node_id)
-        self._dynamic[name] = dict(stored.get(Resource(ResourceType.BROKER, name), {}))
+        self._dynamic[name] = _stored_settings(stored, name)
         self._sources[name] = Source.DYNAMIC_BROKER
         min_isr = self._resolved.entries[_MIN_ISR].value
         self._dynamic[ALL_BROKERS].setdefault(_MIN_ISR, min_isr or "")
@@ -239,6 +237,15 @@ class Configs:
             ),
             static or self._static,
         ]
+
+
+def _stored_settings(stored: Mapping[Resource, Mapping[str, str]], name: str) -> dict[str, str]:
+    """Return the settings of a broker that clients made, without those that they may not make."""
+    values = stored.get(Resource(ResourceType.BROKER, name), {})
+    kept, reasons = drop_not_dynamic(values, per_broker=name != ALL_BROKERS)
+    for reason in reasons:
+        logger.error("ignored stored broker settings broker=%r: %s", name, reason)
+    return kept
 
 
 def _check_min_isr(values: Mapping[str, str], *, of_all: bool) -> None:

@@ -29,7 +29,6 @@ from config.quota import QuotaConfig, quota_problems
 from config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
 from config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
 from config.share import ShareConfig, share_problems
-from config.tls import RECONFIGURABLE as OF_LISTENERS_ONLY
 from config.tls import TlsConfig, tls_problems
 from config.tokens import TokenConfig, token_problems
 from config.topic import TopicConfig, check_topic
@@ -76,10 +75,6 @@ _FAMILIES = {
     for option in options_of(TopicConfig)
     for fallback in option.broker or ()
 }
-# Those that all brokers may be told for their listeners (DynamicBrokerConfig).
-_CLUSTER_WIDE_OF_LISTENERS = {
-    "max.connections", "max.connection.creation.rate", "num.network.threads",
-}  # fmt: skip
 _CODEC_MAX = 4  # zstd
 _MAP_BYTES_MIN = 1024 * 1024  # Kafka's bound on a cleaner thread's share of the buffer
 
@@ -146,44 +141,6 @@ def resolve_topic(
         resolved.config, segment_bytes=resolved.config.internal_segment_bytes
     )
     return dataclasses.replace(resolved, config=smaller)
-
-
-def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
-    """Check settings that a running broker is told, for itself or for all brokers.
-
-    Raise ConfigError for those that need a restart, those that are one broker's alone, and
-    bad values (Kafka's DynamicBrokerConfig.validateConfigs). Whether the whole then fits
-    together is for resolve_broker to say.
-    """
-    known = {name: option for name in values if (option := _option_of(name)) is not None}
-    # What a listener sets for itself is one broker's, and never fixed to Kafka.
-    of_listeners = [name for name in values if split_name(name) is not None]
-    fixed = [
-        name for name, option in known.items() if option.read_only and name not in of_listeners
-    ]
-    if fixed:
-        raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    bare = [name for name in known if name in OF_LISTENERS_ONLY]
-    if bare:
-        raise ConfigError(
-            "These security configs can be dynamically updated only per-listener using the "
-            f"listener prefix: [{', '.join(bare)}]"
-        )
-    single = [name for name in of_listeners if base_name(name) not in _CLUSTER_WIDE_OF_LISTENERS]
-    single += [name for name, option in known.items() if option.dynamic == "per-broker"]
-    single = list(dict.fromkeys(single))
-    if single and not per_broker:
-        raise ConfigError(
-            "Cannot update these configs at default cluster level, broker id must be "
-            f"specified: [{', '.join(single)}]"
-        )
-    problems: list[str] = []
-    for name, option in known.items():
-        try:
-            option.read(values[name])
-        except ConfigError as error:
-            problems += error.problems
-    raise_any(problems)
 
 
 def is_sensitive(name: str) -> bool:

@@ -51,11 +51,11 @@ class ProvidersConfig:
         OPTION,
         default=(),
         valid=words(empty=True),
-        dynamic="cluster-wide",
         doc="Names of what gives the values of ${name:path:key} in the settings that a broker is "
         "started with; config.providers.NAME.class says what each is: Kafka's "
-        "FileConfigProvider, EnvVarConfigProvider or DirectoryConfigProvider. What clients set "
-        "is taken as it is.",
+        "FileConfigProvider, EnvVarConfigProvider or DirectoryConfigProvider. Clients can set "
+        "neither this nor such a reference, since they could read the files of the broker's "
+        "machine by that.",
     )
 
 
@@ -69,7 +69,7 @@ def provide(settings: Settings, environment: Mapping[str, str]) -> Settings:
     problems: list[str] = []
     resolved: Settings = {}
     for name, (text, origin) in settings.items():
-        if name == OPTION or name.startswith(PREFIX) or "${" not in text:
+        if is_of_providers(name) or "${" not in text:
             resolved[name] = text, origin
             continue
         try:
@@ -81,6 +81,16 @@ def provide(settings: Settings, environment: Mapping[str, str]) -> Settings:
         resolved[name] = value, told
     raise_any(problems)
     return resolved
+
+
+def is_of_providers(name: str) -> bool:
+    """Tell whether a setting is config.providers, or about one of them."""
+    return name == OPTION or name.startswith(PREFIX)
+
+
+def has_reference(text: str) -> bool:
+    """Tell whether a value refers to one that is kept elsewhere."""
+    return _REFERENCE.search(text) is not None
 
 
 def referred_files(origin: str) -> Iterator[Path]:

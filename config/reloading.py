@@ -1,7 +1,9 @@
 """What becomes of static settings that have changed while the broker runs.
 
 Those that clients could change, too (their update mode in docs/configs.md), are taken over; the
-others keep the value that the broker was started with until it is started again.
+others keep the value that the broker was started with until it is started again. The same holds
+for what a listener sets of an option. config.providers is different: it has already given the
+values that were just read.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from config.effective import BROKER_OPTION
+from config.per_listener import base_name
+from config.providers import is_of_providers
 from config.resolution import Entry, Layer
 
 
@@ -39,8 +43,8 @@ def plan_reload(started: Layer, read: Layer) -> Reloading:
     for name in sorted(started.values.keys() | read.values.keys()):
         if started.values.get(name) == read.values.get(name):
             continue
-        option = BROKER_OPTION.get(name)
-        if option is not None and option.read_only:
+        option = BROKER_OPTION.get(base_name(name))
+        if option is not None and option.read_only and not is_of_providers(name):
             awaiting.append(name)
             continue
         changed.append(name)

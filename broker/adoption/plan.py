@@ -22,7 +22,8 @@ from broker.security.credentials import ScramCredential
 from broker.security.quotas.entities import Entity
 from broker.security.scram_users import Key
 from broker.topic_plans import internal_topic
-from config.effective import check_dynamic, resolve_apart, resolve_broker, resolve_topic
+from config.dynamic import check_dynamic
+from config.effective import resolve_apart, resolve_broker, resolve_topic
 from config.errors import ConfigError
 from config.resolution import Layer, Source
 from config.share import ShareConfig

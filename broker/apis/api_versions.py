@@ -22,6 +22,8 @@ from protocol.messages.api_versions import (
 )
 
 _KEY = 18
+# GetTelemetrySubscriptions and PushTelemetry: served at any time, announced when wanted.
+_TELEMETRY_KEYS = frozenset({71, 72})
 
 # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN, in KIP-511's words: letters and digits,
 # with "-" and "." between them.
@@ -40,7 +42,11 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
     features = context.broker.features
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
-        api_keys=_rows(API_VERSIONS),
+        api_keys=_rows(
+            API_VERSIONS
+            if context.broker.telemetry.is_announced
+            else {key: API_VERSIONS[key] for key in API_VERSIONS.keys() - _TELEMETRY_KEYS}
+        ),
         # Clients of version 3 take a lowest level of 0 for an error (KAFKA-17011).
         supported_features=[
             SupportedFeatureKey(name=one.name, min_version=one.first, max_version=one.last)

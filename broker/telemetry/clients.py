@@ -87,9 +87,12 @@ class Telemetry:
         now_ms: Callable[[], int],
         new_id: Callable[[], bytes],
         series_max: Callable[[], int],
+        *,
+        is_shown: bool = True,
     ) -> None:
+        """Follow the subscriptions; `is_shown` says whether anything shows what clients push."""
         self._resources, self._now_ms, self._new_id = resources, now_ms, new_id
-        self._series_max = series_max
+        self._series_max, self._is_shown = series_max, is_shown
         # The one that was heard of last comes last.
         self._clients: OrderedDict[bytes, Client] = OrderedDict()
         self._version = 0
@@ -99,6 +102,15 @@ class Telemetry:
         self.reader = Reader()
         self._read_subscriptions()
         resources.on_changed.append(self._follow)
+
+    @property
+    def is_announced(self) -> bool:
+        """Tell whether clients learn that they may push: some metrics are wanted, and shown.
+
+        Kafka announces the two APIs only where a plugin receives what is pushed. A client that
+        is offered them asks, and librdkafka then logs a line for the id that it is given.
+        """
+        return self._is_shown and any(one.metrics for one in self._subscriptions)
 
     def subscribe(self, context: RequestContext, instance_id: bytes) -> tuple[bytes, Wanted]:
         """Return what a client is to push, with its id; raises Refusal when it asks too early."""

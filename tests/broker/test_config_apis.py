@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker.apis import alter_configs, describe_configs, incremental_alter_configs
 from broker.config_operations import APPEND, DELETE, SET, SUBTRACT, Edit, Wish, alteration
 from broker.context import CloseConnection
-from broker.metadata import ResourceType
+from broker.metadata import Resource, ResourceType
 from config.resolution import Source
 from protocol.errors import ErrorCode
 from protocol.messages import alter_configs as replacing
@@ -589,3 +589,20 @@ async def test_min_insync_replicas_stays_a_setting_of_all_brokers(
         assert [value for _, value, _ in synonyms(mine)] == ["2", "3", "1"]
         broker.configs.min_isr_is_fixed = lambda: False
         assert (await change(broker, BROKER, "", removal, version=version))[0] == ErrorCode.NONE
+
+
+async def test_stored_settings_that_clients_may_not_make_are_ignored_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    planted = "listener.name.external.sasl.oauthbearer.jwks.endpoint.url"
+    settings = {planted: "file:///etc/passwd", "log.cleaner.backoff.ms": "7000"}
+    async with admin(tmp_path) as broker:
+        await broker.store.replace_configs({Resource(ResourceType.BROKER, "1"): settings})
+    async with admin(tmp_path) as broker:
+        names = {one.name for one in (await describe(broker, BROKER, "1")).configs}
+        assert planted not in names
+        assert (await entry(broker, BROKER, "1", "log.cleaner.backoff.ms")).value == "7000"
+        assert f"Cannot update these configs dynamically: [{planted}]" in caplog.text
+        # They do not keep others from being changed.
+        change_it = ("log.cleaner.backoff.ms", SET, "8000")
+        assert await change(broker, BROKER, "1", change_it) == (0, None)

@@ -57,7 +57,7 @@ KNOWN_PLACES = [
     r".*\.last_(fetch|caught_up)_timestamp",
     # Our controller listens where the broker does.
     r"nodes\[0\]\.listeners.*",
-    # APIs: others of Kafka's follow, and Kafka without a receiver of telemetry has none (KIP-714).
+    # APIs: others of Kafka's follow.
     r"api_keys.*",
     # Only levels whose code is there are announced: see broker/features.py.
     r"(supp|final)\w+_features\[(group|kraft|share|streams|transaction)\.version\].*",

@@ -21,7 +21,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, NumberDataPoint, Sum
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.apis import get_telemetry_subscriptions, push_telemetry
+from broker.apis import api_versions, get_telemetry_subscriptions, push_telemetry
 from broker.context import ConnectedClient
 from broker.exposition.render import render
 from broker.ids import random_id
@@ -33,6 +33,7 @@ from config.client_metrics import ATTRIBUTES, read_subscription
 from config.errors import ConfigError
 from protocol.compression import Codec, compress
 from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
@@ -146,6 +147,30 @@ async def test_without_a_subscription_nothing_is_asked_for(tmp_path: Path) -> No
         assert answer.push_interval_ms == 300_000
         assert answer.accepted_compression_types == [Codec.ZSTD, Codec.LZ4, Codec.GZIP, 2]
         assert answer.telemetry_max_bytes == 1024 * 1024
+
+
+async def announced(one: World) -> set[int]:
+    """Return the keys of the APIs that a client is offered."""
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    answer = await one.broker.call(api_versions.handle, request, 4, one.client)
+    return {row.api_key for row in answer.api_keys}
+
+
+async def test_the_apis_are_announced_while_some_metrics_are_wanted(tmp_path: Path) -> None:
+    both = {71, 72}
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        assert not both & await announced(one)
+        await one.subscribe(interval_ms="1000")
+        assert not both & await announced(one)
+        await one.subscribe(metrics="*")
+        assert both <= await announced(one)
+        nowhere = replace(broker, telemetry=Telemetry(
+            broker.configs.resources, one.clock.now_ms, bytes, int, is_shown=False
+        ))  # fmt: skip
+        assert not both & await announced(World(nowhere, one.clock))
+        await one.subscribe(metrics="")
+        assert not both & await announced(one)
 
 
 async def test_a_change_of_the_subscriptions_reaches_a_client_at_once(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -220,7 +221,6 @@ async def test_what_is_asked_of_clients_changes_for_new_connections(tmp_path: Pa
         for name, value in (
             ("ssl.client.auth", "required"),
             ("ssl.enabled.protocols", "TLSv1.2"),
-            ("ssl.principal.mapping.rules", "RULE:^CN=(.*)$/$1/U"),
         ):
             assert await alter(broker, {f"listener.name.ssl.{name}": value}) == ""
         with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
@@ -228,7 +228,39 @@ async def test_what_is_asked_of_clients_changes_for_new_connections(tmp_path: Pa
                 await one.ask(ApiVersionsRequest(), version=0)
         async with client(broker, tls=trusting(tmp_path, alice)) as one:
             await one.ask(ApiVersionsRequest(), version=0)
-            assert Principal("User", "ALICE") in principals(broker)
+            assert Principal("User", "CN=alice") in principals(broker)
+
+
+@on_uvloop
+async def test_clients_cannot_change_whom_a_certificate_stands_for(tmp_path: Path) -> None:
+    alice = AUTHORITY.issue("alice")
+    async with live(tmp_path, settings(tmp_path, ssl_client_auth="required")) as broker:
+        for name, value in (
+            ("ssl.principal.mapping.rules", "RULE:^CN=(.*)$/admin/"),
+            ("ssl.allow.dn.changes", "true"),
+        ):
+            refused = await alter(broker, {f"listener.name.ssl.{name}": value})
+            assert refused.startswith("Cannot update these configs dynamically"), name
+        async with client(broker, tls=trusting(tmp_path, alice)) as one:
+            await one.ask(ApiVersionsRequest(), version=0)
+            assert Principal("User", "CN=alice") in principals(broker)
+
+
+@pytest.mark.parametrize("prefix", ["ssl.keystore", "ssl.truststore"])
+@on_uvloop
+async def test_a_path_to_a_pipe_is_refused_at_once(tmp_path: Path, prefix: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    async with live(tmp_path, settings(tmp_path, ssl_client_auth="required")) as broker:
+        name = f"listener.name.ssl.{prefix}.location"
+        refused = await alter(broker, {name: str(tmp_path / "pipe")})
+        assert "it is not a regular file" in refused
+
+
+@on_uvloop
+async def test_a_password_of_a_key_that_is_not_encrypted_is_refused(tmp_path: Path) -> None:
+    async with live(tmp_path, settings(tmp_path)) as broker:
+        refused = await alter(broker, {"listener.name.ssl.ssl.key.password": "a secret"})
+        assert "the private key is not encrypted, remove ssl.key.password" in refused
 
 
 @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])

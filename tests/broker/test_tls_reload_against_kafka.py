@@ -109,7 +109,6 @@ SCRIPT: list[tuple[str, Callable[[Place], dict[str, str]]]] = [
     ("the wrong type", lambda at: {f"{PREFIX}ssl.keystore.type": "PKCS12"}),
     ("an unknown type", lambda at: {f"{PREFIX}ssl.keystore.type": "NONE"}),
     ("the same file, changed", lambda at: _changed(at)),
-    ("rules", lambda at: {f"{PREFIX}ssl.principal.mapping.rules": "RULE:.*/x/"}),
     ("something else, with a changed file", lambda at: _changed(at) and {"num.io.threads": "7"}),
     ("a broken file", lambda at: _broken(at)),
 ]  # fmt: skip

@@ -86,8 +86,8 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ("features", r"Epoch: \d+"),
     # Levels of features whose code is not here.
     ("features", r"(?m)^Feature: (kraft|streams)\.version.*\n"),
-    # APIs that are not served yet, and client telemetry, which needs no plugin here.
-    ("versions", rf"(?m)^ \w+\((?!(?:{'|'.join(map(str, BY_KEY.keys() - {71, 72}))})\)).*\n"),
+    # APIs that are not served yet.
+    ("versions", rf"(?m)^ \w+\((?!(?:{'|'.join(map(str, BY_KEY))})\)).*\n"),
     # Options of Kafka after 4.3, and the synonyms with which Odradek tells all of what it goes by.
     ("configs", rf"(?m)^ ({LATER})=.*\n"),
     ("configs", rf"(, )?DEFAULT_CONFIG:log\.({SYNONYMS})=\w+"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from config.broker import BrokerConfig
+from config.dynamic import check_dynamic
 from config.effective import (
     BROKER_OPTIONS,
-    check_dynamic,
     declared_options,
     resolve_broker,
     resolve_topic,

@@ -59,3 +59,20 @@ def test_secrets_are_in_no_difference() -> None:
     old = resolve_broker([Layer(Source.STATIC_BROKER, {"ssl.key.password": "old"})]).entries
     new = resolve_broker([Layer(Source.STATIC_BROKER, {"ssl.key.password": "new"})]).entries
     assert list(differences(old, new)) == []
+
+
+def test_what_a_listener_sets_waits_for_a_restart_as_the_option_does() -> None:
+    prefix = "listener.name.external."
+    fixed = (
+        f"{prefix}oauthbearer.sasl.oauthbearer.jwks.endpoint.url",
+        f"{prefix}ssl.principal.mapping.rules",
+    )
+    values = {**dict.fromkeys(fixed, "x"), f"{prefix}ssl.keystore.location": "/b.pem"}
+    plan = plan_reload(STARTED, read(**values))
+    assert plan.awaiting_restart == fixed
+    assert plan.changed == (f"{prefix}ssl.keystore.location",)
+
+
+def test_providers_have_given_their_values_when_the_settings_are_read() -> None:
+    plan = plan_reload(STARTED, read(config_providers="file", config_providers_file_class="X"))
+    assert plan.awaiting_restart == ()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from config.effective import check_dynamic, resolve_broker, resolve_listener
+from config.dynamic import check_dynamic
+from config.effective import resolve_broker, resolve_listener
 from config.errors import ConfigError
 from config.resolution import Layer, Source
 from config.sasl import SaslConfig, jaas_of, users_of

@@ -6,10 +6,11 @@ and is not read; but what Java's keytool has written since Java 9 under that nam
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
+import stat
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from config.errors import ConfigError
@@ -160,6 +161,8 @@ def _pem_key(origin: str, key: str, chain: str, password: str | None) -> KeyStor
     is_encrypted = "ENCRYPTED" in keys[0][1] or "ENCRYPTED" in keys[0][2]
     if is_encrypted and password is None:
         raise ConfigError(f"{origin}: the private key is encrypted, set ssl.key.password")
+    if not is_encrypted and password is not None:
+        raise ConfigError(f"{origin}: the private key is not encrypted, remove ssl.key.password")
     return KeyStore(origin, keys[0][0], _certificates(origin, chain), password, is_encrypted)
 
 
@@ -233,10 +236,19 @@ def _text(name: str, path: str) -> str:
 
 def _read(name: str, path: str) -> bytes:
     try:
-        with Path(path).open("rb") as file:
+        # A pipe would keep the event loop waiting for who writes to it.
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"{name}={path} cannot be read: it is not a regular file")
             data = file.read(_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{name}={path} cannot be read: {error.strerror}") from None
+    except ValueError:  # a null byte in it
+        raise ConfigError(f"{name}={path!r} is no path") from None
     if len(data) > _FILE_BYTES_MAX:
         raise ConfigError(f"{name}={path} is no store of certificates: it is too large")
     return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
