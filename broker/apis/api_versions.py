@@ -25,6 +25,9 @@ _KEY = 18
 # GetTelemetrySubscriptions and PushTelemetry: served at any time, announced when wanted.
 _TELEMETRY_KEYS = frozenset({71, 72})
 
+# What is remembered of each for as long as the connection is there.
+_SOFTWARE_CHARACTERS_MAX = 256
+
 # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN, in KIP-511's words: letters and digits,
 # with "-" and "." between them.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -37,8 +40,10 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    context.client.software_name = request.client_software_name or "unknown"
-    context.client.software_version = request.client_software_version or "unknown"
+    software = request.client_software_name[:_SOFTWARE_CHARACTERS_MAX]
+    version = request.client_software_version[:_SOFTWARE_CHARACTERS_MAX]
+    context.client.software_name = software or "unknown"
+    context.client.software_version = version or "unknown"
     features = context.broker.features
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,

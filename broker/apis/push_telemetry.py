@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from broker.context import RequestContext
@@ -14,6 +15,10 @@ from protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetry
 from protocol.wire import encode_uuid
 
 logger = logging.getLogger(__name__)
+
+# Samples that are kept in one step of the event loop: with 16 labels each it takes 2 ms.
+_KEPT_AT_ONCE = 500
+_TOLD_CHARACTERS_MAX = 256
 
 
 async def handle(context: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:
@@ -37,11 +42,15 @@ async def handle(context: RequestContext, request: PushTelemetryRequest) -> Push
     except InvalidPayload as error:
         logger.warning(
             "refused telemetry client=%r instance=%s peer=%s: %s",
-            context.client_id,
+            context.client_id[:_TOLD_CHARACTERS_MAX],
             encode_uuid(request.client_instance_id),
             context.client_host,
             error,
         )
         return PushTelemetryResponse(error_code=ErrorCode.INVALID_RECORD)
-    broker.telemetry.keep(request.client_instance_id, pushed)
+    broker.telemetry.dropped_series += pushed.dropped
+    samples = pushed.samples
+    for start in range(0, len(samples), _KEPT_AT_ONCE):
+        broker.telemetry.keep(request.client_instance_id, samples[start : start + _KEPT_AT_ONCE])
+        await asyncio.sleep(0)
     return PushTelemetryResponse()

@@ -23,7 +23,7 @@ from broker.ids import is_reserved
 from broker.metadata import Resource, ResourceType
 from broker.resource_configs import ResourceConfigs
 from broker.telemetry.reader import Reader
-from broker.telemetry.series import Push, Series
+from broker.telemetry.series import Sample, Series
 from config.client_metrics import (
     ALL_METRICS,
     INTERVAL_MS_DEFAULT,
@@ -39,6 +39,10 @@ from protocol.wire import ZERO_UUID, encode_uuid
 # Kafka's bounds: clients that are remembered, and for how long at least.
 _CLIENTS_MAX = 16_384
 _SILENCE_MS_MIN = 60_000
+# What is remembered of a client's texts, which may be of 32 KiB and more.
+_TEXT_CHARACTERS_MAX = 256
+# What series take in memory on average at most; those of Kafka's clients take 1 KiB.
+_SERIES_BYTES_MEAN_MAX = 2048
 _OUTDATED = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
@@ -67,6 +71,7 @@ class Client:
     is_outdated: bool = False
     heard_ms: int = 0
     series: Series = field(default_factory=dict)
+    series_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ class Telemetry:
         self._clients: OrderedDict[bytes, Client] = OrderedDict()
         self._version = 0
         self._subscriptions: Sequence[Subscription] = ()
-        self._series_count = 0
+        self._series_count = self._series_bytes = 0
         self.dropped_series = 0
         self.reader = Reader()
         self._read_subscriptions()
@@ -146,18 +151,22 @@ class Telemetry:
         """
         return bool(self._clients[instance_id].wanted.metrics)
 
-    def keep(self, instance_id: bytes, pushed: Push) -> None:
-        """Keep what a client pushed, as far as there is room."""
+    def keep(self, instance_id: bytes, samples: Sequence[Sample]) -> None:
+        """Keep what a client pushed, as far as there is room for new series."""
         client = self._clients.get(instance_id)
         if client is None:
             return
-        self.dropped_series += pushed.dropped
-        for sample in pushed.samples:
+        count_max = self._series_max()
+        for sample in samples:
             if sample.key not in client.series:
-                if self._series_count >= self._series_max():
+                bytes_after = self._series_bytes + sample.size_bytes
+                is_full = self._series_count >= count_max
+                if is_full or bytes_after > count_max * _SERIES_BYTES_MEAN_MAX:
                     self.dropped_series += 1
                     continue
                 self._series_count += 1
+                self._series_bytes = bytes_after
+                client.series_bytes += sample.size_bytes
             before = client.series.get(sample.key, 0.0) if sample.is_delta else 0.0
             client.series[sample.key] = before + sample.value
 
@@ -204,9 +213,10 @@ class Telemetry:
             if len(self._clients) >= _CLIENTS_MAX:
                 self._forget(next(iter(self._clients)))
         wanted = self._wanted(attributes, instance_id)
-        client = self._clients[instance_id] = Client(context.client_id, attributes, wanted)
+        shown_id = attributes["client_id"]
+        client = self._clients[instance_id] = Client(shown_id, attributes, wanted)
         if before is not None:
-            client.series = before.series
+            client.series, client.series_bytes = before.series, before.series_bytes
         context.client.on_lost["telemetry"] = partial(self._lose, instance_id)
         return client
 
@@ -235,7 +245,9 @@ class Telemetry:
         return self._now_ms() - client.heard_ms > silence_ms_max
 
     def _forget(self, instance_id: bytes) -> None:
-        self._series_count -= len(self._clients.pop(instance_id).series)
+        client = self._clients.pop(instance_id)
+        self._series_count -= len(client.series)
+        self._series_bytes -= client.series_bytes
 
     def _follow(self, changed: Resource) -> None:
         if changed.type is ResourceType.CLIENT_METRICS:
@@ -284,9 +296,9 @@ def _check_push(
 def _attributes(context: RequestContext, instance_id: bytes) -> Mapping[str, str]:
     return {
         "client_instance_id": encode_uuid(instance_id),
-        "client_id": context.client_id,
-        "client_software_name": context.client.software_name,
-        "client_software_version": context.client.software_version,
+        "client_id": context.client_id[:_TEXT_CHARACTERS_MAX],
+        "client_software_name": context.client.software_name[:_TEXT_CHARACTERS_MAX],
+        "client_software_version": context.client.software_version[:_TEXT_CHARACTERS_MAX],
         "client_source_address": context.client_host.removeprefix("/"),
         "client_source_port": str(context.client.port),
     }

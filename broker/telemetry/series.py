@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from sys import getsizeof
 from typing import TYPE_CHECKING, TypeAlias
 
 from broker.telemetry.walk import InvalidPayload, PayloadTooLarge, Span, Walk
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import KeyValue
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 
-# What a payload may unpack to: those of Kafka's clients shrink to a tenth, and a data point takes
-# some 200 bytes. No less than what may come as it is (telemetry.max.bytes).
-_RATIO_MAX = 32
+# What a payload may unpack to: those of Kafka's clients shrink to a tenth, for 2,000 partitions to
+# a thirtieth (zstd), and a data point takes some 200 bytes. Without a bound by the payload's own
+# size forty bytes unpack to 80,000 empty metrics, which take the thread 0.2 s.
+_RATIO_MAX = 100
+_UNPACKED_BYTES_MIN = 16 * 1024
 _UNPACKED_BYTES_MAX = 4 * 1024 * 1024
 # What is taken of one push. A client has some hundred metrics; those by topic, partition and node
 # may make thousands. The rest counts as dropped.
@@ -34,6 +37,8 @@ _FIELDS_MAX = 100_000
 # A metric, or the attributes of a resource, that are made at once: 10 MB of empty data points.
 _MADE_BYTES_MAX = 256 * 1024
 _LABELS_MAX = 16
+# A key with its value and its place in a dictionary, and a label, without their texts.
+_KEY_BYTES, _LABEL_BYTES = 300, 64
 _TEXT_CHARACTERS_MAX = 256
 # The kinds of an attribute that are told; to print others could take long.
 _TOLD = ("string_value", "bool_value", "int_value", "double_value")
@@ -57,6 +62,7 @@ class Sample:
     key: Key
     value: float
     is_delta: bool
+    size_bytes: int  # what the key takes in memory, about
 
 
 Series: TypeAlias = dict[Key, float]
@@ -73,11 +79,14 @@ class Push:
 def read_push(data: bytes, codec: Codec, size_max: int) -> Push:
     """Decompress and decode metrics; raises InvalidPayload or PayloadTooLarge.
 
-    `size_max` is the largest compressed size that is accepted.
+    `size_max` is the largest compressed size that is accepted. What is spent on a payload is
+    bounded by its own size.
     """
     from google.protobuf.message import DecodeError
 
-    unpacked_max = max(size_max, min(size_max * _RATIO_MAX, _UNPACKED_BYTES_MAX))
+    unpacked_max = max(
+        _UNPACKED_BYTES_MIN, min(len(data) * _RATIO_MAX, max(size_max, _UNPACKED_BYTES_MAX))
+    )
     samples: list[Sample] = []
     dropped = 0
     try:
@@ -134,7 +143,12 @@ def _samples(
     for point in points:
         told = tuple(sorted(dict((*labels, *_labels(point.attributes))).items()))
         key = Key(metric.name[:_TEXT_CHARACTERS_MAX], is_counter, told[:_LABELS_MAX])
-        yield Sample(key, _value(point), is_delta)
+        yield Sample(key, _value(point), is_delta, _size_bytes(key))
+
+
+def _size_bytes(key: Key) -> int:
+    texts = sum(getsizeof(name) + getsizeof(text) for name, text in key.labels)
+    return _KEY_BYTES + getsizeof(key.name) + texts + len(key.labels) * _LABEL_BYTES
 
 
 def _value(point: NumberDataPoint) -> float:

@@ -94,6 +94,7 @@ class Admin:
         version: int,
         client: ConnectedClient | None = None,
         protocol: str = "PLAINTEXT",
+        client_id: str = "a-client",
     ) -> Any:
         """Send a request as a client of a version would, and read the response as it would."""
         context = RequestContext(
@@ -102,7 +103,7 @@ class Admin:
             client_host="/127.0.0.1",
             api_version=version,
             correlation_id=1,
-            client_id="a-client",
+            client_id=client_id,
             api_key=info_of(type(request)).key,
             client=client or ConnectedClient(),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import threading
 import tracemalloc
@@ -431,6 +432,139 @@ def test_a_small_push_takes_little_memory_whatever_it_unpacks_to(levels: list[in
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 4 * series._UNPACKED_BYTES_MAX
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize("levels", [[1, 2, 2], [1, 2, 2, 5, 1], [1, 2, 2, 5, 1, 7], [7]])
+def test_a_bomb_is_refused_before_anything_of_it_is_read(
+    levels: list[int], codec: Codec
+) -> None:
+    bomb = compress(codec, many(levels, 80_000))
+    with pytest.raises(PayloadTooLarge, match=f"{codec.label} data exceeds"):
+        read_push(bomb, codec, 1024 * 1024)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_metrics_of_many_partitions_are_no_bomb(codec: Codec) -> None:
+    data = MetricsData()
+    scope = data.resource_metrics.add().scope_metrics.add()
+    source = random.Random(3)
+    for number in range(1500):
+        for name in ("records.lag", "records.lag.max", "records.lead", "records.lead.min"):
+            metric = scope.metrics.add(name=f"org.apache.kafka.consumer.fetch.manager.{name}")
+            lag = float(source.randrange(1000)) if name == "records.lag" else 0.0
+            point = metric.gauge.data_points.add(as_double=lag, time_unix_nano=1_700 * 10**15)
+            point.attributes.add(key="topic").value.string_value = "orders"
+            point.attributes.add(key="partition").value.string_value = str(number)
+    pushed = read_push(compress(codec, data.SerializeToString()), codec, 1024 * 1024)
+    assert (len(pushed.samples), pushed.dropped) == (6000, 0)
+
+
+# A text of one character out of the ordinary takes four bytes for each.
+WIDE = "a" * 255 + "\N{GRINNING FACE}"
+
+
+def wide_metrics(count: int, name: str) -> bytes:
+    """Encode metrics whose names and labels are as long as is kept of them."""
+    data = MetricsData()
+    scope = data.resource_metrics.add().scope_metrics.add()
+    for number in range(count):
+        metric = scope.metrics.add(name=f"{name}.{number}")
+        point = metric.gauge.data_points.add(as_int=1)
+        for label in range(16):
+            text = f"{label:02}{WIDE[2:]}"
+            point.attributes.add(key=text).value.string_value = text
+    return data.SerializeToString()
+
+
+async def test_long_texts_do_not_take_more_memory_than_series_may(tmp_path: Path) -> None:
+    series_max = 2000  # 70 MB without a bound
+    async with admin(tmp_path) as broker:
+        one = world(broker, series_max)
+        await one.subscribe(metrics="*")
+        first = await one.ask(bytes([1] * 16))
+        read_push(payload({"a": 1}), Codec.NONE, 1024 * 1024)  # what is imported late
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(2, 42):
+            asked = await one.ask(bytes([number] * 16))
+            known, expected = asked.client_instance_id, asked.subscription_id
+            assert await one.push(known, expected, metrics=wide_metrics(50, str(number))) == 0
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+        assert shown(one)
+        assert one.broker.telemetry.dropped_series > 0
+        assert kept < 2 * 2048 * series_max
+        # There is room again once they are silent.
+        one.clock.time_ms += 3 * 300_000 + 1
+        assert not shown(one)
+        asked = await one.ask(bytes([99] * 16))
+        known, expected = asked.client_instance_id, asked.subscription_id
+        assert await one.push(known, expected, metrics=payload({"a": 1})) == 0
+        assert shown(one) == {"kafka_client_a": 1}
+        assert first.error_code == 0
+
+
+async def test_long_names_of_clients_are_not_kept_whole(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        one.client.software_version = "1" * 100_000
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(200):
+            instance_id = (1 << 64 | number).to_bytes(16, "big")
+            request = GetTelemetrySubscriptionsRequest(client_instance_id=instance_id)
+            client_id = f"{number:03}{WIDE[3:] * 100}"
+            handle = get_telemetry_subscriptions.handle
+            await one.broker.call(handle, request, 0, one.client, client_id=client_id)
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+        assert kept < 200 * 8_000
+
+
+async def test_a_large_push_does_not_hold_the_loop(tmp_path: Path) -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with admin(tmp_path) as broker:
+        one = world(broker, series_max=SAMPLES_MAX)
+        await one.subscribe(metrics="*")
+        asked = await one.ask()
+        pushed = read_push(
+            payload({f"m{number}": 1 for number in range(SAMPLES_MAX)}), Codec.NONE, 1 << 20
+        )
+
+        async def at_once(*_: Any) -> Push:
+            return pushed
+
+        counting = asyncio.ensure_future(count())
+        with mock.patch.object(one.broker.telemetry.reader, "read", at_once):
+            code = await one.push(asked.client_instance_id, asked.subscription_id, metrics=b"x")
+        counting.cancel()
+        assert code == 0
+        assert len(shown(one)) == SAMPLES_MAX
+        assert turns >= SAMPLES_MAX / 1000
+
+
+async def test_the_thread_rests_after_each_push(tmp_path: Path) -> None:
+    waits: list[float] = []
+    read = reader.Reader()
+    with (
+        mock.patch.object(read._is_closed, "wait", side_effect=waits.append),
+        mock.patch.object(reader, "monotonic", return_value=100.0),
+        mock.patch.object(reader, "thread_time", side_effect=[1.0, 1.5, 2.0, 2.25, 3.0, 3.0]),
+    ):
+        for _ in range(3):
+            await read.read(payload({"a": 1}), Codec.NONE, 1 << 20)
+    read.close()
+    assert waits == [0.0, 1.5, 0.75]
 
 
 def test_metrics_are_made_one_by_one_and_none_is_large() -> None:

@@ -248,12 +248,16 @@ async def test_clients_cannot_change_whom_a_certificate_stands_for(tmp_path: Pat
 
 @pytest.mark.parametrize("prefix", ["ssl.keystore", "ssl.truststore"])
 @on_uvloop
-async def test_a_path_to_a_pipe_is_refused_at_once(tmp_path: Path, prefix: str) -> None:
+async def test_a_path_to_no_regular_file_is_refused_at_once(tmp_path: Path, prefix: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     async with live(tmp_path, settings(tmp_path, ssl_client_auth="required")) as broker:
-        name = f"listener.name.ssl.{prefix}.location"
-        refused = await alter(broker, {name: str(tmp_path / "pipe")})
-        assert "it is not a regular file" in refused
+        for path, reason in (
+            (str(tmp_path / "pipe"), "it is not a regular file"),
+            ("/dev/zero", "it is not a regular file"),
+            ("a\0b", "is no path"),
+        ):
+            refused = await alter(broker, {f"listener.name.ssl.{prefix}.location": path})
+            assert reason in refused
 
 
 @on_uvloop

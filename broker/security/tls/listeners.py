@@ -271,6 +271,6 @@ def _stamp(path: str | None) -> tuple[int, int, int] | None:
         return None
     try:
         found = Path(path).stat()
-    except OSError:
+    except (OSError, ValueError):  # a path with a null byte in it is the latter
         return 0, 0, 0
     return found.st_mtime_ns, found.st_size, found.st_ino
