@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from broker.context import RequestContext
 from broker.errors import Refusal
@@ -12,13 +11,9 @@ from broker.telemetry.walk import InvalidPayload, PayloadTooLarge
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from protocol.wire import encode_uuid
-
-logger = logging.getLogger(__name__)
 
 # Samples that are kept in one step of the event loop: with 16 labels each it takes 2 ms.
 _KEPT_AT_ONCE = 500
-_TOLD_CHARACTERS_MAX = 256
 
 
 async def handle(context: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:
@@ -40,13 +35,7 @@ async def handle(context: RequestContext, request: PushTelemetryRequest) -> Push
     except PayloadTooLarge:
         return PushTelemetryResponse(error_code=ErrorCode.TELEMETRY_TOO_LARGE)
     except InvalidPayload as error:
-        logger.warning(
-            "refused telemetry client=%r instance=%s peer=%s: %s",
-            context.client_id[:_TOLD_CHARACTERS_MAX],
-            encode_uuid(request.client_instance_id),
-            context.client_host,
-            error,
-        )
+        broker.telemetry.complain(context, request.client_instance_id, error)
         return PushTelemetryResponse(error_code=ErrorCode.INVALID_RECORD)
     broker.telemetry.dropped_series += pushed.dropped
     samples = pushed.samples

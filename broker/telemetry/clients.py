@@ -11,6 +11,7 @@ metrics are kept for /metrics until the client has been silent for three interva
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,9 +37,13 @@ from protocol.errors import ErrorCode
 from protocol.messages.push_telemetry import PushTelemetryRequest
 from protocol.wire import ZERO_UUID, encode_uuid
 
+logger = logging.getLogger(__name__)
+
 # Kafka's bounds: clients that are remembered, and for how long at least.
 _CLIENTS_MAX = 16_384
 _SILENCE_MS_MIN = 60_000
+# One push in so long is logged as unreadable: clients that make up ids may push at any time.
+_COMPLAINT_MS = 1000
 # What is remembered of a client's texts, which may be of 32 KiB and more.
 _TEXT_CHARACTERS_MAX = 256
 # What series take in memory on average at most; those of Kafka's clients take 1 KiB.
@@ -104,6 +109,8 @@ class Telemetry:
         self._subscriptions: Sequence[Subscription] = ()
         self._series_count = self._series_bytes = 0
         self.dropped_series = 0
+        # When a push was last logged as unreadable, and how many have not been since.
+        self._complained_ms = self._unreported = 0
         self.reader = Reader()
         self._read_subscriptions()
         resources.on_changed.append(self._follow)
@@ -169,6 +176,22 @@ class Telemetry:
                 client.series_bytes += sample.size_bytes
             before = client.series.get(sample.key, 0.0) if sample.is_delta else 0.0
             client.series[sample.key] = before + sample.value
+
+    def complain(self, context: RequestContext, instance_id: bytes, error: Exception) -> None:
+        """Log a push that cannot be read, unless one was logged just before."""
+        now_ms = self._now_ms()
+        if now_ms - self._complained_ms < _COMPLAINT_MS:
+            self._unreported += 1
+            return
+        logger.warning(
+            "refused telemetry client=%r instance=%s peer=%s unreported=%d: %s",
+            context.client_id[:_TEXT_CHARACTERS_MAX],
+            encode_uuid(instance_id),
+            context.client_host,
+            self._unreported,
+            error,
+        )
+        self._complained_ms, self._unreported = now_ms, 0
 
     def rows(self) -> Sequence[ClientRow]:
         """Return what there is to show of each client that is not silent."""

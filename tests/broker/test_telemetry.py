@@ -567,6 +567,22 @@ async def test_the_thread_rests_after_each_push(tmp_path: Path) -> None:
     assert waits == [0.0, 1.5, 0.75]
 
 
+async def test_of_pushes_that_cannot_be_read_one_a_second_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with admin(tmp_path) as broker:
+        one = world(broker)
+        await one.subscribe(metrics="*")
+        for number in range(1, 12):
+            one.clock.time_ms += 100
+            asked = await one.ask(bytes([number] * 16))
+            known, expected = asked.client_instance_id, asked.subscription_id
+            assert await one.push(known, expected, metrics=b"\xff\xff") == 87  # INVALID_RECORD
+        first, second = (one for one in caplog.messages if "refused telemetry" in one)
+        assert "unreported=0" in first
+        assert "unreported=9" in second
+
+
 def test_metrics_are_made_one_by_one_and_none_is_large() -> None:
     one = many([5, 1], series._MADE_BYTES_MAX // 2)
     scope = b"\x12" + encode_varint(len(one)) + one
