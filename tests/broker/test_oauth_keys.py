@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -184,23 +187,127 @@ def test_a_redirection_leads_to_no_other_scheme(location: str) -> None:
         assert server.asked == 1
 
 
-def test_a_server_that_never_ends_is_left() -> None:
+@contextmanager
+def answering(answer: bytes, then: bytes = b"", every_s: float = 0.0) -> Iterator[str]:
+    """Answer every request with bytes, then with others again and again; yield the address.
+
+    `PORT` in the answer stands for the server's own port.
+    """
+    over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        over = threading.Event()
+        port = listener.getsockname()[1]
 
-        def drip() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(1000)
-                connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
-                while not over.wait(0.05):
-                    connection.sendall(b" ")
+        def answer_one(connection: socket.socket) -> None:
+            with connection, contextlib.suppress(OSError):
+                connection.recv(10_000)
+                connection.sendall(answer.replace(b"PORT", str(port).encode()))
+                while then and not over.wait(every_s):
+                    connection.sendall(then)
 
-        thread = threading.Thread(target=drip, daemon=True)
-        thread.start()
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while not over.is_set():
+                    connection, _ = listener.accept()
+                    threading.Thread(target=answer_one, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            over.set()
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("answer", "then"),
+    [
+        (b"HTTP/1.0 200 OK\r\n\r\n", b" "),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+        (b"", b"H"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+    ids=["body", "header", "size of a chunk", "status", "continue"],
+)
+def test_a_server_that_never_ends_is_left(answer: bytes, then: bytes) -> None:
+    with answering(answer, then, every_s=0.02) as url:
         started_s = time.monotonic()
         with pytest.raises(FetchFailed, match="too long"):
-            fetch(f"http://127.0.0.1:{listener.getsockname()[1]}/", timeout_s=0.5)
+            fetch(url, timeout_s=0.5)
         assert time.monotonic() - started_s < 5
-        over.set()
-        thread.join(5)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"302 Found\r\nLocation: http://127.0.0.1:PORT/again",
+        b"302 Found\r\nLocation: /again",
+        b"500 Oh",
+        b"200 OK\r\nContent-Length: 1000000000000",
+        b"200 OK\r\nContent-Encoding: gzip",
+    ],
+)
+def test_an_endless_answer_takes_no_memory(head: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with answering(b"HTTP/1.1 " + head + b"\r\n\r\n", b"x" * 1_000_000) as url:
+            with pytest.raises(FetchFailed, match=r"the answer is|larger than"):
+                fetch(url)
+            _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 8 * SIZE_MAX
+
+
+NOT_HTTP = [
+    b"HTTP/1.1 nonsense\r\n\r\n",
+    b"\0" * 200_000,
+    b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1_000,
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+    b"HTTP/1.1 302 Found\r\nLocation: http://a b\x01/\r\n\r\n",
+    b"HTTP/1.1 302 Found\r\nLocation: http://[::1:z/\r\n\r\n",
+    b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:PORT/\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("answer", NOT_HTTP)
+def test_what_is_no_answer_is_a_failure_in_a_short_line(answer: bytes) -> None:
+    with answering(answer) as url, pytest.raises(FetchFailed) as failure:
+        fetch(url)
+    text = str(failure.value)
+    assert 0 < len(text) <= 200 and text.isprintable()
+
+
+@on_uvloop
+async def test_keys_are_fetched_again_whatever_went_wrong(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    count = 0
+
+    def fetch_keys(_: str) -> bytes:
+        nonlocal count
+        count += 1
+        if count < 3:
+            raise ZeroDivisionError  # what nobody has thought of
+        return KEYS
+
+    keys = keys_of(fetch_keys, sasl_oauthbearer_jwks_endpoint_retry_backoff_ms=1)
+    assert not await keys.candidates(RSA)
+    assert keys.problem is not None
+    assert "ZeroDivisionError" in caplog.text
+    keys.start()
+    await until(lambda: keys.problem is None)
+    assert len(await keys.candidates(RSA)) == 1
+    keys.close()
+
+
+@on_uvloop
+async def test_keys_that_cannot_be_used_have_a_few_lines_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    usable = public_jwk(RSA_KEY, "rsa")
+    fetcher = Fetcher(key_set(usable, *[{"kty": "oct", "kid": "\ud800\n"}] * 900))
+    assert len(await keys_of(fetcher).candidates(RSA)) == 1
+    lines = [one.getMessage() for one in caplog.records]
+    assert len(lines) < 20 and "890 more" in lines[-1]
+    assert all("\n" not in one for one in lines)

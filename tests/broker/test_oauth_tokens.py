@@ -177,6 +177,68 @@ def test_a_private_key_that_was_published_checks_as_its_public_half() -> None:
         check(token(OTHER_KEY), keys=keys)
 
 
+def number(bits: int) -> str:
+    """Write an odd number of so many bits as a JWK does."""
+    value = 1 << (bits - 1) | 0x5A5A5A5B
+    return provider._encoded(value.to_bytes((bits + 7) // 8, "big"))
+
+
+LONG_KEY = {"kty": "RSA", "kid": "rsa", "n": number(16_384), "e": "AQAB"}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        # Of a private exponent the factors of the modulus would be computed.
+        LONG_KEY | {"d": number(16_384)},
+        LONG_KEY | {"n": number(700_000), "d": number(700_000)},
+        LONG_KEY | {name: number(5_000) for name in ("d", "p", "q", "dp", "dq", "qi")},
+        LONG_KEY | {"n": number(5_000_000)},
+        LONG_KEY | {"n": number(3_072), "e": number(3_000)},
+    ],
+    ids=["private", "long and private", "factors", "long", "exponent"],
+)
+def test_a_hostile_key_costs_little_time(entry: dict[str, str]) -> None:
+    good = public_jwk(EC_KEY, "ec")
+    begun_s = time.process_time()
+    keys = read_key_set(key_set(entry, good))
+    with pytest.raises(InvalidToken):
+        check(token(OTHER_KEY), keys=keys)
+    check(token(EC_KEY, "ES256", "ec"), keys=keys)
+    assert time.process_time() - begun_s < 0.5  # it was seconds, or hours
+
+
+def test_of_many_keys_a_few_are_tried() -> None:
+    keys = read_key_set(key_set(*[LONG_KEY] * 999, public_jwk(RSA_KEY, "rsa")))
+    assert len(keys.keys) == 1_000
+    for key_id in ("rsa", None):
+        assert len(keys.candidates("RS256", key_id)) <= 10
+    begun_s = time.process_time()
+    with pytest.raises(InvalidToken, match="signature"):
+        check(token(key_id=None), keys=keys)
+    assert time.process_time() - begun_s < 0.5  # all of them take 1.5 s
+
+
+@pytest.mark.parametrize("where", ["header", "claims", "signature"])
+def test_a_long_token_takes_no_longer_than_its_length(where: str) -> None:
+    header = {"alg": "RS256", "kid": "rsa"} | ({"x": "y" * 380_000} if where == "header" else {})
+    payload = b"x" * (380_000 if where == "claims" else 10)
+    made = provider.forged(header, payload, b"secret")
+    made += "A" * (500_000 if where == "signature" else 0)
+    keys = read_key_set(key_set(*[public_jwk(RSA_KEY, "rsa")] * 10))
+    begun_s = time.process_time()
+    for _ in range(10):
+        with pytest.raises(InvalidToken):
+            check(made, keys=keys)
+    # 10 of them tried with 10 keys; PyJWT alone would take 20 ms for each key.
+    assert time.process_time() - begun_s < 1.0
+
+
+def test_a_subject_that_no_response_can_have_is_refused() -> None:
+    with pytest.raises(InvalidToken, match="no text"):
+        check(token(sub="a\ud800"))
+
+
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_any_bytes_are_a_key_set_or_none(data: bytes) -> None:
     with pytest.raises(BadKeySet):

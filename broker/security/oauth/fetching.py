@@ -6,10 +6,19 @@ only: https stays https.
 
 from __future__ import annotations
 
+import io
+import socket
 import time
 import urllib.error
 import urllib.request
-from http.client import HTTPMessage
+from functools import partial
+from http.client import (
+    HTTPConnection,
+    HTTPException,
+    HTTPMessage,
+    HTTPResponse,
+    HTTPSConnection,
+)
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urljoin, urlsplit
@@ -17,6 +26,8 @@ from urllib.parse import urljoin, urlsplit
 SIZE_MAX = 1024 * 1024
 TIMEOUT_S = 10.0
 _CHUNK = 64 * 1024
+_SHOWN_MAX = 200
+_TOO_LONG = "the answer takes too long"
 
 
 class FetchFailed(Exception):
@@ -52,28 +63,42 @@ def state_of(path: Path) -> tuple[int, int, int] | None:
 
 def fetch(url: str, timeout_s: float = TIMEOUT_S) -> bytes:
     """Fetch a JWKS over HTTP. Raises FetchFailed."""
-    ends_at_s = time.monotonic() + timeout_s
+    opener = _opener(time.monotonic() + timeout_s)
     request = urllib.request.Request(url, headers={"Accept": "application/json"})
-    opener = urllib.request.build_opener(_WithinAScheme)
     try:
         with opener.open(request, timeout=timeout_s) as response:
-            return _read(response, ends_at_s)
+            return _read(response)
     except urllib.error.HTTPError as error:
         error.close()
         raise FetchFailed(f"the answer is {error.code}") from None
+    except TimeoutError:
+        raise FetchFailed(_TOO_LONG) from None
     except urllib.error.URLError as error:
-        raise FetchFailed(str(error.reason)) from error
-    except (OSError, ValueError, EOFError) as error:
-        raise FetchFailed(str(error) or type(error).__name__) from error
+        raise FetchFailed(_shown(error.reason)) from error
+    except (OSError, ValueError, EOFError, HTTPException) as error:
+        raise FetchFailed(_shown(error)) from error
 
 
-def _read(response: Any, ends_at_s: float) -> bytes:
-    """Read to the end; a server that sends a byte now and then is not waited for."""
+def _opener(ends_at_s: float) -> urllib.request.OpenerDirector:
+    """Return an opener that knows HTTP alone: it has no handler for file, ftp or data."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.UnknownHandler(),
+        _WithinAScheme(),
+        _Http(ends_at_s),
+        _Https(ends_at_s),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _read(response: Any) -> bytes:
     data = bytearray()
     while len(data) <= SIZE_MAX and (more := response.read1(_CHUNK)):
         data += more
-        if time.monotonic() > ends_at_s:
-            raise FetchFailed("the answer takes too long")
     return _bounded(bytes(data))
 
 
@@ -81,6 +106,11 @@ def _bounded(data: bytes) -> bytes:
     if len(data) > SIZE_MAX:
         raise FetchFailed(f"it is larger than {SIZE_MAX} bytes")
     return data
+
+
+def _shown(error: object) -> str:
+    """Return an error's words; they may quote the answer."""
+    return " ".join(str(error)[:_SHOWN_MAX].split()) or type(error).__name__
 
 
 class _WithinAScheme(urllib.request.HTTPRedirectHandler):
@@ -93,7 +123,78 @@ class _WithinAScheme(urllib.request.HTTPRedirectHandler):
         headers: HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
+        # urllib reads the whole body of a redirection, whatever its size, unless it is closed.
+        fp.close()
         to = urljoin(req.full_url, newurl)
         if urlsplit(to).scheme != urlsplit(req.full_url).scheme:
             raise FetchFailed("it redirects to an address of another scheme")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+class _Http(urllib.request.HTTPHandler):
+    """Makes connections that end in time."""
+
+    def __init__(self, ends_at_s: float) -> None:
+        super().__init__()
+        self._ends_at_s = ends_at_s
+
+    def http_open(self, req: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(_ending(HTTPConnection, self._ends_at_s), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    """The same over TLS, with the certificates that the system trusts."""
+
+    def __init__(self, ends_at_s: float) -> None:
+        super().__init__()
+        self._ends_at_s = ends_at_s
+
+    def https_open(self, req: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(_ending(HTTPSConnection, self._ends_at_s), req)
+
+
+def _ending(kind: type[HTTPConnection], ends_at_s: float) -> Any:
+    """Return what makes connections whose answers are read until a time, and no longer."""
+
+    def make(host: str, *, timeout: float, **_: Any) -> HTTPConnection:
+        connection = kind(host, timeout=min(timeout, _left_s(ends_at_s)))
+        connection.response_class = partial(_EndingResponse, ends_at_s)  # type: ignore[assignment]
+        return connection
+
+    return make
+
+
+class _EndingResponse(HTTPResponse):
+    """An answer of which no byte is waited for after a time, be it of a header or of a chunk.
+
+    A timeout of the socket alone begins again with each byte.
+    """
+
+    def __init__(self, ends_at_s: float, sock: socket.socket, *args: Any, **more: Any) -> None:
+        super().__init__(sock, *args, **more)
+        self.fp = io.BufferedReader(_EndingBytes(sock, self.fp.detach(), ends_at_s))
+
+
+class _EndingBytes(io.RawIOBase):
+    def __init__(self, sock: socket.socket, source: io.RawIOBase, ends_at_s: float) -> None:
+        super().__init__()
+        self._socket, self._source, self._ends_at_s = sock, source, ends_at_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._socket.settimeout(_left_s(self._ends_at_s))
+        return self._source.readinto(buffer)
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+
+def _left_s(ends_at_s: float) -> float:
+    """Return how long may still be waited. Raises TimeoutError."""
+    left_s = ends_at_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError(_TOO_LONG)
+    return left_s

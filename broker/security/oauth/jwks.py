@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import Algorithm, ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from jwt.exceptions import PyJWTError
 
@@ -21,7 +23,16 @@ _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _EDWARDS = ("Ed25519", "Ed448")
 ALGORITHMS = frozenset((*_RSA, *_CURVES.values(), "EdDSA"))
 _RSA_BITS_MIN = 2048  # RFC 7518 section 3.3
+# What OpenSSL checks signatures with; 1.5 ms each.
+_RSA_BITS_MAX = 16_384
+# Public exponents are 65537 nearly everywhere; one as long as its key takes 6 ms a signature.
+_RSA_EXPONENT_BITS_MAX = 32
+# What a key is read from. All else stays out: of a private exponent alone PyJWT would compute
+# the factors, which takes 8 s of a key of 16,384 bits, and holds the whole process up.
+_PUBLIC_MEMBERS = ("kty", "crv", "n", "e", "x", "y")
 _KEYS_MAX = 1000
+# So many keys are tried for one token, which names its key in most cases; Kafka tries one.
+_TRIED_MAX = 10
 
 
 class BadKeySet(Exception):
@@ -47,13 +58,15 @@ class KeySet:
     def candidates(self, algorithm: str, key_id: str | None) -> Sequence[VerificationKey]:
         """Return the keys that a token with this header may be signed with.
 
-        A token that names no key may be signed with any that allows its algorithm.
+        A token that names no key may be signed with any that allows its algorithm, of the first
+        ten.
         """
-        return [
+        fitting = (
             one
             for one in self.keys
             if algorithm in one.algorithms and key_id in (None, one.key_id)
-        ]
+        )
+        return list(islice(fitting, _TRIED_MAX))
 
 
 def read_key_set(data: bytes) -> KeySet:
@@ -116,12 +129,22 @@ def _kind_of(entry: Mapping[str, Any]) -> tuple[type[Algorithm], tuple[str, ...]
 
 
 def _public(algorithm: Any, entry: Mapping[str, Any]) -> Any:
+    told = {name: entry[name] for name in _PUBLIC_MEMBERS if name in entry}
     try:
-        key = algorithm.from_jwk(dict(entry))
+        key = algorithm.from_jwk(told)
     except (PyJWTError, ValueError, TypeError, KeyError, OverflowError) as error:
         raise _Unusable(f"it cannot be read ({type(error).__name__})") from None
-    if hasattr(key, "public_key"):  # somebody has published a private key
-        key = key.public_key()
-    if algorithm is RSAAlgorithm and key.key_size < _RSA_BITS_MIN:
-        raise _Unusable(f"an RSA key of {key.key_size} bits, {_RSA_BITS_MIN} are the least")
+    if algorithm is RSAAlgorithm:
+        _check_rsa(key)
     return key
+
+
+def _check_rsa(key: RSAPublicKey) -> None:
+    if key.key_size < _RSA_BITS_MIN:
+        raise _Unusable(f"an RSA key of {key.key_size} bits, {_RSA_BITS_MIN} are the least")
+    if key.key_size > _RSA_BITS_MAX:
+        raise _Unusable(f"an RSA key of {key.key_size} bits, {_RSA_BITS_MAX} are the most")
+    bits = key.public_numbers().e.bit_length()
+    if bits > _RSA_EXPONENT_BITS_MAX:
+        most = _RSA_EXPONENT_BITS_MAX
+        raise _Unusable(f"an RSA key whose exponent has {bits} bits, {most} are the most")

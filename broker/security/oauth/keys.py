@@ -33,6 +33,8 @@ T = TypeVar("T")
 _FETCH = "fetch keys"
 # Between two fetches that tokens with unknown keys bring about.
 _ON_DEMAND_INTERVAL_S = 10.0
+# Of keys that cannot be used so many have a line in the log.
+_PASSED_OVER_SHOWN_MAX = 10
 
 
 class Keys:
@@ -127,11 +129,18 @@ class Keys:
                 logger.error("could not fetch the keys of tokens url=%s: %s", self.url, error)
             self._problem = str(error)
             return
+        except Exception:  # the root of this work: the next fetch is to come all the same
+            logger.exception("failed to fetch the keys of tokens url=%s", self.url)
+            self._problem = "an internal error, which the log has"
+            return
         if self._problem is not None or keys != self._keys:
             ids = ",".join(str(one.key_id) for one in keys.keys)
             logger.info("fetched the keys of tokens url=%s kids=%.500s", self.url, ids)
-            for why in keys.passed_over:
+            for why in keys.passed_over[:_PASSED_OVER_SHOWN_MAX]:
                 logger.warning("passed over a key of tokens url=%s: %s", self.url, why)
+            more = len(keys.passed_over) - _PASSED_OVER_SHOWN_MAX
+            if more > 0:
+                logger.warning("passed over %d more keys of tokens url=%s", more, self.url)
         self._keys, self._problem = keys, None
 
     def _read(self) -> KeySet:
