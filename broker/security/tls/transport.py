@@ -18,7 +18,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
-from broker.security.tls.reasons import NOT_TLS, HandshakeFailed, explain
+from broker.security.tls.hello import FirstMessage, HelloRefused
+from broker.security.tls.reasons import HandshakeFailed, explain
+from broker.security.tls.records import RecordBorders
 
 if TYPE_CHECKING:
     from broker.connection import Connection
@@ -35,8 +37,12 @@ _PIECE_BYTES = 256 * 1024
 _TURN_BYTES = 1024 * 1024
 # Who reads learns of a refusal, and closes, well within this.
 _LINGER_S = 1.0
-# The first byte of a TLS record that can begin a handshake.
-_HANDSHAKE_RECORD = 0x16
+# So many records are decrypted before others get their turn: 2.5 ms of those that take longest,
+# and eight readings of those that carry most.
+_TURN_RECORDS = 128
+_NO_BOUND = 1 << 30
+# A fatal alert: handshake_failure (RFC 8446 section 6).
+_HANDSHAKE_FAILURE = bytes((0x15, 3, 3, 0, 2, 2, 40))
 
 
 class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
@@ -49,15 +55,19 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = listener.made.context.wrap_bio(
-            self._incoming, self._outgoing, server_side=True
-        )
+        # Made when the client hello is whole: by the certificates that are in force then, and
+        # not for those who say nothing.
+        self._tls: ssl.SSLObject
         self._socket: asyncio.Transport
         self._deadline: asyncio.TimerHandle | None = None
         self._is_established = False
         # Nothing is read any more: what comes is thrown away.
         self._is_deaf = False
-        self._has_begun = False
+        # What came of the client hello, until it is whole.
+        self._first: FirstMessage | None = FirstMessage()
+        self._borders = RecordBorders()
+        # Records that have come, and have to wait until others have had their turn.
+        self._rest = memoryview(b"")
         # Reading: paused by the connection; and whether the socket is paused.
         self._is_paused = False
         self._is_socket_paused = False
@@ -93,14 +103,15 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         # size: this and the connection have each other.
         self._is_lost = True
         self._incoming = self._outgoing = ssl.MemoryBIO()
-        del self._tls
+        with contextlib.suppress(AttributeError):
+            del self._tls
 
     def eof_received(self) -> bool:
         """Pass on the end of the client's stream; return whether writing goes on."""
         if self._is_deaf:
             return False
         if not self._is_established:
-            if self._has_begun:
+            if self._first is None or self._first.has_begun:
                 self._refuse("the client ended the connection in the middle of the handshake")
             return False
         return self._pass_on_end()
@@ -113,17 +124,31 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Take records that came."""
         if self._is_deaf:
             return
-        if not self._has_begun:
-            self._has_begun = True
-            if _SHARED_VIEW[0] != _HANDSHAKE_RECORD:
-                self._refuse(NOT_TLS)
-                return
-        self._incoming.write(_SHARED_VIEW[:nbytes])
+        data = _SHARED_VIEW[:nbytes]
         if self._is_established:
+            self._decrypt_soon(data)
+            if self._rest:
+                self._rest = memoryview(bytes(self._rest))  # the view is everybody's
             self._feed()
-        else:
-            self._pause_socket(True)
-            self._listener.handshakes.ask(self)
+            return
+        if self._first is not None:
+            try:
+                whole = self._first.take(data)
+            except HandshakeFailed as error:
+                if isinstance(error, HelloRefused):
+                    self._socket.write(_HANDSHAKE_FAILURE)
+                self._refuse(str(error))
+                return
+            if whole is None:
+                return
+            self._first, data = None, memoryview(whole)
+            self._tls = self._listener.made.context.wrap_bio(
+                self._incoming, self._outgoing, server_side=True
+            )
+        self._borders.end_of(data, _NO_BOUND)
+        self._incoming.write(data)
+        self._pause_socket(True)
+        self._listener.handshakes.ask(self)
 
     def pause_writing(self) -> None:
         """Encrypt nothing more until the socket has sent what there is."""
@@ -216,8 +241,19 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         # Answers to key updates and the like.
         if self._outgoing.pending:
             self._send_records()
-        if not self._is_deaf:
-            self._pause_socket(self._is_paused or self._is_socket_full)
+        if self._is_deaf:
+            self._rest = memoryview(b"")
+            return
+        if self._rest and not self._is_paused:
+            self._decrypt_soon(self._rest)
+            self._loop.call_soon(self._feed_if_open)
+        self._pause_socket_as_needed()
+
+    def _decrypt_soon(self, data: memoryview) -> None:
+        """Hand some records to OpenSSL, and keep the rest."""
+        end = self._borders.end_of(data, _TURN_RECORDS)
+        self._incoming.write(data[:end])
+        self._rest = data[end:]
 
     def _decrypt(self, view: memoryview) -> int:
         """Fill a buffer as far as there are records; return the size."""
@@ -251,6 +287,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if not stays and not self._is_closing:
             self.close()
         return stays or bool(self._plain)
+
+    def _pause_socket_as_needed(self) -> None:
+        self._pause_socket(self._is_paused or self._is_socket_full or bool(self._rest))
 
     def _pause_socket(self, wanted: bool) -> None:
         if wanted == self._is_socket_paused or self._socket.is_closing():
@@ -384,7 +423,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             return
         self._pump()
         if not self._is_deaf and self._is_established:
-            self._pause_socket(self._is_paused or self._is_socket_full)
+            self._pause_socket_as_needed()
 
     def _hold_connection(self) -> None:
         if not self._is_connection_held and self._is_established:
