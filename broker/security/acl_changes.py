@@ -104,7 +104,7 @@ class AclChanges:
             return [problem or too_many for problem in outcomes]
         if new:
             await self._store.change_security(SecurityKind.ACL, {to_row(acl): "" for acl in new})
-            self.authorizer.replace(self.authorizer.acls | new.keys())
+            self.authorizer.change(added=new)
         for acl in new:
             logger.info("created %s", acl)
         return outcomes
@@ -132,7 +132,7 @@ class AclChanges:
         if gone:
             rows = dict.fromkeys(map(to_row, gone))
             await self._store.change_security(SecurityKind.ACL, rows)
-            self.authorizer.replace(self.authorizer.acls - gone.keys())
+            self.authorizer.change(removed=gone)
         for acl in gone:
             logger.info("deleted %s", acl)
         return outcomes

@@ -20,6 +20,8 @@ from broker.security.principals import Principal
 # topics, but not to be remembered: clients make them up.
 _REMEMBERED_MAX = 20_000
 _NAME_MAX = 249
+# The same of principals, which providers of tokens and certificates make up.
+_PRINCIPAL_MAX = 1_000
 # Stands for a resource that no entry names, so that a super user is known (Authorizer).
 _ANY_NAME = "hardcode"
 
@@ -41,16 +43,24 @@ class AclAuthorizer:
         self._default = DEFAULT_ALLOW if allows_by_default else DEFAULT_DENY
         # Grows with each change: who remembers a decision looks whether it still stands.
         self.generation = 0
-        self._put_in_force(frozenset(acls))
+        self._acls = set(acls)
+        self._index = AclIndex(self._acls)
+        self._forget_decisions()
 
     @property
-    def acls(self) -> frozenset[Acl]:
-        """All entries."""
+    def acls(self) -> Set[Acl]:
+        """All entries, as they are at any time."""
         return self._acls
 
-    def replace(self, acls: Iterable[Acl]) -> None:
-        """Put other entries in force; all of them count from the next question on."""
-        self._put_in_force(frozenset(acls))
+    def change(self, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:
+        """Add entries and remove others; all of it counts from the next question on."""
+        gone = self._acls.intersection(removed)
+        self._acls -= gone
+        self._index.remove(gone)
+        new = set(added) - self._acls
+        self._acls |= new
+        self._index.add(new)
+        self._forget_decisions()
         self.generation += 1
 
     def may(
@@ -75,7 +85,7 @@ class AclAuthorizer:
             if len(self._rules) >= _REMEMBERED_MAX:
                 self._rules.clear()
                 self._allowed.clear()
-            if len(name) <= _NAME_MAX:
+            if len(name) <= _NAME_MAX and len(requester.principal.name) <= _PRINCIPAL_MAX:
                 self._rules[key] = rule
                 if rule.allowed:
                     self._allowed.setdefault(key[:4], set()).add(name)
@@ -127,9 +137,7 @@ class AclAuthorizer:
             return SUPER_USER
         return self._index.rule(told, host, operation, kind, name, self._default)
 
-    def _put_in_force(self, acls: frozenset[Acl]) -> None:
-        self._acls = acls
-        self._index = AclIndex(acls)
+    def _forget_decisions(self) -> None:
         self._rules: dict[tuple[Principal, str, Operation, ResourceKind, str], Rule] = {}
         # The names of what is allowed, of the same decisions.
         self._allowed: dict[tuple[Principal, str, Operation, ResourceKind], set[str]] = {}

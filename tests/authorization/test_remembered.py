@@ -49,7 +49,7 @@ def test_a_right_that_is_taken_is_gone_at_the_next_request() -> None:
         assert asking.permitted(Operation.READ, ResourceKind.TOPIC, NAMES[:3]) == {"a", "b"}
         assert not asking.permitted(Operation.WRITE, ResourceKind.TOPIC, NAMES)
     assert (counts.allowed, counts.denied) == (3 * 4, 3 * 4)
-    authorizer.replace([acl("b")])
+    authorizer.change(removed=[acl("a")])
     assert asking.permitted(Operation.READ, ResourceKind.TOPIC, NAMES[:3]) == {"b"}
 
 

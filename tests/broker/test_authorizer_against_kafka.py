@@ -43,7 +43,8 @@ NAMES = ["a", "ab", "abc", "abcd", "abd", "b", "ba", "*", "*a", "hard", "hardcod
          ]  # fmt: skip
 # Nobody is User:* itself, since Kafka cannot decide for such a client.
 PRINCIPALS = [("User", "ann"), ("User", "bob"), ("User", "root"), ("Group", "ann"),
-              ("Group", "admins"), ("Group", "*"), ("User", "a:b"), ("User", "")]  # fmt: skip
+              ("Group", "admins"), ("user", "ann"), ("user", "root"), ("Group", "*"),
+              ("User", "a:b"), ("User", "")]  # fmt: skip
 HOSTS = ["127.0.0.1", "10.0.0.7", "0:0:0:0:0:0:0:1"]
 KINDS = [one for one in AclKind if one >= AclKind.TOPIC]
 OPERATIONS = [one for one in AclOperation if one >= AclOperation.ALL]
@@ -58,9 +59,13 @@ def test_decisions_and_audit_log_are_kafkas(caplog: pytest.LogCaptureFixture) ->
     for world, answers in zip(worlds, _ask_kafka(worlds), strict=True):
         acls = [_acl(one) for one in world["acls"]]
         counts = AuthorizationCounts()
+        others = [acl for acl in map(_acl, worlds[0]["acls"]) if acl not in acls]
         ours = AclAuthorizer(
-            acls, _super_users(world), counts, allows_by_default=world["default"]
+            acls[::2] + others, _super_users(world), counts, allows_by_default=world["default"]
         )
+        ours.change(added=acls[1::2])
+        ours.change(removed=others)
+        assert ours.acls == set(acls)
         for question, answer in zip(world["questions"], answers["questions"], strict=True):
             if "error" in answer:
                 # Below "*" Kafka's search leaves its section, and the client gets an unknown
