@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from broker.exposition.quota_rows import SHOWN_MAX, read_quotas
 from broker.metadata import MetadataError
 from broker.security.quotas import charge as charges
 from broker.security.quotas.charge import Charge
-from broker.security.quotas.clients import ClientQuotas
+from broker.security.quotas.clients import ClientQuotas, RateQuota
 from broker.security.quotas.entities import (
     CONNECTION,
     FETCH,
@@ -283,6 +284,40 @@ def test_made_up_client_ids_are_remembered_up_to_a_bound_and_for_an_hour() -> No
     world.now_ms += EXPIRE_MS + 1
     world.produce(0, client_id="new")
     assert len(sensors) == 1
+
+
+def test_long_names_take_no_more_memory_than_short_ones_and_are_told_apart() -> None:
+    world = World(most=1_000)
+    everyone = dict.fromkeys((PRODUCE, FETCH, REQUEST, MUTATION), 1000.0)
+    world.quotas.put_in_force({entity(user=None, client_id=None): everyone})
+    tail = "\U0001f600" + "x" * 32_000
+    tracemalloc.start()
+    try:
+        for number in range(1_000):
+            for quota in world.quotas.by_kind.values():
+                if isinstance(quota, RateQuota):
+                    quota.find(f"{number}u{tail}", f"{number}c{tail}", world.now_ms)
+                else:
+                    quota.spend("u", f"{number}c{tail}", 1, world.now_ms, is_strict=False)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 20 << 20  # it was 1 GiB
+    for quota in world.quotas.by_kind.values():
+        assert len(quota.sensors) == 1_000
+        for (user, client_id), _ in quota.sensors.latest(1_000):
+            assert len(user or "") < 200 and len(client_id or "") < 200
+
+
+def test_a_limit_of_a_long_name_is_that_of_the_whole_name() -> None:
+    limits = Limits({entity(user="u" * 1_000): 5.0})
+    found = limits.find("u" * 1_000, "c")
+    assert found is not None and found[1] == 5.0
+    assert limits.find("u" * 1_001, "c") is None
+    for length in (100, 200):  # a user's rate is one, whatever its clients are called
+        limits = Limits({entity(user=None): 5.0})
+        keys = {limits.find("u" * length, "c" * size) for size in (1, 100, 200, 9_000)}
+        assert len(keys) == 1
 
 
 # --- the APIs -------------------------------------------------------------------------------

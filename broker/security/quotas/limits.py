@@ -11,6 +11,7 @@ user's clients together; one for any other user, of each such user by itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 
 from broker.security.quotas.entities import CLIENT_ID, USER, Entity
 
@@ -20,6 +21,9 @@ Key = tuple[str | None, str | None]
 
 # In place of a name: the entity does not speak of it.
 _ABSENT = ""
+# A client id may have 32,767 bytes, 128 KiB in memory, and clients make them up.
+_NAME_MAX = 128
+_BEGINNING = 64
 
 
 class Limits:
@@ -44,7 +48,17 @@ class Limits:
         return bool(self._by_user or self._by_client)
 
     def find(self, user: str, client_id: str) -> tuple[Key, float] | None:
-        """Return who shares the client's rate, and the limit; None when it has none."""
+        """Return who shares the client's rate, and the limit; None when it has none.
+
+        Of long names the key has the beginning and a hash: keys are remembered, and shown.
+        """
+        found = self._find(user, client_id)
+        if found is None or (len(user) <= _NAME_MAX and len(client_id) <= _NAME_MAX):
+            return found
+        (of_user, of_client), limit = found
+        return (_shortened(of_user), _shortened(of_client)), limit
+
+    def _find(self, user: str, client_id: str) -> tuple[Key, float] | None:
         for name in (user, ANY_OTHER) if self._by_user else ():
             of_user = self._by_user.get(name)
             if of_user is None:
@@ -62,3 +76,10 @@ class Limits:
         if limit is None:
             limit = self._by_client.get(ANY_OTHER)
         return None if limit is None else ((None, client_id), limit)
+
+
+def _shortened(name: str | None) -> str | None:
+    if name is None or len(name) <= _NAME_MAX:  # whatever stands beside it
+        return name
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{name[:_BEGINNING]}…{digest}"
