@@ -7,25 +7,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+import signal
 import socket
 import ssl
 import subprocess
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.security.tls import hello as module
 from broker.security.tls.hello import FirstMessage, HelloRefused, check
+from broker.security.tls.interrupting import TookTooLong, at_most
+from broker.security.tls.names import _dotted, subject_name
 from broker.security.tls.reasons import HandshakeFailed
 from broker.security.tls.records import RecordBorders
 from broker.security.tls.transport import _TURN_RECORDS
 from tests.broker.certificates import Authority
 from tests.broker.live import client, live, on_uvloop, until
-from tests.broker.test_tls import FAILED, ask_versions, principals, trusting
+from tests.broker.test_tls import AUTHORITY, FAILED, ask_versions, principals, trusting
 from tests.broker.test_tls import settings as tls_settings
 from tests.broker.test_tls_reload import alter
 from tests.broker.test_tls_transport import World
@@ -318,3 +326,68 @@ async def test_others_are_served_beside_many_handshakes_that_never_end(tmp_path:
             writer.close()
         async with client(broker, tls=trusting(tmp_path)):
             await until(lambda: principals(broker))
+
+
+# A rule of Kafka's documentation, which takes seconds of the first name, and one that never ends.
+SLOW_RULES = {
+    r"RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L": ",OU=,O=,L=,ST=,C" * 80,
+    r"RULE:^CN=(([a-z]+)+),.*$/$1/": "a" * 60,
+}
+
+
+@pytest.mark.parametrize("rule", SLOW_RULES)
+@on_uvloop
+async def test_no_name_keeps_the_rules_of_principals_busy(
+    tmp_path: Path, rule: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given_settings = tls_settings(tmp_path, ssl_client_auth="required") | {
+        "ssl.principal.mapping.rules": f"{rule},DEFAULT"
+    }
+    hostile = AUTHORITY.issue(subject=named(SLOW_RULES[rule]))
+    async with live(tmp_path, given_settings) as broker:
+        begun_s = time.process_time()
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            await ask_versions(broker, trusting(tmp_path, hostile))
+        assert time.process_time() - begun_s < 1.0
+        (line,) = (one.getMessage() for one in caplog.records if one.levelname == "WARNING")
+        assert "ssl.principal.mapping.rules took more than" in line
+        assert await ask_versions(broker, trusting(tmp_path, AUTHORITY.issue("ann"))) == 0
+
+
+def named(common_name: str) -> x509.Name:
+    """Make a subject of any length."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # 64 characters are usual
+        return x509.Name(
+            [x509.NameAttribute(NameOID.COMMON_NAME, common_name, _validate=False)]
+        )
+
+
+def test_what_takes_too_long_is_interrupted_and_nothing_else_after_it() -> None:
+    before = signal.getsignal(signal.SIGVTALRM)
+    for _ in range(3):
+        with pytest.raises(TookTooLong), at_most(0.02):
+            re.fullmatch(r"(a+)+b", "a" * 60)
+    with at_most(0.02):
+        assert re.fullmatch(r"(a+)+b", "aab")
+    until_s = time.process_time() + 0.1
+    while time.process_time() < until_s:
+        pass
+    assert signal.getsignal(signal.SIGVTALRM) is before
+
+
+def test_a_type_of_an_attribute_has_numbers_with_an_end() -> None:
+    uuid = b"\x69" + b"\x83" + b"\xff" * 17 + b"\x7f"  # 2.25.<128 bits>
+    assert _dotted(uuid).startswith("2.25.")
+    begun_s = time.process_time()
+    with pytest.raises(ValueError, match="without end"):
+        _dotted(b"\x81" * 90_000 + b"\x01")
+    assert time.process_time() - begun_s < 0.2  # 600 ms before
+
+
+def test_a_name_takes_a_time_that_its_length_bounds() -> None:
+    long = x509.Name([x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, ",+" * 32)] * 600)
+    certificate = AUTHORITY.issue(subject=long).certificate.public_bytes(Encoding.DER)
+    begun_s = time.process_time()
+    assert len(subject_name(certificate)) > 40_000
+    assert time.process_time() - begun_s < 0.2

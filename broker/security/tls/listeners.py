@@ -20,6 +20,7 @@ from broker.security.principals import USER, Principal
 from broker.security.tls.contexts import Made, make_context
 from broker.security.tls.der import alternative_names_of, end_of
 from broker.security.tls.handshakes import Handshakes
+from broker.security.tls.interrupting import TookTooLong, at_most
 from broker.security.tls.names import subject_name
 from broker.security.tls.reasons import HandshakeFailed
 from broker.security.tls.transport import TlsTransport
@@ -27,7 +28,7 @@ from config.effective import resolve_listener
 from config.errors import ConfigError, raise_any
 from config.option import DAY_MS
 from config.per_listener import PREFIX
-from config.principal_rules import NoRuleApplies, PrincipalRules
+from config.principal_rules import OPTION, NoRuleApplies, PrincipalRules
 from config.resolution import Layer
 from config.tls import TlsConfig
 
@@ -37,6 +38,10 @@ SSL = "SSL"
 Layers = Sequence[Layer]
 # From so long before a certificate's end on the log says so, once a day.
 _NOTICE_MS = 14 * DAY_MS
+# What mapping the name of one certificate may take of the event loop; 20 microseconds are usual.
+_MAPPING_MAX_S = 0.05
+# Of what is in a certificate so much goes to the log.
+_SHOWN_MAX = 500
 # What tells that a file is another one now: when it was changed, its size, its place.
 _Stamps = tuple[tuple[int, int, int] | None, ...]
 
@@ -92,9 +97,15 @@ class TlsListener:
         if certificate is None:
             return
         try:
-            name = self._rules.apply(subject_name(certificate))
+            with at_most(_MAPPING_MAX_S):
+                name = self._rules.apply(subject_name(certificate))
         except (NoRuleApplies, ValueError) as error:
-            raise HandshakeFailed(str(error)) from None
+            raise HandshakeFailed(str(error)[:_SHOWN_MAX]) from None
+        except TookTooLong:
+            raise HandshakeFailed(
+                f"{OPTION} took more than {_MAPPING_MAX_S:g} s for the name of the certificate: "
+                "write groups that end at a comma, ([^,]*) instead of (.*)"
+            ) from None
         connection.client.principal = Principal(USER, name)
 
     def succeeded(self, connection: Connection) -> None:

@@ -29,6 +29,8 @@ _KEYWORDS = {
 _STRINGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
 _ESCAPED = frozenset(',=+<>#;"\\')
 _EDGE_SPACES = " \r"
+# A number of an object identifier; UUIDs have 128. Time would grow by the square of its length.
+_NUMBER_BITS = 256
 
 
 def subject_name(certificate: bytes) -> str:
@@ -75,5 +77,7 @@ def _dotted(content: bytes) -> str:
         if not one & 0x80:
             numbers.append(number)
             number = 0
+        elif number >> _NUMBER_BITS:
+            raise ValueError("the type of an attribute has a number without end")
     first = min(numbers[0] // 40, 2) if numbers else 0
     return ".".join(map(str, [first, *(n - 40 * first for n in numbers[:1]), *numbers[1:]]))
