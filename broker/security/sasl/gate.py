@@ -101,6 +101,7 @@ class Gate:
         self._stop_timer()
         if self._login is not None and self._login.refused and not self._is_refused:
             self._note_refusal(self._login.refused, self._login)
+        self._login = None  # with what it said, which may be half a megabyte
 
     def _begin(self, before: Session | None) -> Login:
         config = self._listener.config
