@@ -110,10 +110,11 @@ class Connection(asyncio.BufferedProtocol):
         self._forget_unread()
         for on_lost in self.client.on_lost.values():
             on_lost()
-        # Both may lead back here. What was received is not to wait for the collector of garbage,
+        # All of them may lead back here. What was received is not to wait for the collector of garbage,
         # which knows no cycle's size.
         self.client.on_lost.clear()
         self.gate = None
+        self.transport = _NOT_CONNECTED
         self._on_lost(self)
 
     def eof_received(self) -> bool:

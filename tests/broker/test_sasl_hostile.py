@@ -19,6 +19,8 @@ from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker.live import Client, batch, client, create, live, on_uvloop, until
 from tests.broker.sasl_client import USERS, choose, log_in, plain_message, say, settings
+from tests.broker.test_tls import settings as tls_settings
+from tests.broker.test_tls import trusting
 from tests.broker.transacting import Transactor
 
 SASL, COUNT = 1, 300
@@ -75,18 +77,24 @@ async def test_others_log_in_beside_many_who_do_not_finish(tmp_path: Path) -> No
             one.close()
 
 
-@pytest.mark.parametrize("stops_in", ["a login", "a frame of a login", "a frame"])
+@pytest.mark.parametrize(
+    "stops_in", ["a login", "a frame of a login", "a frame", "a frame over TLS"]
+)
 @on_uvloop
 async def test_what_a_connection_kept_goes_with_it(tmp_path: Path, stops_in: str) -> None:
-    async with live(tmp_path, BOTH) as broker:
+    is_bare = stops_in.startswith("a frame") and not stops_in.endswith("login")
+    tls = trusting(tmp_path) if stops_in.endswith("TLS") else None
+    given = tls_settings(tmp_path) if tls else BOTH
+    async with live(tmp_path, given) as broker:
+        async with client(broker, listener=0, tls=tls) as one:
+            assert (await one.ask(METADATA, version=12)).brokers  # what is loaded stays
         gc.collect()
         gc.disable()
         tracemalloc.start()
         try:
             for _ in range(40):
-                listener = 0 if stops_in == "a frame" else SASL
-                async with client(broker, listener=listener) as one:
-                    if stops_in == "a frame":
+                async with client(broker, listener=0 if is_bare else SASL, tls=tls) as one:
+                    if is_bare:
                         assert (await one.ask(METADATA, version=12)).brokers
                     else:
                         await choose(one, SCRAM)

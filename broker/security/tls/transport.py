@@ -103,6 +103,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         # size: this and the connection have each other.
         self._is_lost = True
         self._incoming = self._outgoing = ssl.MemoryBIO()
+        self._first, self._rest = None, memoryview(b"")
         with contextlib.suppress(AttributeError):
             del self._tls
 
