@@ -110,8 +110,8 @@ class Connection(asyncio.BufferedProtocol):
         self._forget_unread()
         for on_lost in self.client.on_lost.values():
             on_lost()
-        # All of them may lead back here. What was received is not to wait for the collector of garbage,
-        # which knows no cycle's size.
+        # All of these may lead back here. What was received is not to wait for the collector of
+        # garbage, which does not know how large a cycle is.
         self.client.on_lost.clear()
         self.gate = None
         self.transport = _NOT_CONNECTED

@@ -11,7 +11,9 @@ import socket
 import ssl
 
 from broker.addresses import listen, plain_address
+from broker.security.tls.reasons import HandshakeFailed
 from broker.tasks import start_task
+from broker.web.first_bytes import look
 from broker.web.limits import HANDSHAKE_S, LimitedProtocol, Limits
 
 logger = logging.getLogger(__name__)
@@ -64,6 +66,9 @@ class Acceptor:
         """Serve a connection, once its handshake is done where it takes one."""
         is_begun = False
         try:
+            if self._context is not None:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    await look(client)
             await self._loop.connect_accepted_socket(
                 lambda: one,
                 client,
@@ -71,7 +76,7 @@ class Acceptor:
                 ssl_handshake_timeout=None if self._context is None else HANDSHAKE_S,
             )
             is_begun = True
-        except OSError as error:  # what is wrong with a handshake is one, too
+        except (OSError, HandshakeFailed) as error:  # TimeoutError and SSLError are OSErrors
             logger.debug("lost a new connection over HTTP: %s", error)
         finally:
             if not is_begun:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from pathlib import Path
 
 import aiohttp
@@ -13,6 +14,8 @@ import trustme
 
 from config.errors import ConfigError
 from tests.broker.live import PATIENCE_S, on_uvloop, until
+from tests.broker.test_tls_hostile import COSTLY
+from tests.broker.tls_records import hello, records
 from tests.broker.web import bearer, connection, is_reset, serving
 
 READ = {"odradek.http.read.token": "look-only-17"}
@@ -221,3 +224,35 @@ async def test_who_is_silent_before_the_handshake_takes_a_place(
         async with connection(broker, trusting(authority)) as (reader, writer):
             writer.write(b"GET /health HTTP/1.0\r\n\r\n")
             assert b"200 OK" in await reader.readline()
+
+
+@pytest.mark.parametrize("name", COSTLY)
+@on_uvloop
+async def test_a_costly_hello_is_refused(
+    tmp_path: Path, authority: trustme.CA, name: str
+) -> None:
+    async with serving(tmp_path, issue(authority, tmp_path / "tls")) as broker:
+        begun_s = time.process_time()
+        for _ in range(10):
+            async with connection(broker) as (reader, writer):
+                writer.write(records(COSTLY[name], 1_000))
+                assert await is_reset(reader)
+        # OpenSSL takes 50 to 150 ms for each.
+        assert time.process_time() - begun_s < 0.4
+        async with connection(broker, trusting(authority)) as (reader, writer):
+            writer.write(b"GET /health HTTP/1.0\r\n\r\n")
+            assert b"200 OK" in await reader.readline()
+
+
+@on_uvloop
+async def test_a_hello_may_come_in_pieces(tmp_path: Path, authority: trustme.CA) -> None:
+    sent = records(hello(), 10)
+    async with (
+        serving(tmp_path, issue(authority, tmp_path / "tls")) as broker,
+        connection(broker) as (reader, writer),
+    ):
+        for at in range(0, len(sent), 50):
+            writer.write(sent[at : at + 50])
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert await reader.readexactly(1) == b"\x16"

@@ -1,0 +1,50 @@
+"""Looks at the client hello of a connection over HTTP before OpenSSL takes it from the socket.
+
+The event loop does this TLS by itself, so the bytes are left where they are. What is refused is
+told in broker/security/tls/hello.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from broker.security.tls.hello import FirstMessage
+from broker.security.tls.reasons import HandshakeFailed
+
+_PEEK_BYTES = 128 * 1024
+# A hello that has come in part keeps the socket readable, so that nothing tells of more.
+_AGAIN_S = 0.02
+
+
+async def look(client: socket.socket) -> None:
+    """Wait for a whole client hello, or for the end. Raises HandshakeFailed and OSError."""
+    first, taken = FirstMessage(), 0
+    while True:
+        await _readable(client)
+        seen = client.recv(_PEEK_BYTES, socket.MSG_PEEK)
+        if not seen:
+            return
+        try:
+            if len(seen) > taken and first.take(memoryview(seen)[taken:]) is not None:
+                return
+        except HandshakeFailed:
+            client.recv(_PEEK_BYTES)  # to close with bytes unread would be a reset
+            raise
+        taken = len(seen)
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def _readable(client: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def tell() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(client, tell)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(client)
