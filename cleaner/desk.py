@@ -92,12 +92,21 @@ class Desk:
     def notice(self, logs: Sequence[Log]) -> list[Sight]:
         """Note what there is of those logs that could be cleaned."""
         now_ms = self._clock_ms()
-        noticed = (
-            notice(log, self._logs.directory_of(log), now_ms, self.progress.horizons)
-            for log in logs
-            if log.config.compact and self.progress.may_clean(log, now_ms)
-        )
-        return [sight for sight in noticed if sight is not None]
+        found: list[Sight] = []
+        for log in logs:
+            standing = self.progress.standing(log)
+            if not log.config.compact or not standing.may_clean(now_ms):
+                continue
+            sight = notice(
+                log,
+                self._logs.directory_of(log),
+                now_ms,
+                self.progress.horizons,
+                is_retry=standing.quarantined is not None,
+            )
+            if sight is not None:
+                found.append(sight)
+        return found
 
     def take(self, thread: int, look: Look | None = None) -> Running | Rest | None:
         """Give a thread its next log, or rest, or its notice (None) when it is one too many.
@@ -114,7 +123,7 @@ class Desk:
                 look = look_at_all(self, _call, now_ms)
             chosen = self._choose(look, now_ms)
         if chosen is None:
-            return Rest(max(config.log_cleaner_backoff_ms, _REST_MIN_MS) / 1000)
+            return self._rest(config, now_ms)
         candidate, reason = chosen
         log = candidate.log
         settings = CleanerSettings.of(config)
@@ -126,6 +135,14 @@ class Desk:
         level = logging.DEBUG if reason is Reason.SURVEY else logging.INFO
         logger.log(level, "began to clean log=%s because=%r", log.name, reason.value)
         return running
+
+    def _rest(self, config: BrokerConfig, now_ms: int) -> Rest:
+        """Return how long a thread rests: until a quarantined partition is due, at the latest."""
+        rest_ms = config.log_cleaner_backoff_ms
+        retry_at_ms = self.progress.next_retry_ms(now_ms)
+        if retry_at_ms is not None:
+            rest_ms = min(rest_ms, retry_at_ms - now_ms)
+        return Rest(max(rest_ms, _REST_MIN_MS) / 1000)
 
     def ask(self, log: Log, told: Told, *, must_verify: bool = False) -> None:
         """Have a log cleaned before all others, however dirty it is; the outcome is told."""
@@ -188,9 +205,7 @@ class Desk:
                 self.asked.tell(key, Status.FAILED, f"{type(error).__name__}: {error}")
                 continue
             dirty = candidate.dirty if candidate else None
-            if candidate and (
-                candidate.dirty.cleanable_bytes > 0 or candidate.has_expired(now_ms)
-            ):
+            if candidate and candidate.has_work(now_ms):
                 return candidate, Reason.ASKED
             self.progress.release(*key)
             self.asked.tell(key, Status.NOTHING, why_nothing(log, dirty))
@@ -202,6 +217,7 @@ class Desk:
             if sight.is_current:  # else it was looked at while it changed
                 self._quarantine(sight.log, error)
         overdue_ms = [one.dirty.overdue_ms for one, _ in look.candidates]
+        self._release_clean(look, now_ms)
         cleanable = [(one, reason) for one, reason in look.candidates if reason is not None]
         self.last_choice = Choice(
             now_ms,
@@ -210,13 +226,22 @@ class Desk:
             len(cleanable),
             sum(ms > 0 for ms in overdue_ms),
         )
-        cleanable.sort(key=lambda one: urgency(one[0].dirty), reverse=True)
+        cleanable.sort(key=lambda one: urgency(one[0].dirty, one[1]), reverse=True)
         cleanable += look.unsurveyed()
         chosen = next((one for one in cleanable if self._is_free(one[0], now_ms)), None)
         for one, _ in look.candidates:
             repair_checkpoint(one)
             self.progress.note_horizon(one)
         return chosen
+
+    def _release_clean(self, look: Look, now_ms: int) -> None:
+        """Take logs out of quarantine that were to be tried again and have nothing to clean."""
+        for at, (one, reason) in reversed(list(enumerate(look.candidates))):
+            has_work = one.has_work(now_ms) or not one.is_surveyed
+            if reason is Reason.RETRY and not has_work and one.sight.is_current:
+                del look.candidates[at]
+                self.progress.release(one.log.topic, one.log.partition)
+                logger.info("found nothing to clean again log=%s", one.log.name)
 
     def _is_free(self, candidate: Candidate, now_ms: int) -> bool:
         """Tell whether a log can be cleaned as it was seen: not when another thread does."""

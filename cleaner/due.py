@@ -1,39 +1,63 @@
-"""When a log will be cleanable, if nothing is appended to it: pure, over a frozen view.
+"""When a log will be cleaned, if nothing is appended to it: pure, over a frozen view.
 
 For a log that stays as it is, whatever asks for its cleaning comes with time and never goes:
 segments grow old enough for min.compaction.lag.ms, records too old for max.compaction.lag.ms,
-tombstones expire, a quarantine ends. So the first moment is found by bisection over the few
-moments at which anything changes at all, with the very functions that decide when it comes.
+tombstones expire, a quarantine ends, the active segment is sealed in time. So the first moment is
+found by bisection over the few moments at which anything changes at all, with the very functions
+that decide when it comes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from cleaner.policy import DirtyRange, dirty_range, expiry_due_ms, reason_to_clean
-from cleaner.view import LogView
+from cleaner.quarantine import Standing
+from cleaner.view import ActiveSegment, LogView, SegmentView
 from config.values import INT64_MAX
 
 
-def due_ms(
+def announced_ms(
     log: LogView,
     checkpoint: int | None,
     now_ms: int,
+    standing: Standing,
+    active: ActiveSegment,
     *,
-    not_before_ms: int = 0,
     horizon_ms: int | None = None,
 ) -> int | None:
-    """Return when there is a reason to clean a log, None when time alone brings none.
+    """Return when a log is cleaned if nothing is appended to it, None if time brings no cleaning.
 
-    That is now, if there is one now. `not_before_ms` is the end of a quarantine, `horizon_ms`
-    when the first tombstone or marker expires.
+    That is now, if there is a reason now. `horizon_ms` is when the first tombstone or marker
+    expires. A thread must be free then, and topics must not change.
     """
-    start_ms = max(now_ms, not_before_ms)
+    if standing.pause_count:
+        return None
+    if standing.quarantined is not None:
+        return max(now_ms, standing.quarantined.retry_at_ms)
+    found = due_ms(log, checkpoint, now_ms, horizon_ms=horizon_ms)
+    sealed_at_ms = active.overdue_at_ms
+    if sealed_at_ms is None or (found is not None and found <= sealed_at_ms):
+        return found
+    after = due_ms(
+        _sealed(log, active, sealed_at_ms),
+        checkpoint,
+        max(now_ms, sealed_at_ms),
+        horizon_ms=horizon_ms,
+    )
+    return min((at_ms for at_ms in (found, after) if at_ms is not None), default=None)
+
+
+def due_ms(
+    log: LogView, checkpoint: int | None, now_ms: int, *, horizon_ms: int | None = None
+) -> int | None:
+    """Return when there is a reason to clean a log, None when time alone brings none."""
     return first_moment(
         log,
         checkpoint,
-        start_ms,
+        now_ms,
         lambda dirty: reason_to_clean(log, dirty) is not None,
         horizon_ms=horizon_ms,
     )
@@ -61,6 +85,18 @@ def first_moment(
         key=lambda moment_ms: holds(dirty_range(log, checkpoint, moment_ms, horizon_ms)),
     )
     return moments[at] if at < len(moments) else None
+
+
+def _sealed(log: LogView, active: ActiveSegment, sealed_at_ms: int) -> LogView:
+    """Return a log as it is once max.compaction.lag.ms has sealed its active segment."""
+    sealed = SegmentView(
+        active.base_offset,
+        active.size_bytes,
+        active.largest_timestamp if log.config.min_compaction_lag_ms > 0 else None,
+        sealed_at_ms - log.config.max_compaction_lag_ms - 1,
+    )
+    segments = (*log.segments[:-1], sealed, SegmentView(log.log_end_offset, 0))
+    return replace(log, segments=segments)
 
 
 def _changes(log: LogView) -> Iterator[int]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.progress import Quarantined
+from cleaner.quarantine import Quarantined
 from cleaner.runs import DamagedRun, Run, decode_run, encode_run
 from cleaner.stats import CleanResult
 from storage.errors import StorageError

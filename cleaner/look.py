@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ParamSpec, Protocol, TypeVar
 
-from cleaner.policy import Reason, reason_to_clean
+from cleaner.policy import Reason
 from cleaner.progress import Candidate, CleanerOffsets, Sight, judge
 from storage.log import Log
 
@@ -71,6 +71,5 @@ def look_at_all(viewpoint: Viewpoint, ask: Ask, now_ms: int) -> Look:
             except Exception as error:  # The root of a look: one log must not stop the others.
                 look.failures.append((sight, error))
                 continue
-            reason = reason_to_clean(candidate.view, candidate.dirty)
-            look.candidates.append((candidate, reason))
+            look.candidates.append((candidate, candidate.reason))
     return look

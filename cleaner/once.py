@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from cleaner.clean import clean
 from cleaner.job import CleanerSettings, make_job
-from cleaner.policy import Reason, reason_to_clean
+from cleaner.policy import Reason
 from cleaner.progress import CleanerOffsets, Horizons, find_candidate, range_of
 from cleaner.stats import CleanResult
 from storage.files import FileSystem
@@ -45,7 +45,7 @@ def clean_once(
         return None
     if horizons is not None and candidate.is_surveyed:
         horizons.setdefault((log.topic, log.partition), candidate.horizon_ms)
-    reason = reason_to_clean(candidate.view, candidate.dirty)
+    reason = candidate.reason
     if reason is None and not candidate.is_surveyed:
         reason = Reason.SURVEY
     if reason is None:

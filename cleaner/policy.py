@@ -38,6 +38,7 @@ class Reason(Enum):
     EXPIRED = "tombstones or markers have expired"
     SURVEY = "it is not known when its tombstones and markers expire"
     ASKED = "somebody asked for it"
+    RETRY = "its last cleaning failed"
 
 
 class CheckpointProblem(Enum):
@@ -138,13 +139,15 @@ def reason_to_clean(log: LogView, dirty: DirtyRange) -> Reason | None:
     return Reason.EXPIRED if dirty.expired_ms is not None else None
 
 
-def urgency(dirty: DirtyRange) -> tuple[int, float, int]:
+def urgency(dirty: DirtyRange, reason: Reason | None = None) -> tuple[bool, int, float, int]:
     """Return what cleanable logs are ordered by: overdue ones first, then the filthiest.
 
     Kafka gives overdue logs no priority, so that a busy cleaner can leave them for good. Those
-    that only have expired tombstones to lose come last.
+    that only have expired tombstones to lose come last. A retry comes before all of them: it is
+    announced for its moment, and its back-off keeps it rare.
     """
-    return dirty.overdue_ms, dirty.cleanable_ratio, dirty.expired_ms or 0
+    is_retry = reason is Reason.RETRY
+    return is_retry, dirty.overdue_ms, dirty.cleanable_ratio, dirty.expired_ms or 0
 
 
 def group_segments(

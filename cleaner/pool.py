@@ -23,12 +23,12 @@ from cleaner.deleter import Deleter
 from cleaner.desk import Choice, Desk, Logs
 from cleaner.dry_run import DryRuns
 from cleaner.history import HistoryStore
-from cleaner.progress import Quarantined
+from cleaner.quarantine import Quarantined
 from cleaner.roller import Roller
 from cleaner.stats import CleanResult
 from cleaner.survey import Noted
 from cleaner.throttle import Throttle
-from cleaner.view import glance_at
+from cleaner.view import active_segment, glance_at
 from cleaner.why import Threads
 from cleaner.worker import Worker
 from config.broker import BrokerConfig
@@ -139,7 +139,7 @@ class CleanerPool:
         settings = _cleaner_settings(self._config())
         if settings != self._settings:
             self._settings = settings
-            self.desk.progress.retry_all()
+            self.desk.progress.retry_all(self._clock.now_ms())
         self._fill_up()
         wanted = self.threads_wanted
         for number, (worker, _) in self._workers.items():
@@ -206,6 +206,8 @@ class CleanerPool:
             self.desk.progress.standing(log),
             key in self.desk.asked,
             self.desk.progress.horizons.get(key),
+            active_segment(log),
+            self.threads(),
         )
 
     def status(self) -> PoolStatus:

@@ -14,13 +14,19 @@ from typing import Protocol, TypeAlias
 
 from cleaner.facts import read_facts
 from cleaner.job import CleaningJob
-from cleaner.policy import CheckpointProblem, DirtyRange, Reason, clean_range, dirty_range
+from cleaner.policy import (
+    CheckpointProblem,
+    DirtyRange,
+    Reason,
+    clean_range,
+    dirty_range,
+    reason_to_clean,
+)
+from cleaner.quarantine import Quarantine, Quarantined, Standing
 from cleaner.stats import CleanResult, Counters
 from cleaner.view import Glance, LogView, glance_at, view_log
-from config.topic import TopicConfig
 from storage.checkpoints import TopicPartition
 from storage.directory import Checkpoints
-from storage.errors import CorruptFile, DiskFailure
 from storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -28,9 +34,6 @@ logger = logging.getLogger(__name__)
 # When the first tombstone or marker of each partition's clean part expires, None for never; a
 # partition that is missing has not been looked at.
 Horizons: TypeAlias = dict[TopicPartition, int | None]
-
-RETRY_MIN_MS = 15_000  # Kafka's log.cleaner.backoff.ms
-RETRY_MAX_MS = 3_600_000
 
 
 class CleanerOffsets(Protocol):
@@ -55,6 +58,7 @@ class Sight:
     checkpoint: int | None
     horizon_ms: int | None  # when the first tombstone or marker of its clean part expires
     is_surveyed: bool  # whether that is known
+    is_retry: bool = False  # its last cleaning failed, and it is time to try again
 
     @property
     def is_current(self) -> bool:
@@ -84,54 +88,15 @@ class Candidate:
         """The log."""
         return self.sight.log
 
-    def has_expired(self, now_ms: int) -> bool:
-        """Tell whether tombstones or markers may go, though it may not be worth a run yet."""
-        return self.horizon_ms is not None and self.horizon_ms <= now_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A partition whose cleaning failed, and when it is tried again."""
-
-    topic: str
-    partition: int
-    exception: str
-    file: str | None
-    position: int | None  # in the file
-    offset: int | None  # the first one that cannot be read
-    since_ms: int
-    failures: int
-    retry_at_ms: int
-
     @property
-    def sentence(self) -> str:
-        """What an operator has to look at."""
-        name = f"{self.topic}-{self.partition}"
-        where = "" if self.offset is None else f" from offset {self.offset} on"
-        return f"partition {name} cannot be cleaned{where}: {self.exception}"
+    def reason(self) -> Reason | None:
+        """Why the log is to be cleaned now, None when it is not."""
+        return Reason.RETRY if self.sight.is_retry else reason_to_clean(self.view, self.dirty)
 
-
-@dataclass(slots=True)
-class _Quarantine:
-    public: Quarantined
-    log: Log
-    config: TopicConfig
-    is_over: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What keeps a log's cleaning from beginning, whatever the log is like."""
-
-    is_running: bool = False
-    pause_count: int = 0
-    quarantined: Quarantined | None = None
-
-    def may_clean(self, now_ms: int) -> bool:
-        """Tell whether nothing does: not that it runs, was paused, or failed."""
-        if self.is_running or self.pause_count:
-            return False
-        return self.quarantined is None or now_ms >= self.quarantined.retry_at_ms
+    def has_work(self, now_ms: int) -> bool:
+        """Return whether a run would find something to do, though it may not be worth it yet."""
+        has_expired = self.horizon_ms is not None and self.horizon_ms <= now_ms
+        return self.dirty.cleanable_bytes > 0 or has_expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +147,7 @@ class Progress:
     def __init__(self) -> None:
         self._running: dict[TopicPartition, Running] = {}
         self._pauses: dict[TopicPartition, int] = {}
-        self._quarantine: dict[TopicPartition, _Quarantine] = {}
+        self._quarantine = Quarantine()
         self.horizons: Horizons = {}
         self._ended_io = self._told_io = IoBytes(0, 0)
 
@@ -194,38 +159,35 @@ class Progress:
     @property
     def quarantined(self) -> tuple[Quarantined, ...]:
         """The partitions whose last cleaning failed."""
-        return tuple(entry.public for entry in self._quarantine.values())
+        return self._quarantine.all()
 
     def may_clean(self, log: Log, now_ms: int) -> bool:
         """Tell whether a log's cleaning may begin: not while it runs, is paused, or failed."""
         return self.standing(log).may_clean(now_ms)
 
     def standing(self, log: Log) -> Standing:
-        """Tell what keeps a log's cleaning from beginning.
-
-        A new configuration of the topic ends its quarantine, and so does retry_all().
-        """
+        """Return what keeps a log's cleaning from beginning, or asks for it."""
         key = log.topic, log.partition
-        entry = self._quarantine.get(key)
-        failed = entry is not None and not entry.is_over and log.config is entry.config
         return Standing(
-            key in self._running,
-            self._pauses.get(key, 0),
-            entry.public if entry is not None and failed else None,
+            key in self._running, self._pauses.get(key, 0), self._quarantine.of(log)
         )
 
-    def retry_all(self) -> None:
-        """Let what has failed be tried again now."""
-        for entry in self._quarantine.values():
-            entry.is_over = True
+    def retry_all(self, now_ms: int) -> None:
+        """Let partitions whose cleaning failed be tried again now."""
+        self._quarantine.retry_all(now_ms)
+
+    def next_retry_ms(self, now_ms: int) -> int | None:
+        """Return when the wait of the next quarantined partition ends, None when none does."""
+        times = (one.retry_at_ms for one in self._quarantine.all())
+        return min((at_ms for at_ms in times if at_ms > now_ms), default=None)
 
     def is_quarantined(self, topic: str, partition: int) -> bool:
-        """Tell whether a partition's last cleaning failed."""
+        """Return whether a partition's last cleaning failed."""
         return (topic, partition) in self._quarantine
 
     def release(self, topic: str, partition: int) -> None:
-        """Take a partition out of quarantine: it was looked at, and nothing is wrong with it."""
-        self._quarantine.pop((topic, partition), None)
+        """Take a partition out of quarantine: a look at it found nothing to clean."""
+        self._quarantine.release((topic, partition))
 
     def begin(self, running: Running) -> None:
         """Note that a job is in progress."""
@@ -252,7 +214,7 @@ class Progress:
     def succeed(self, running: Running, result: CleanResult) -> None:
         """Note up to where a log is clean, and when the first tombstone in that part expires."""
         key = running.job.topic, running.job.partition
-        self._quarantine.pop(key, None)
+        self._quarantine.release(key)
         if not running.must_stop:
             running.offsets.cleaner_offsets[key] = result.end_offset
             self.horizons[key] = result.next_horizon_ms
@@ -265,25 +227,7 @@ class Progress:
 
     def fail(self, log: Log, error: BaseException, now_ms: int) -> Quarantined:
         """Put a partition into quarantine, for longer each time in a row; return the entry."""
-        key = log.topic, log.partition
-        before = self._quarantine.get(key)
-        failures = before.public.failures + 1 if before else 1
-        wait_ms = min(RETRY_MIN_MS << min(failures - 1, 16), RETRY_MAX_MS)
-        file = str(error.path) if isinstance(error, CorruptFile | DiskFailure) else None
-        damage = error if isinstance(error, CorruptFile) else None
-        entry = Quarantined(
-            topic=log.topic,
-            partition=log.partition,
-            exception=f"{type(error).__name__}: {error}",
-            file=file,
-            position=damage.position if damage else None,
-            offset=damage.offset if damage else None,
-            since_ms=before.public.since_ms if before else now_ms,
-            failures=failures,
-            retry_at_ms=now_ms + wait_ms,
-        )
-        self._quarantine[key] = _Quarantine(entry, log, log.config)
-        return entry
+        return self._quarantine.add(log, error, now_ms)
 
     def abort(self, topic: str, partition: int) -> None:
         """Make a cleaning in progress stop, if there is one; it may begin anew later."""
@@ -309,11 +253,7 @@ class Progress:
         for state in (self._pauses, self.horizons):
             for key in state.keys() - present.keys():
                 del state[key]
-        for key, entry in list(self._quarantine.items()):
-            log = present.get(key)
-            # Another log of the same name is a new topic, or was loaded anew: it gets its chance.
-            if log is not entry.log or not log.config.compact:
-                del self._quarantine[key]
+        self._quarantine.forget_absent(present)
 
 
 def find_candidate(
@@ -332,11 +272,17 @@ def find_candidate(
 
 
 def notice(
-    log: Log, offsets: CleanerOffsets, now_ms: int, horizons: Horizons | None
+    log: Log,
+    offsets: CleanerOffsets,
+    now_ms: int,
+    horizons: Horizons | None,
+    *,
+    is_retry: bool = False,
 ) -> Sight | None:
     """Note what there is of a log; None when there is nothing that could be cleaned.
 
-    Without `horizons` nobody minds what expires.
+    Without `horizons` nobody minds what expires. `is_retry` when its last cleaning failed: it is
+    looked at in any case.
     """
     key = log.topic, log.partition
     checkpoint = offsets.cleaner_offsets.get(key)
@@ -344,9 +290,10 @@ def notice(
     is_surveyed = horizons is None or not has_clean or key in horizons
     horizon_ms = horizons.get(key) if horizons is not None and has_clean else None
     has_dirty = len(log.segments) > 1 and checkpoint != log.active.base_offset
-    if is_surveyed and not has_dirty and (horizon_ms is None or now_ms < horizon_ms):
+    has_expired = horizon_ms is not None and now_ms >= horizon_ms
+    if is_surveyed and not (has_dirty or has_expired or is_retry):
         return None  # the common case, and cheap
-    return Sight(log, glance_at(log), offsets, checkpoint, horizon_ms, is_surveyed)
+    return Sight(log, glance_at(log), offsets, checkpoint, horizon_ms, is_surveyed, is_retry)
 
 
 def judge(sight: Sight, now_ms: int) -> Candidate:
@@ -392,6 +339,7 @@ def repair_checkpoint(candidate: Candidate) -> None:
 
 def range_of(candidate: Candidate, reason: Reason) -> DirtyRange:
     """Return what is cleaned of a log for a reason: all that can be, or its clean part again."""
-    if reason in (Reason.EXPIRED, Reason.SURVEY):
+    is_clean = reason is Reason.RETRY and candidate.dirty.cleanable_bytes == 0
+    if is_clean or reason in (Reason.EXPIRED, Reason.SURVEY):
         return clean_range(candidate.view, candidate.dirty)
     return candidate.dirty

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cleaner.policy import Reason
-from cleaner.progress import Quarantined
+from cleaner.quarantine import Quarantined
 from cleaner.stats import CleanResult
 from protocol.wire import encode_uuid
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.due import due_ms
-from cleaner.policy import DirtyRange, Reason, dirty_range, reason_to_clean, urgency
-from cleaner.progress import Standing
-from cleaner.view import Glance, LogView, view_log
+from cleaner.due import announced_ms
+from cleaner.policy import DirtyRange, Reason, dirty_range, urgency
+from cleaner.quarantine import Standing
+from cleaner.view import ActiveSegment, Glance, LogView, view_log
+from cleaner.why import Threads
 from protocol.errors import ProtocolError
 from storage.errors import StorageError
 
@@ -29,6 +30,8 @@ class Noted:
     standing: Standing
     is_asked: bool
     horizon_ms: int | None
+    active: ActiveSegment
+    threads: Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +84,17 @@ def look(noted: Noted, now_ms: int) -> Finding:
     """Look how dirty a log is; raises StorageError and ProtocolError. Runs in a thread."""
     view = view_log(noted.log)
     dirty = dirty_range(view, noted.checkpoint, now_ms, noted.horizon_ms)
-    entry = noted.standing.quarantined
     due = None
-    if not noted.standing.pause_count:
-        due = due_ms(
+    if noted.threads.can_clean:
+        due = announced_ms(
             view,
             noted.checkpoint,
             now_ms,
-            not_before_ms=entry.retry_at_ms if entry else 0,
+            noted.standing,
+            noted.active,
             horizon_ms=noted.horizon_ms,
         )
-    return Finding(noted, view, dirty, reason_to_clean(view, dirty), due)
+    return Finding(noted, view, dirty, noted.standing.reason(view, dirty), due)
 
 
 def survey(logs: Iterable[Noted], now_ms: int) -> tuple[list[Finding], list[Unreadable]]:
@@ -109,5 +112,5 @@ def survey(logs: Iterable[Noted], now_ms: int) -> tuple[list[Finding], list[Unre
 def queue(findings: Iterable[Finding], now_ms: int) -> Sequence[Finding]:
     """Return the logs that a free thread may take now, in the order in which it will."""
     cleanable = [one for one in findings if one.is_cleanable(now_ms)]
-    by_urgency = sorted(cleanable, key=lambda one: urgency(one.dirty), reverse=True)
+    by_urgency = sorted(cleanable, key=lambda one: urgency(one.dirty, one.reason), reverse=True)
     return sorted(by_urgency, key=lambda one: not one.noted.is_asked)

@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from config.topic import TopicConfig
+from config.values import INT64_MAX
+from storage.errors import StorageError
 from storage.log import Log
+from storage.rolling import segment_bytes_max
 from storage.segment import Segment
 
 
@@ -22,6 +25,19 @@ class SegmentView:
     size_bytes: int
     largest_timestamp: int | None = None  # ms; the file's modification time without records
     first_timestamp: int | None = None  # ms; the first batch's largest
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveSegment:
+    """The segment that is appended to, and when it will be sealed."""
+
+    base_offset: int
+    size_bytes: int
+    bytes_left: int
+    rolls_at_ms: int | None  # None while it is empty, or cannot be read
+    # When max.compaction.lag.ms seals it without an append (cleaner/roller.py).
+    overdue_at_ms: int | None = None
+    largest_timestamp: int = -1  # ms
 
 
 S = TypeVar("S")
@@ -60,13 +76,35 @@ def glance_at(log: Log) -> Glance:
     )
 
 
+def active_segment(log: Log) -> ActiveSegment:
+    """Note how far a log's active segment is from being sealed; on the event loop."""
+    active, config = log.active, log.config
+    size_bytes, largest_ms = active.size_bytes, active.max_timestamp
+    bytes_left = max(segment_bytes_max(config) - size_bytes, 0)
+    if size_bytes == 0:
+        return ActiveSegment(active.base_offset, 0, bytes_left, None)
+    try:
+        first_ms = active.first_timestamp()
+    except StorageError:
+        return ActiveSegment(active.base_offset, size_bytes, bytes_left, None)
+    began_ms = first_ms if first_ms is not None and first_ms >= 0 else active.created_ms
+    rolls_at_ms = began_ms + config.max_segment_ms - active.roll_jitter_ms + 1
+    overdue_at_ms = None
+    lag_ms = config.max_compaction_lag_ms
+    if config.compact and lag_ms < INT64_MAX and first_ms is not None and first_ms > 0:
+        overdue_at_ms = first_ms + lag_ms + 1
+    return ActiveSegment(
+        active.base_offset, size_bytes, bytes_left, rolls_at_ms, overdue_at_ms, largest_ms
+    )
+
+
 def view_log(glance: Glance) -> LogView:
     """Take a view of a log for the choice of what to compact; may read the log's files.
 
     No rule asks for the active segment's timestamps, which only the loop may look up.
     """
     with_largest = glance.config.min_compaction_lag_ms > 0
-    with_first = glance.config.max_compaction_lag_ms < 2**63 - 1
+    with_first = glance.config.max_compaction_lag_ms < INT64_MAX
     *sealed, active = glance.segments
     views = [
         SegmentView(

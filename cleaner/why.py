@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from cleaner.due import due_ms, first_moment
-from cleaner.policy import DirtyRange, Reason, dirty_range, reason_to_clean
-from cleaner.progress import Standing
-from cleaner.view import LogView, SegmentView
+from cleaner.due import announced_ms, first_moment
+from cleaner.policy import DirtyRange, Reason, dirty_range
+from cleaner.quarantine import Standing
+from cleaner.view import ActiveSegment, LogView, SegmentView
 from config.values import INT64_MAX
 
 Value = str | int | float | bool | None
@@ -58,6 +58,11 @@ class Threads:
     wanted: int
     alive: int
 
+    @property
+    def can_clean(self) -> bool:
+        """Whether there is a thread that could clean a log."""
+        return self.is_enabled and self.alive > 0
+
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
@@ -65,18 +70,6 @@ class OpenTransaction:
 
     producer_id: int
     first_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveSegment:
-    """The segment that is appended to, and when it will be sealed."""
-
-    base_offset: int
-    size_bytes: int
-    bytes_left: int
-    rolls_at_ms: int | None  # None while it is empty, or cannot be read
-    # When max.compaction.lag.ms seals it without an append, and so has its records cleaned.
-    overdue_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,26 +101,18 @@ def explain(facts: Facts, now_ms: int) -> Answer:
     """Tell whether a log will be cleaned, and every condition for it."""
     log, standing = facts.log, facts.standing
     dirty = dirty_range(log, facts.checkpoint, now_ms, facts.horizon_ms)
-    reason = reason_to_clean(log, dirty)
+    reason = standing.reason(log, dirty)
     conditions = (
         *_needed(facts, dirty, now_ms),
         *_reasons(facts, dirty, now_ms),
         *_limits(facts, dirty, now_ms),
     )
-    can_be = log.config.compact and facts.threads.is_enabled and facts.threads.alive > 0
+    can_be = log.config.compact and facts.threads.can_clean
     due = None
-    if can_be and not standing.pause_count:
-        entry = standing.quarantined
-        due = due_ms(
-            log,
-            facts.checkpoint,
-            now_ms,
-            not_before_ms=entry.retry_at_ms if entry else 0,
-            horizon_ms=facts.horizon_ms,
+    if can_be:
+        due = announced_ms(
+            log, facts.checkpoint, now_ms, standing, facts.active, horizon_ms=facts.horizon_ms
         )
-        overdue_at_ms = facts.active.overdue_at_ms
-        if overdue_at_ms is not None and log.last_stable_offset >= log.log_end_offset:
-            due = min(max(overdue_at_ms, now_ms), INT64_MAX if due is None else due)
     if standing.is_running:
         verdict = Verdict.RUNNING
     elif can_be and standing.may_clean(now_ms) and reason is not None:
@@ -183,6 +168,7 @@ def _needed(facts: Facts, dirty: DirtyRange, now_ms: int) -> Iterator[Condition]
             f"its cleaning has failed {times}, the last time by {entry.exception}",
             None if is_over else entry.retry_at_ms,
         )  # fmt: skip
+        return  # it is tried again whatever there is to clean
     has_some = dirty.cleanable_bytes > 0 or dirty.expired_ms is not None
     at_ms = None if has_some else first_moment(
         log, facts.checkpoint, now_ms, lambda one: one.cleanable_bytes > 0
@@ -198,6 +184,9 @@ def _needed(facts: Facts, dirty: DirtyRange, now_ms: int) -> Iterator[Condition]
 
 def _reasons(facts: Facts, dirty: DirtyRange, now_ms: int) -> Iterator[Condition]:
     log, checkpoint = facts.log, facts.checkpoint
+    if facts.standing.quarantined is not None:
+        text = "a cleaning that failed is tried again, however dirty the log is"
+        yield Condition(Kind.REASON, "retry", True, None, None, text)
     wanted, ratio = log.config.min_cleanable_dirty_ratio, dirty.cleanable_ratio
     is_met = dirty.cleanable_bytes > 0 and ratio > wanted
     yield Condition(
@@ -265,15 +254,18 @@ def _limits(facts: Facts, dirty: DirtyRange, now_ms: int) -> Iterator[Condition]
         Kind.LIMIT, "last stable offset", is_stable, log.last_stable_offset, log.log_end_offset,
         text,
     )  # fmt: skip
-    active, lag_is_set = facts.active, log.config.max_compaction_lag_ms < INT64_MAX
+    active = facts.active
     is_empty = active.size_bytes == 0
+    # An append seals it once it is old enough; the lag alone seals it without one.
+    at_ms = active.rolls_at_ms if active.overdue_at_ms is None else active.overdue_at_ms
     text = "the active segment is empty" if is_empty else (
         f"what follows offset {active.base_offset:,} is sealed after {active.bytes_left:,} more "
-        f"bytes, or {'at' if lag_is_set else 'by the first append after'} its time"
+        f"bytes, or {'by the first append after' if active.overdue_at_ms is None else 'at'} its "
+        "time"
     )  # fmt: skip
     yield Condition(
         Kind.LIMIT, "active segment", is_empty, active.size_bytes, 0, text,
-        None if is_empty else active.rolls_at_ms,
+        None if is_empty else at_ms,
     )  # fmt: skip
 
 

@@ -159,6 +159,12 @@ class Run(TypedDict):
     failure: Failure
 
 
+class Quarantined(TypedDict):
+    """A partition whose last cleaning failed, and when it is tried again."""
+
+    due_ms: int | None
+
+
 class HistoryAnswer(TypedDict):
     """GET /api/cleaner/history."""
 
@@ -166,3 +172,4 @@ class HistoryAnswer(TypedDict):
     topic: str
     partition: int
     runs: list[Run]
+    quarantined: Quarantined | None

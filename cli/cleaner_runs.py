@@ -13,6 +13,7 @@ _STYLES = {"CLEANED": "bold green", "NOTHING": "bold"}
 # Why a log is cleaned, in a word (cleaner.policy.Reason).
 REASONS = {
     "OVERDUE": "overdue", "DIRTY": "dirty", "EXPIRED": "expired", "ASKED": "asked for",
+    "RETRY": "retry",
 }  # fmt: skip
 
 
@@ -56,6 +57,17 @@ def show_history(answer: HistoryAnswer) -> None:
         if not at:
             console.print()
         _show_failure(console, one, now_ms)
+    entry = answer.get("quarantined")
+    if entry is not None:
+        console.print(f"\nIt is in quarantine: {_next_try(entry['due_ms'], now_ms)}.")
+
+
+def _next_try(due_ms: int | None, now_ms: int) -> str:
+    if due_ms is None:
+        return "it is not tried again as things are"
+    if due_ms <= now_ms:
+        return "it is tried again as soon as a thread is free"
+    return f"it is tried again {words.distance(due_ms, now_ms)}"
 
 
 def _row(one: Run, now_ms: int) -> list[str]:
@@ -78,9 +90,6 @@ def _show_failure(console: Console, one: Run, now_ms: int) -> None:
     failure = one["failure"]
     told = Text(f"{words.distance(one['at_ms'], now_ms)}: {failure['exception']}")
     console.print(told, soft_wrap=True)
-    at_ms = failure["retry_at_ms"]
-    if at_ms > now_ms:
-        console.print(f"  tried again {words.distance(at_ms, now_ms)}")
 
 
 def _gain(result: Result) -> str:

@@ -132,7 +132,7 @@ OF_FINDINGS: Mapping[Family, Callable[[Finding], float | None]] = {
     ): lambda one: one.dirty.overdue_ms / 1000,
     gauge(
         "odradek_cleaner_due_timestamp_seconds",
-        "When there is a reason to clean, if nothing is appended; absent when time brings none.",
+        "When it is cleaned, if nothing is appended; absent when time alone brings no cleaning.",
         *_PARTITION,
     ): lambda one: None if one.due_ms is None else one.due_ms / 1000,
 }

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleaner.survey import Finding, Noted, Unreadable, look
-from cleaner.why import ActiveSegment, Answer, Facts, OpenTransaction, Threads, explain
-from config.values import INT64_MAX
+from cleaner.why import Answer, Facts, OpenTransaction, explain
 from protocol.errors import ProtocolError
 from storage.errors import StorageError
 from storage.log import Log
-from storage.rolling import segment_bytes_max
 
 if TYPE_CHECKING:
     from broker.composition import Broker
@@ -28,8 +26,6 @@ class Closeup:
 
     log: Log  # only to be handed on: a thread must not look at it
     noted: Noted
-    threads: Threads
-    active: ActiveSegment
     transaction: OpenTransaction | None
 
 
@@ -46,13 +42,13 @@ async def see(
     broker: Broker, logs: Iterable[Log], now_ms: int
 ) -> tuple[list[Seen], list[Unreadable]]:
     """Look closely at logs, letting the event loop do other things meanwhile."""
-    closeups, threads = [], broker.cleaner.threads()
+    closeups = []
     for at, log in enumerate(list(logs)):
         if at % _LOGS_AT_ONCE == _LOGS_AT_ONCE - 1:
             await asyncio.sleep(0)
         if not log.is_closed:
             noted, transaction = broker.cleaner.note(log), _open_transaction(log)
-            closeups.append(Closeup(log, noted, threads, _active(log), transaction))
+            closeups.append(Closeup(log, noted, transaction))
     return await asyncio.get_running_loop().run_in_executor(None, _see_all, closeups, now_ms)
 
 
@@ -66,8 +62,8 @@ def _see_all(closeups: Sequence[Closeup], now_ms: int) -> tuple[list[Seen], list
                 finding.view,
                 one.noted.checkpoint,
                 one.noted.standing,
-                one.threads,
-                one.active,
+                one.noted.threads,
+                one.noted.active,
                 one.transaction,
                 one.noted.horizon_ms,
             )
@@ -75,25 +71,6 @@ def _see_all(closeups: Sequence[Closeup], now_ms: int) -> tuple[list[Seen], list
         except (StorageError, ProtocolError) as error:
             unreadable.append(Unreadable(one.noted, f"{type(error).__name__}: {error}"))
     return seen, unreadable
-
-
-def _active(log: Log) -> ActiveSegment:
-    active, config = log.active, log.config
-    bytes_left = max(segment_bytes_max(config) - active.size_bytes, 0)
-    if active.size_bytes == 0:
-        return ActiveSegment(active.base_offset, 0, bytes_left, None)
-    try:
-        first_ms = active.first_timestamp()
-    except StorageError:
-        return ActiveSegment(active.base_offset, active.size_bytes, bytes_left, None)
-    began_ms = first_ms if first_ms is not None and first_ms >= 0 else active.created_ms
-    rolls_at_ms = began_ms + config.max_segment_ms - active.roll_jitter_ms + 1
-    overdue_at_ms = None
-    if config.compact and config.max_compaction_lag_ms < INT64_MAX and first_ms:
-        overdue_at_ms = first_ms + config.max_compaction_lag_ms + 1 if first_ms > 0 else None
-    return ActiveSegment(
-        active.base_offset, active.size_bytes, bytes_left, rolls_at_ms, overdue_at_ms
-    )
 
 
 def _open_transaction(log: Log) -> OpenTransaction | None:

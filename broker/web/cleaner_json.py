@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from broker.web.cleaner_facts import Seen
 from cleaner.asked import Outcome
@@ -12,6 +12,7 @@ from cleaner.plan import Plan
 from cleaner.policy import DirtyRange
 from cleaner.pool import PoolStatus
 from cleaner.progress import Running
+from cleaner.quarantine import Quarantined
 from cleaner.runs import Run, result_as_json, run_as_json
 from cleaner.stats import CleanResult
 from cleaner.survey import Finding, Unreadable
@@ -33,10 +34,14 @@ def state(
     asked: Sequence[TopicPartition],
     next_up: Sequence[Finding],
     later: Sequence[Finding],
+    due: Mapping[TopicPartition, int | None],
     unreadable: Sequence[Unreadable],
     now_ms: int,
 ) -> Json:
-    """Show how the cleaner is and what it will do next."""
+    """Show how the cleaner is and what it will do next.
+
+    `due` has when each log is cleaned; a log that could not be looked at is missing.
+    """
     return {
         "now_ms": now_ms,
         "threads": {
@@ -55,7 +60,10 @@ def state(
         "asked": [{"topic": topic, "partition": number} for topic, number in asked],
         "next": [_brief(one) for one in next_up],
         "later": [_brief(one) for one in later],
-        "quarantined": [dataclasses.asdict(one) for one in status.quarantined],
+        "quarantined": [
+            quarantined(one, due.get((one.topic, one.partition), one.retry_at_ms))
+            for one in status.quarantined
+        ],
         "unreadable": [unread(one) for one in unreadable],
     }
 
@@ -111,6 +119,11 @@ def outcome(one: Outcome) -> Json:
 def run(one: Run) -> Json:
     """Show a run of the history."""
     return run_as_json(one)
+
+
+def quarantined(one: Quarantined, due_ms: int | None) -> Json:
+    """Show a partition whose cleaning failed; `due_ms` is None when it is not tried again."""
+    return {**dataclasses.asdict(one), "due_ms": due_ms}
 
 
 def unread(one: Unreadable) -> Json:

@@ -81,6 +81,7 @@ class CleanerRoutes:
                 asked=asked,
                 next_up=queue(findings, now_ms)[:_SHOWN_MAX],
                 later=sorted(later, key=lambda one: one.due_ms or 0)[:_SHOWN_MAX],
+                due={(one.topic, one.partition): one.due_ms for one in findings},
                 unreadable=unreadable,
                 now_ms=now_ms,
             )
@@ -188,15 +189,22 @@ class CleanerRoutes:
     async def history(self, request: web.Request) -> web.Response:
         """Tell the last runs of a partition, the oldest first."""
         log = self._one_log(Parameters(request, ("topic", "partition")))
-        history = self._broker.cleaner.desk.runs
-        now_ms, is_loaded = self._broker.clock.now_ms(), history.is_loaded
-        runs = history.runs(log)
+        now_ms, desk = self._broker.clock.now_ms(), self._broker.cleaner.desk
+        history, failed = desk.runs, desk.progress.standing(log).quarantined
+        is_loaded, runs = history.is_loaded, history.runs(log)
+        quarantined = None
+        if failed is not None:
+            seen, _ = await see(self._broker, [log], now_ms)
+            due_ms = seen[0].answer.due_ms if seen else failed.retry_at_ms
+            quarantined = shown.quarantined(failed, due_ms)
         return await answer_from_thread(
             lambda: {
                 "now_ms": now_ms,
                 "topic": log.topic,
                 "partition": log.partition,
                 "is_loaded": is_loaded,
+                # The entries of runs have when it was to be tried again; this is how it stands.
+                "quarantined": quarantined,
                 "runs": [shown.run(one) for one in runs],
             }
         )

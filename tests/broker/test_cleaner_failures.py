@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,8 @@ from broker.composition import Broker
 from cleaner import deaths, look
 from cleaner.desk import Desk
 from cleaner.pool import CleanerPool
-from cleaner.progress import RETRY_MIN_MS, Candidate, Quarantined, Sight
+from cleaner.progress import Candidate, Sight
+from cleaner.quarantine import RETRY_MIN_MS, Quarantined
 from protocol import batch_scan
 from storage.checkpoints import CLEANER_OFFSETS
 from storage.log import Log
@@ -314,9 +316,52 @@ async def test_what_was_not_mended_fails_again_and_waits_longer(tmp_path: Path) 
         damage.mend()
 
 
+async def get_json(broker: Broker, path: str) -> Any:
+    status, body = await get(broker, path)
+    assert status == 200
+    return json.loads(body)
+
+
 def _has_failed(broker: Broker, count: int) -> bool:
     entry = quarantined(broker)
     return entry is not None and entry.failures == count
+
+
+@on_uvloop
+async def test_a_quarantined_log_is_tried_again_when_announced_however_clean_it_is(
+    tmp_path: Path,
+) -> None:
+    clock = MovedClock()
+    async with cleaning(tmp_path, HTTP, clock=clock) as (broker, one):
+        log, damage = await damaged_log(broker)
+        await alter_topic(one, "t", {"min.cleanable.dirty.ratio": "1"})
+        await until(partial(_has_failed, broker, 2))  # by the end of its wait
+        for failures in (3, 4):
+            entry = quarantined(broker)
+            assert entry is not None
+            (told,) = (await get_json(broker, "/api/cleaner"))["quarantined"]
+            history = await get_json(broker, "/api/cleaner/history?topic=t&partition=0")
+            why = await get_json(broker, "/api/cleaner/why?topic=t&partition=0")
+            plans = (await get_json(broker, "/api/cleaner/plan"))["plans"]
+            families = parse((await get(broker, "/metrics"))[1])
+            metric = value(
+                families, "odradek_cleaner_due_timestamp_seconds", topic="t", partition="0"
+            )
+            announced = [
+                told["due_ms"], told["retry_at_ms"], history["quarantined"]["due_ms"],
+                why["due_ms"], plans[0]["due_ms"], round(metric * 1000),
+            ]  # fmt: skip
+            assert announced == [entry.retry_at_ms] * 6
+            clock.ahead_ms += entry.retry_at_ms - clock.now_ms() - 1_000
+            await looked(broker)
+            assert _has_failed(broker, failures - 1)
+            clock.ahead_ms += 1_000
+            await until(partial(_has_failed, broker, failures))
+        damage.mend()
+        clock.ahead_ms += HOUR_MS
+        await until(lambda: is_compacted(log) and not quarantined(broker))
+        last = (await get_json(broker, "/api/cleaner/runs"))["runs"][0]
+        assert last["result"]["reason"] == "RETRY"
 
 
 @on_uvloop

@@ -20,7 +20,8 @@ from cleaner.clean import clean
 from cleaner.desk import Desk
 from cleaner.look import Look, look_at_all
 from cleaner.pool import CleanerPool
-from cleaner.progress import RETRY_MIN_MS, Running
+from cleaner.progress import Running
+from cleaner.quarantine import RETRY_MIN_MS
 from cleaner.stats import CleanResult
 from cleaner.throttle import Throttle
 from cleaner.worker import Rest

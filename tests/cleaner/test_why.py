@@ -8,12 +8,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.due import due_ms
-from cleaner.policy import Bound, Reason, dirty_range, reason_to_clean
-from cleaner.progress import Quarantined, Standing
-from cleaner.view import LogView, SegmentView
+from cleaner.policy import Bound, Reason, dirty_range
+from cleaner.quarantine import Quarantined, Standing
+from cleaner.view import ActiveSegment, LogView, SegmentView
 from cleaner.why import (
-    ActiveSegment,
     Condition,
     Facts,
     Kind,
@@ -114,7 +112,7 @@ def is_decided(facts: Facts, now_ms: int) -> bool:
         and facts.threads.alive > 0
         and facts.log.config.compact
         and facts.standing.may_clean(now_ms)
-        and reason_to_clean(facts.log, dirty) is not None
+        and facts.standing.reason(facts.log, dirty) is not None
     )
 
 
@@ -183,13 +181,22 @@ def test_a_log_is_cleaned_when_all_that_is_needed_and_one_reason_is_there(
     assert (all(needed) and any(reasons) and is_idle) == (answer.verdict is Verdict.NOW)
 
 
-@given(views(), st.one_of(st.none(), st.integers(0, 100)), stamps, stamps)
-def test_due_waits_for_the_end_of_a_quarantine(
-    view: LogView, checkpoint: int | None, now_ms: int, end_ms: int
+@given(all_facts(), stamps, stamps)
+def test_a_quarantined_log_is_due_when_its_wait_ends_however_dirty_it_is(
+    facts: Facts, now_ms: int, end_ms: int
 ) -> None:
-    due = due_ms(view, checkpoint, now_ms, not_before_ms=end_ms)
-    free = due_ms(view, checkpoint, now_ms)
-    assert due == (None if free is None else max(free, end_ms))
+    compacted = replace(facts.log.config, cleanup_policy=frozenset({"compact"}))
+    answer = explain(
+        replace(
+            facts,
+            log=replace(facts.log, config=compacted),
+            standing=Standing(quarantined=failure(end_ms)),
+            threads=Threads(True, 1, 1),
+        ),
+        now_ms,
+    )
+    assert (answer.due_ms, answer.reason) == (max(now_ms, end_ms), Reason.RETRY)
+    assert answer.verdict is (Verdict.NOW if now_ms >= end_ms else Verdict.LATER)
 
 
 def find(facts: Facts, now_ms: int, condition: Condition) -> Condition:

@@ -7,6 +7,13 @@ import { RUN_COLUMNS, action, partitionLink, reasonText, runCells, runningCard }
 import { runBars } from "./plot.js";
 
 const RUNS = 20;
+
+function dueText(dueMs, at) {
+  if (dueMs === null) return "not before a thread runs";
+  if (dueMs <= at) return h("span", { class: "tag now" }, "as soon as a thread is free");
+  return h("span", { title: moment(dueMs) }, distance(dueMs, at));
+}
+
 const nameOf = (one) => `${one.topic}-${one.partition}`;
 
 export async function cleaner() {
@@ -27,10 +34,10 @@ export async function cleaner() {
     fill(summary, `${threads.alive} of ${threads.wanted} threads alive`, threads.died ? `, ${threads.died} died` : "",
       `, map up to ${size(told.settings["log.cleaner.dedupe.buffer.size"])}`);
     showRunning(told.running, at);
-    const waiting = [...told.next.map((one) => ({ ...one, isNext: true })), ...told.later];
+    const waiting = [...told.next, ...told.later];
     queue.show(waiting, nameOf, () => row((one) => [
       partitionLink(one), reasonText(one.reason), ["number", percent(one.dirty_ratio)], ["number", size(one.cleanable_bytes)],
-      one.isNext ? h("span", { class: "tag now" }, "as soon as a thread is free") : h("span", { title: moment(one.due_ms) }, distance(one.due_ms, at)),
+      dueText(one.due_ms, at),
     ]));
     failed.show(told.quarantined, nameOf, (item) => {
       const retry = action("Retry", "/api/cleaner/retry", () => ({ topic: item.topic, partition: item.partition }),
@@ -38,7 +45,7 @@ export async function cleaner() {
       retry.setAttribute("aria-label", `Retry ${item.topic} ${item.partition}`);
       return row((one) => [
         partitionLink(one), ["wrap", `${one.exception}${one.offset === null ? "" : ` (from offset ${one.offset} on)`}`],
-        ["number", String(one.failures)], distance(one.retry_at_ms, at), retry,
+        ["number", String(one.failures)], dueText(one.due_ms, at), retry,
       ]);
     });
     showAll.hidden = isAll || history.runs.length <= RUNS;

@@ -58,7 +58,7 @@ export async function overview() {
     const [cleaner, told] = await Promise.all([get("/api/cleaner"), get("/api/cleaner/runs")]);
     const upcoming = [...cleaner.next, ...cleaner.later].slice(0, NEXT);
     fill(next, ...upcoming.map((one) => h("li", {}, partitionLink(one), h("span", { class: "quiet" },
-      one.due_ms <= cleaner.now_ms ? " next" : ` ${distance(one.due_ms, cleaner.now_ms)}`))));
+      one.due_ms === null ? " when a thread runs" : one.due_ms <= cleaner.now_ms ? " next" : ` ${distance(one.due_ms, cleaner.now_ms)}`))));
     runs.show(told.runs.slice(0, RUNS), (run) => `${run.topic}-${run.partition}-${run.at_ms}`, () => row((run) => runCells(run, Date.now())));
   }
 

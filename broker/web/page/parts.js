@@ -80,7 +80,7 @@ export function runningCard(one, nowMs) {
     h("span", { class: "quiet" }, `${size(one.read_bytes)} read, ${size(one.written_bytes)} written, of at most ${size(one.io_bytes_max)}`));
 }
 
-const REASONS = { OVERDUE: "overdue", DIRTY: "dirty", EXPIRED: "tombstones expired", SURVEY: "survey", ASKED: "asked for" };
+const REASONS = { OVERDUE: "overdue", DIRTY: "dirty", EXPIRED: "tombstones expired", SURVEY: "survey", ASKED: "asked for", RETRY: "retry" };
 
 export function reasonText(name) {
   return REASONS[name] ?? name ?? "–";
