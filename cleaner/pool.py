@@ -130,9 +130,18 @@ class CleanerPool:
         for _, thread in list(self._workers.values()):
             await self._loop.run_in_executor(None, thread.join, _STOP_S)
         await self._loop.run_in_executor(None, self.dry_runs.close, _STOP_S)
-        await self._loop.run_in_executor(None, self._writer.shutdown)
+        await self._finish_writing()
         for running in self.desk.progress.running:  # of a thread that was left behind
             running.is_aborted = True
+
+    async def _finish_writing(self) -> None:
+        """Let the thread that writes do all it was asked for, then end it.
+
+        A history that is being read is written once the loop knows what was in it: what the
+        thread has the loop do comes before the end of a function that it runs later.
+        """
+        await self._loop.run_in_executor(self._writer, _nothing)
+        await self._loop.run_in_executor(None, self._writer.shutdown)
 
     def reconfigure(self) -> None:
         """Follow the settings: start threads, dismiss those too many, retry what had failed."""
@@ -328,6 +337,10 @@ class CleanerPool:
     def _restart(self) -> None:
         if not self._stopping.is_set():
             self._fill_up()
+
+
+def _nothing() -> None:
+    """Do nothing: a marker in a queue of functions."""
 
 
 def _cleaner_settings(config: BrokerConfig) -> dict[str, object]:

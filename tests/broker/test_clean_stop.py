@@ -16,6 +16,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.dispatch import Dispatcher
+from cleaner.history import FILE_NAME, HistoryStore
+from cleaner.runs import Run, decode_run
+from storage.checkpoints import CLEANER_OFFSETS
+from storage.directory import Checkpoints, LogDirectory
+from tests.broker.cleaning import cleaning, new_log, numbered, put
 from tests.broker.live import PATIENCE_S, batch, client, create, live, on_uvloop, until
 from tests.broker.siege import Sender, read_all
 from tests.broker.test_connection import produce
@@ -73,6 +78,51 @@ async def test_what_a_stop_left_unanswered_is_known_when_it_is_sent_again(tmp_pa
         topic = broker.topics.get("orders")
         assert topic is not None
         assert topic.partitions[0].log_end_offset == 5
+
+
+@on_uvloop
+async def test_a_cleaning_whose_checkpoint_is_stored_is_in_the_history_after_a_stop(
+    tmp_path: Path,
+) -> None:
+    """The stop begins between the two.
+
+    The directory had no log before, so that its history is read first; and that takes as long as
+    all that the stop does before it ends the thread which writes the history.
+    """
+    loop = asyncio.get_running_loop()
+    stops: list[asyncio.Future[None]] = []
+    really_store, really_read = LogDirectory.store, HistoryStore._read
+
+    async with cleaning(tmp_path) as (broker, _):
+
+        def stop() -> None:
+            stops.append(asyncio.ensure_future(broker.stop()))
+
+        def store(directory: LogDirectory, taken: Checkpoints) -> None:
+            really_store(directory, taken)
+            if threading.current_thread().name.startswith("cleaner-") and not stops:
+                loop.call_soon_threadsafe(stop)
+                assert broker.cleaner._stopping.wait(PATIENCE_S)
+
+        def read(store: HistoryStore, *where: Path) -> list[Run]:
+            deadline_s = time.monotonic() + PATIENCE_S
+            while broker.cleaner._writer._work_queue.empty():  # it has nothing to do after this
+                assert time.monotonic() < deadline_s
+                time.sleep(0.001)
+            return really_read(store, *where)
+
+        with (
+            mock.patch.object(LogDirectory, "store", store),
+            mock.patch.object(HistoryStore, "_read", read),
+        ):
+            log = await new_log(broker, "t")
+            put(log, numbered(0, 20))
+            await until(lambda: stops)
+            await stops[0]
+    data = Path(broker.config.data_directories[0])
+    assert "\nt 0 " in (data / CLEANER_OFFSETS).read_text()
+    runs = [decode_run(line) for line in (data / FILE_NAME).read_bytes().splitlines()]
+    assert [(run.topic, run.outcome) for run in runs] == [("t", "CLEANED")]
 
 
 @pytest.mark.slow
