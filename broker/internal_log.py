@@ -18,20 +18,34 @@ from broker.group_commit import GroupCommit
 from broker.topic import Topic
 from broker.topics import Topics
 from protocol.batches import (
+    DECOMPRESSED_MAX_BYTES,
+    MAGIC,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    BatchHeader,
     Record,
     encode_batch,
+    record_section,
 )
 from protocol.compression import Codec
 from protocol.errors import ProtocolError
-from protocol.key_values import key_values
+from protocol.key_values import key_values, key_values_in_pieces
 from storage.errors import StorageError
 from storage.log import Log
 from storage.transactions import Marker, read_marker
 
 logger = logging.getLogger(__name__)
+
+# A larger batch, and a compressed one, is replayed in pieces of so many records.
+_WHOLE_BYTES_MAX = 1 << 20
+_PIECE_RECORDS = 2_000
+# What coordinators write unpacks to ten or twenty times its size. A client with the right to write
+# here may have packed 60 MiB into 800 bytes: a log may have little of that.
+_UNPACKED_FREE_BYTES = 64 << 20
+_UNPACKED_RATIO_MAX = 100
+# What a wrapper of message format 0 or 1 may hold: it is decoded in one piece.
+_OLD_BYTES_MAX = 16 << 20
+# Batches left out of a log that have a line each; the others are counted.
+_TOLD_MAX = 10
 
 _NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
@@ -193,14 +207,44 @@ class InternalLog:
 
 
 def stored(log: Log) -> Iterator[StoredBatch | Marker]:
-    """Read a log from its beginning as coordinators do."""
+    """Read a log from its beginning as coordinators do.
+
+    A large batch comes in pieces, between which others may have their turn. What cannot be read
+    is left out with an error in the broker's log, and so is what unpacks to far more than
+    coordinators write.
+    """
+    free = _UNPACKED_FREE_BYTES
+    left_out = 0
     for header, data in log.batches(log.log_start_offset):
         if header.is_control:
             marker = read_marker(header, data)
             if marker is not None:
                 yield marker
-        else:
-            yield StoredBatch(_records(header, data, log.name), header.producer_id)
+            continue
+        fair = _UNPACKED_RATIO_MAX * header.size_bytes
+        try:
+            if header.magic == MAGIC and (
+                header.codec is not Codec.NONE or header.size_bytes > _WHOLE_BYTES_MAX
+            ):
+                limit = max(min(fair + free, DECOMPRESSED_MAX_BYTES), header.size_bytes)
+                section = bytes(record_section(data, 0, header, limit))
+                free -= max(len(section) - fair, 0)
+                for piece in key_values_in_pieces(section, header.count, _PIECE_RECORDS):
+                    passed_over = min(_PIECE_RECORDS, header.count) - len(piece)
+                    yield StoredBatch(piece, header.producer_id, passed_over)
+            else:
+                limit = max(min(fair, _OLD_BYTES_MAX), header.size_bytes)
+                records = key_values(header, data, limit)
+                yield StoredBatch(records, header.producer_id)
+        except ProtocolError as error:
+            left_out += 1
+            if left_out <= _TOLD_MAX:
+                logger.error(
+                    "left out a batch log=%s base=%d error=%s",
+                    log.name, header.base_offset, error,
+                )  # fmt: skip
+    if left_out > _TOLD_MAX:
+        logger.error("left out %d more batches log=%s", left_out - _TOLD_MAX, log.name)
 
 
 def _forward(source: asyncio.Future[None], target: asyncio.Future[None]) -> None:
@@ -214,11 +258,3 @@ def _forward(source: asyncio.Future[None], target: asyncio.Future[None]) -> None
             target.set_exception(error)
 
     source.add_done_callback(done)
-
-
-def _records(header: BatchHeader, data: memoryview, name: str) -> list[KeyValue]:
-    try:
-        return key_values(header, data)
-    except ProtocolError as error:
-        logger.error("left out a batch log=%s base=%d error=%s", name, header.base_offset, error)
-        return []

@@ -11,16 +11,28 @@ Measured in bench/offsets_replay.py.
 
 from __future__ import annotations
 
-from protocol.batches import CODEC_MASK, HEADER_SIZE, MAGIC, BatchHeader, Record
+from collections.abc import Iterator
+
+from protocol.batches import (
+    CODEC_MASK,
+    DECOMPRESSED_MAX_BYTES,
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    Record,
+)
 from protocol.compression import Buffer, Codec
 from protocol.legacy import decode_stored
+from protocol.records_plain import InvalidRecord, RecordStatus, read_varint
 
 KeyValue = tuple[bytes, bytes | None]
 
 _MORE = 0x80  # another byte of the varint follows
 
 
-def key_values(header: BatchHeader, data: Buffer) -> list[KeyValue]:
+def key_values(
+    header: BatchHeader, data: Buffer, max_decompressed: int = DECOMPRESSED_MAX_BYTES
+) -> list[KeyValue]:
     """Return the keys and values of a batch's, or older entry's, records that have a key.
 
     Raises ProtocolError. The CRC is not checked.
@@ -32,7 +44,56 @@ def key_values(header: BatchHeader, data: Buffer) -> list[KeyValue]:
             found = None
         if found is not None:
             return found
-    return [_key_value(one) for one in decode_stored(data) if one.key is not None]
+    decoded = decode_stored(data, 0, max_decompressed)
+    return [_key_value(one) for one in decoded if one.key is not None]
+
+
+def key_values_in_pieces(
+    section: bytes, count: int, piece_count: int
+) -> Iterator[list[KeyValue]]:
+    """Yield the keys and values of a batch's decompressed records, of so many records at a time.
+
+    A section of some kilobytes may have been packed into one batch a thousand times over: nothing
+    is made of it but what the next piece holds. Records without a key are not in their piece,
+    and headers are passed over unread. Raises InvalidRecord at the first record that is none,
+    behind the pieces before it.
+    """
+    found: list[KeyValue] = []
+    at, end = 0, len(section)
+    for number in range(1, count + 1):
+        size, at = read_varint(section, at, end)
+        if at < 0 or not 0 < size <= end - at:
+            yield found
+            raise InvalidRecord(RecordStatus.BAD_SIZE)
+        after = at + size
+        key, value = _in_record(section, at + 1, after)
+        if key is not None:
+            found.append((key, value))
+        if number % piece_count == 0:
+            yield found
+            found = []
+        at = after
+    yield found
+
+
+def _in_record(section: bytes, at: int, end: int) -> tuple[bytes | None, bytes | None]:
+    """Read a record's key and value from behind its attributes; raises InvalidRecord."""
+    for _ in range(2):  # the deltas of its timestamp and offset
+        while at < end and section[at] >= _MORE:
+            at += 1
+        at += 1
+    key, at = _octets(section, at, end, RecordStatus.BAD_KEY)
+    value, _ = _octets(section, at, end, RecordStatus.BAD_VALUE)
+    return key, value
+
+
+def _octets(
+    section: bytes, at: int, end: int, status: RecordStatus
+) -> tuple[bytes | None, int]:
+    size, at = read_varint(section, at, end)
+    if at < 0 or size > end - at:
+        raise InvalidRecord(status)
+    return (None, at) if size < 0 else (section[at : at + size], at + size)
 
 
 def _key_value(record: Record) -> KeyValue:

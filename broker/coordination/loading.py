@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 # Records that are replayed before the loop runs others: about ten milliseconds of work.
 _REPLAY_SLICE = 2_000
+# Damaged records of a partition that have a line each in the log; the others are counted.
+_TOLD_MAX = 10
 
 
 async def replay(
@@ -23,46 +25,75 @@ async def replay(
 ) -> None:
     """Bring a machine to where its partition of the log ends, with pauses for others.
 
-    A damaged record is skipped with a warning; one of a kind that belongs to other
-    protocols is counted and left alone.
+    A record that cannot be read, or that the machine cannot take in, is left out with a warning:
+    clients with the right to may write anything, and one record must not cost the others. (Kafka
+    gives the whole partition up.) One of a kind that belongs to other protocols is counted.
     """
-    counts: Counter[str] = Counter()
+    loading = _Loading(what, codec, partition, machine)
     unpaused = 0
     for stored in log.replay(partition):
         if isinstance(stored, Marker):
-            machine.replay(stored)
+            loading.take_in(stored)
             continue
-        _replay_batch(codec, partition, machine, stored, counts)
-        unpaused += len(stored.records)
+        loading.take_in_batch(stored)
+        unpaused += len(stored.records) + stored.passed_over
         if unpaused >= _REPLAY_SLICE:
             unpaused = 0
             await asyncio.sleep(0)
-    if counts:
-        told = " ".join(f"{name}={count}" for name, count in counts.items())
-        logger.info("loaded %s partition=%d %s", what, partition, told)
+    loading.tell()
 
 
-def _replay_batch(
-    codec: Codec, partition: int, machine: Machine, batch: StoredBatch, counts: Counter[str]
-) -> None:
-    records, at = batch.records, 0
-    counts["records"] += len(records)
-    shortcut = codec.replay if batch.producer_id == NO_PRODUCER_ID else None
-    while at < len(records):
-        if shortcut is not None:
-            at = shortcut(machine, records, at)
-            if at == len(records):
-                return
-        try:
-            record = codec.decode(*records[at])
-        except ProtocolError as error:
-            counts["damaged"] += 1
-            logger.warning("skipped damaged record partition=%d error=%s", partition, error)
-        else:
-            if record is None:
-                counts["ignored"] += 1
-            elif batch.producer_id == NO_PRODUCER_ID:
-                machine.replay(record)
+class _Loading:
+    """One partition's records on their way into its machine, counted."""
+
+    def __init__(self, what: str, codec: Codec, partition: int, machine: Machine) -> None:
+        self._what, self._codec, self._partition = what, codec, partition
+        self._machine = machine
+        self._counts: Counter[str] = Counter()
+
+    def take_in_batch(self, batch: StoredBatch) -> None:
+        records, at = batch.records, 0
+        self._counts["records"] += len(records)
+        is_plain = batch.producer_id == NO_PRODUCER_ID
+        shortcut = self._codec.replay if is_plain else None
+        while at < len(records):
+            if shortcut is not None:
+                at = shortcut(self._machine, records, at)
+                if at == len(records):
+                    return
+            try:
+                record = self._codec.decode(*records[at])
+            except ProtocolError as error:
+                self._leave_out(error)
             else:
-                machine.replay(InTransaction(batch.producer_id, record))
-        at += 1
+                if record is None:
+                    self._counts["ignored"] += 1
+                else:
+                    self.take_in(
+                        record if is_plain else InTransaction(batch.producer_id, record)
+                    )
+            at += 1
+
+    def take_in(self, record: object) -> None:
+        try:
+            self._machine.replay(record)
+        except Exception as error:  # The root of a record that anybody may have written.
+            self._leave_out(error)
+
+    def tell(self) -> None:
+        if not self._counts:
+            return
+        told = " ".join(f"{name}={count}" for name, count in self._counts.items())
+        logger.info("loaded %s partition=%d %s", self._what, self._partition, told)
+        untold = self._counts["damaged"] - _TOLD_MAX
+        if untold > 0:
+            logger.warning("skipped %d more damaged records partition=%d", untold, self._partition)
+
+    def _leave_out(self, error: Exception) -> None:
+        self._counts["damaged"] += 1
+        if self._counts["damaged"] <= _TOLD_MAX:
+            logger.warning(
+                "skipped damaged record of %s partition=%d error=%s: %.200s",
+                self._what, self._partition, type(error).__name__, error,
+                exc_info=None if isinstance(error, ProtocolError) else error,
+            )  # fmt: skip

@@ -14,7 +14,7 @@ Kafka's source: ClassicGroup, ClassicGroupState.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker.coordination.effects import (
@@ -161,7 +161,11 @@ class ClassicGroup:
         return GroupRecord(self.group_id, value)
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Become the generation that a record describes; the offsets stay."""
+        """Become the generation that a record describes; the offsets stay.
+
+        Raises ProtocolError for one that no group can have, and stays as it was then.
+        """
+        _check_members(value.members)
         self.membership = Membership()
         for stored in value.members:
             self.membership.add(_member(stored, value.protocol or ""))
@@ -211,6 +215,15 @@ class Turn:
     def note(self, text: str, *, is_warning: bool = False) -> None:
         """Have a line logged; the group is named in front of it."""
         self.effects.append(Note(f"{text} group={self.group.group_id}", is_warning))
+
+
+def _check_members(members: Sequence[MemberMetadata]) -> None:
+    """Raise ProtocolError where two members have one id, or one instance id."""
+    ids = [one.member_id for one in members]
+    instances = [one.group_instance_id for one in members if one.group_instance_id is not None]
+    for names in (ids, instances):
+        if len(set(names)) < len(names):
+            raise ProtocolError("a group's record has a member twice")
 
 
 def _member(stored: MemberMetadata, protocol: str) -> Member:

@@ -14,10 +14,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from broker.coordination.effects import Effect, Persist, Reload, Reply, Timer, Token
+from broker.coordination.seams import InTransaction
 from broker.shares.batches import UNCHANGED_OFFSET, StateBatch, combine
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_records import Record, ShareState, Snapshot, Update
 from protocol.errors import ErrorCode
+from storage.transactions import Marker
 
 NO_EPOCH = -1
 _NEGATIVE_PARTITION = "The partition id cannot be a negative number."
@@ -196,8 +198,14 @@ class StateShard:
 
     # --- the log --------------------------------------------------------------------------
 
-    def replay(self, record: Record) -> None:
-        """Take a record in."""
+    def replay(self, record: Record | InTransaction | Marker) -> None:
+        """Take a record in; nothing here is part of a transaction, so it counts at once."""
+        if isinstance(record, Marker):
+            return
+        if isinstance(record, InTransaction):
+            stored = record.record
+            assert isinstance(stored, Snapshot | Update), "the codec makes no others"
+            record = stored
         key = record.key
         if isinstance(record, Update):
             _raise(self._leader_epochs, key, record.change.leader_epoch)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batches import Record, encode_batch, read_header
+from protocol.batches import HEADER_SIZE, Record, encode_batch, read_header
 from protocol.compression import Codec
 from protocol.errors import ProtocolError
-from protocol.key_values import key_values
+from protocol.key_values import key_values, key_values_in_pieces
 from protocol.legacy import decode_stored
 
 # Sizes around those where a varint takes another byte, and past what is read without a call.
@@ -72,3 +72,35 @@ def test_compressed_batches_are_read(codec: Codec) -> None:
     records = [Record(at, 5, b"%d" % at, b"v" * 100) for at in range(3)]
     data = encode_batch(records, codec=codec)
     assert outcome(data) == [(b"%d" % at, b"v" * 100) for at in range(3)]
+
+
+def in_pieces(data: bytes, piece_count: int) -> object:
+    """Return what comes in pieces, flat; and the error that ends it, if one does."""
+    header, found = read_header(data), []
+    try:
+        for piece in key_values_in_pieces(data[HEADER_SIZE:], header.count, piece_count):
+            assert len(piece) <= piece_count
+            found += piece
+    except ProtocolError as error:
+        return found, type(error)
+    return found, None
+
+
+@given(RECORDS, st.integers(1, 4))
+def test_pieces_are_all_that_there_is(drawn: Drawn, piece_count: int) -> None:
+    data = encoded(drawn)
+    assert in_pieces(data, piece_count) == (expected(data), None)
+
+
+@given(RECORDS, st.integers(61, 200), st.integers(0, 255), st.integers(1, 4))
+def test_pieces_of_damaged_records_end_with_an_error_or_are_keys_and_values(
+    drawn: Drawn, position: int, byte: int, piece_count: int
+) -> None:
+    data = bytearray(encoded(drawn))
+    if position < len(data):
+        data[position] = byte
+    found, error = in_pieces(bytes(data), piece_count)
+    whole = expected(bytes(data))
+    assert error is None or issubclass(error, ProtocolError)
+    if isinstance(whole, list):  # nobody looks at the headers
+        assert found == whole and error is None

@@ -52,7 +52,10 @@ def update_targets(
         return
     if not may_compute(group.targets.computed_ms, interval_ms, turn.now_ms):
         return
-    name = assignor or turn.config.consumer_assignors[0]
+    # A record may name one that is not known here: a Kafka may have had assignors of its own.
+    name = turn.config.consumer_assignors[0]
+    if assignor is not None and assignor in ASSIGNORS:
+        name = assignor
     spec = _spec(turn)
     computed = ASSIGNORS[name](spec)
     for member_id, assignment in list(group.targets.changes(spec.members, computed, newcomer)):
