@@ -26,6 +26,9 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 ADOPTED_EPOCHS = "odradek-adopted-epoch-checkpoint"
 
 _VERSION = "0"
+# The lines of a quarter of a million partitions with the longest of names.
+_SIZE_MAX = 64 << 20
+_INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 
 TopicPartition = tuple[str, int]
 
@@ -50,7 +53,7 @@ def read_offsets(fs: FileSystem, path: Path) -> dict[TopicPartition, int]:
         try:
             topic, *numbers = line.split()
             partition, offset = map(int, numbers)
-            if partition < 0 or offset < 0:
+            if not (0 <= partition <= _INT32_MAX and 0 <= offset <= _INT64_MAX):
                 raise ValueError
         except ValueError:
             raise CorruptFile(path, number, "expected 'topic partition offset'") from None
@@ -64,7 +67,7 @@ def read_lines(fs: FileSystem, path: Path, version: str) -> list[str]:
     Raises CorruptFile, whose position is the line's number.
     """
     try:
-        lines = fs.read_bytes(path).decode().splitlines()
+        lines = fs.read_bytes(path, _SIZE_MAX).decode().splitlines()
     except UnicodeDecodeError as error:
         raise CorruptFile(path, error.start, "not text") from error
     if not lines:

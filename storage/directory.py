@@ -22,7 +22,7 @@ import random
 import re
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,9 @@ _PARTITION_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)")
 _DELETE_SUFFIX = "-delete"
 _FUTURE_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)\.[0-9a-f]{32}-future")
 _NAME_BYTES_MAX = 255  # of a file's name, on the file systems in use
+# partition.metadata has two short lines.
+_SMALL_BYTES_MAX = 64 << 10
+_PARTITION_MAX = 2**31 - 1
 _TOPIC_ID = re.compile(r"topic_id:\s*([A-Za-z0-9_-]{22})\s*")
 
 
@@ -363,15 +366,29 @@ def _name_on_the_way_out(directory: Path) -> str:
     return directory.name[: _NAME_BYTES_MAX - len(suffix)] + suffix
 
 
-def list_partitions(fs: FileSystem, path: Path) -> dict[TopicPartition, bytes | None]:
-    """Return the partitions that a log directory holds, with the topic id noted in each."""
-    found: dict[TopicPartition, bytes | None] = {}
-    for name in fs.list(path):
-        match = _PARTITION_NAME.fullmatch(name)
-        if match and fs.is_directory(path / name):
-            key = match["topic"], int(match["partition"])
-            found[key] = _read_topic_id(fs, path / name / PARTITION_METADATA)
-    return found
+def partition_keys(fs: FileSystem, path: Path) -> list[TopicPartition]:
+    """Return the partitions that a log directory has directories for."""
+    matches = (_PARTITION_NAME.fullmatch(name) for name in fs.list(path))
+    keys = [(one["topic"], int(one["partition"])) for one in matches if one]
+    return [
+        (topic, number)
+        for topic, number in keys
+        if number <= _PARTITION_MAX and fs.is_directory(path / f"{topic}-{number}")
+    ]
+
+
+def list_partitions(
+    fs: FileSystem, path: Path, keys: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, bytes | None]:
+    """Return the partitions that a log directory holds, with the topic id noted in each.
+
+    Of all of them, or of those given.
+    """
+    wanted = partition_keys(fs, path) if keys is None else keys
+    return {
+        key: _read_topic_id(fs, path / f"{key[0]}-{key[1]}" / PARTITION_METADATA)
+        for key in wanted
+    }
 
 
 def list_futures(fs: FileSystem, path: Path) -> dict[str, TopicPartition]:
@@ -409,7 +426,11 @@ def refuse_kafkas(fs: FileSystem, paths: Sequence[Path]) -> None:
 def _read_topic_id(fs: FileSystem, path: Path) -> bytes | None:
     if not fs.exists(path):
         return None
-    lines = fs.read_bytes(path).decode(errors="replace").splitlines()
+    try:
+        lines = fs.read_bytes(path, _SMALL_BYTES_MAX).decode(errors="replace").splitlines()
+    except CorruptFile as damage:  # larger than it can be
+        logger.warning("found damage: %s", damage)
+        return None
     for line in lines:
         match = _TOPIC_ID.fullmatch(line)
         if match:

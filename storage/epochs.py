@@ -19,6 +19,7 @@ from storage.files import FileSystem
 
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED = (-1, -1)
+_INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 
 
 class LeaderEpochs:
@@ -39,6 +40,8 @@ class LeaderEpochs:
             except ValueError:
                 raise CorruptFile(self._path, number, "expected 'epoch offset'") from None
             last_epoch, last_start = self._entries[-1] if self._entries else UNDEFINED
+            if epoch > _INT32_MAX or start > _INT64_MAX:
+                raise CorruptFile(self._path, number, "no epoch or offset is as large")
             if epoch <= last_epoch or start <= last_start:
                 raise CorruptFile(self._path, number, "epochs and offsets must grow")
             self._entries.append((epoch, start))

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from storage.errors import DirectoryInUse, DiskFailure
+from storage.errors import CorruptFile, DirectoryInUse, DiskFailure
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -30,6 +30,9 @@ T = TypeVar("T")
 _BUFFERS_PER_WRITE_MAX = 1024
 # How many descriptors files may have together, unless it is said.
 OPEN_FILES_MAX = 4096
+# An index can name positions in 2 GiB of log, and takes far less; no other file that is read whole
+# is as large.
+READ_BYTES_MAX = 1 << 30
 
 
 class Opened(Protocol):
@@ -86,6 +89,12 @@ class FileSystem(Protocol):
     def is_directory(self, path: Path) -> bool:
         """Tell whether a path is a directory."""
 
+    def is_regular(self, path: Path) -> bool:
+        """Return whether a path is a regular file itself, and no link to one."""
+
+    def is_link(self, path: Path) -> bool:
+        """Return whether a path is a symbolic link."""
+
     def size(self, path: Path) -> int:
         """Return a file's size in bytes."""
 
@@ -107,8 +116,8 @@ class FileSystem(Protocol):
     def remove_tree(self, path: Path) -> None:
         """Remove a directory with all that is in it."""
 
-    def read_bytes(self, path: Path) -> bytes:
-        """Read a small file whole."""
+    def read_bytes(self, path: Path, size_max: int = READ_BYTES_MAX) -> bytes:
+        """Read a small file whole; raises CorruptFile for one that is larger."""
 
     def write_bytes(self, path: Path, data: bytes) -> None:
         """Write a small file whole; durable only some time later."""
@@ -181,7 +190,7 @@ class _Pool:
         with self.lock:
             descriptor = file.descriptor
             if descriptor is None:
-                descriptor = _Descriptor(os.open(file.path, flags | os.O_CLOEXEC, 0o644))
+                descriptor = _open_regular(file.path, flags)
                 file.descriptor = descriptor
                 self._open[weakref.ref(file, self._forgotten.append)] = None
                 self._shrink()
@@ -320,6 +329,12 @@ class RealFileSystem:
     def is_directory(self, path: Path) -> bool:
         return _call(path, path.is_dir)
 
+    def is_regular(self, path: Path) -> bool:
+        return _call(path, lambda: stat.S_ISREG(path.lstat().st_mode))
+
+    def is_link(self, path: Path) -> bool:
+        return _call(path, path.is_symlink)
+
     def size(self, path: Path) -> int:
         return _call(path, lambda: path.stat().st_size)
 
@@ -338,6 +353,8 @@ class RealFileSystem:
         _call(path, lambda: path.unlink(missing_ok=True))
 
     def remove_tree(self, path: Path) -> None:
+        if path.is_symlink():  # what it leads to is not ours
+            return self.remove(path)
         if not path.is_dir():
             return
         for name in self.list(path):
@@ -348,8 +365,8 @@ class RealFileSystem:
                 self.remove(child)
         _call(path, path.rmdir)
 
-    def read_bytes(self, path: Path) -> bytes:
-        return _call(path, path.read_bytes)
+    def read_bytes(self, path: Path, size_max: int = READ_BYTES_MAX) -> bytes:
+        return _call(path, lambda: _read_whole(path, size_max))
 
     def write_bytes(self, path: Path, data: bytes) -> None:
         _call(path, lambda: path.write_bytes(data))
@@ -427,6 +444,26 @@ def raise_open_files_limit() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def _open_regular(path: Path, flags: int) -> _Descriptor:
+    """Open a regular file; raises OSError for what is none.
+
+    Without O_NONBLOCK a FIFO that somebody has put in a log directory would keep its opener
+    waiting for good. To a regular file it makes no difference.
+    """
+    opened = _Descriptor(os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644))
+    if not stat.S_ISREG(os.stat(opened.fd).st_mode):  # noqa: PTH116 (a descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return opened
+
+
+def _read_whole(path: Path, size_max: int) -> bytes:
+    opened = _open_regular(path, os.O_RDONLY)
+    size = os.fstat(opened.fd).st_size
+    if size > size_max:
+        raise CorruptFile(path, size_max, f"{size} bytes, where at most {size_max} are read")
+    return _read(opened, 0, size)
 
 
 def _write_rest(fd: int, position: int, rest: bytes) -> None:

@@ -239,7 +239,11 @@ class _Entries:
     def _read(self) -> tuple[array[int], array[int]]:
         if not self._fs.exists(self.path):
             return self._array(), array("i")
-        data = self._fs.read_bytes(self.path)
+        try:
+            data = self._fs.read_bytes(self.path)
+        except CorruptFile as damage:  # larger than any index
+            self.damage = damage
+            return self._array(), array("i")
         size = self._layout.size
         # Kafka preallocates an active segment's indexes: zeros follow the last entry.
         used = len(data.rstrip(b"\0"))

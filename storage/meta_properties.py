@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 META = "meta.properties"
 
 _VERSION, _CLUSTER, _NODE, _DIRECTORY = "version", "cluster.id", "node.id", "directory.id"
+# It has a line for each of a handful of properties.
+_SIZE_MAX = 64 << 10
 _KEYS = (_VERSION, _CLUSTER, _NODE, _DIRECTORY)
 _SEAL = re.compile(rb"(?P<body>.*)#crc32c=(?P<crc>[0-9a-f]{8})\n", re.DOTALL)
 _UUID = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -52,7 +54,7 @@ def check_meta(fs: FileSystem, path: Path, cluster_id: str, node_id: int) -> Non
     if not fs.exists(path):
         fs.write_atomically(path, _sealed(expected, {}))
         return
-    data = fs.read_bytes(path)
+    data = fs.read_bytes(path, _SIZE_MAX)
     found = _parse(data)
     if not found.damage:
         for key, value in expected.items():
@@ -76,13 +78,13 @@ def read_cluster_id(fs: FileSystem, directory: Path) -> str | None:
     """Return the cluster id that a log directory belongs to, None when nothing tells."""
     if not fs.exists(directory / META):
         return None
-    found = _parse(fs.read_bytes(directory / META))
+    found = _parse(fs.read_bytes(directory / META, _SIZE_MAX))
     return None if found.damage else found.values[_CLUSTER]
 
 
 def read_properties(fs: FileSystem, path: Path) -> Mapping[str, str]:
     """Return what a meta.properties file says, damaged or not."""
-    return _parse(fs.read_bytes(path)).values
+    return _parse(fs.read_bytes(path, _SIZE_MAX)).values
 
 
 def _parse(data: bytes) -> _Properties:

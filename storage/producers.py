@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from protocol.batches import TRANSACTIONAL_BIT, BatchHeader
+from protocol.batches import NO_PRODUCER_ID, TRANSACTIONAL_BIT, BatchHeader
 from protocol.checksum import crc32c
 from storage.errors import (
     CorruptFile,
@@ -321,17 +321,7 @@ class ProducerStates:
 
         Raises CorruptFile for one whose CRC, version or size is wrong.
         """
-        path = self.snapshot_path(offset)
-        data = self._fs.read_bytes(path)
-        if len(data) < _SNAPSHOT_HEAD.size:
-            raise CorruptFile(path, 0, "shorter than its head")
-        version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
-        if version != _SNAPSHOT_VERSION:
-            raise CorruptFile(path, 0, f"version {version}, expected {_SNAPSHOT_VERSION}")
-        if crc != crc32c(data[_CRC_START:]):
-            raise CorruptFile(path, 2, "the CRC does not match")
-        if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
-            raise CorruptFile(path, _CRC_START, f"{count} entries do not fill the file")
+        data = self._snapshot(offset)
         self.clear()
         begun: list[tuple[int, ProducerState]] = []
         for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
@@ -345,12 +335,39 @@ class ProducerStates:
         for first_offset, state in sorted(begun, key=lambda one: one[0]):
             self._begin(state, first_offset)
 
+    def count_snapshot(self, offset: int) -> tuple[int, int]:
+        """Return the largest producer id in a snapshot, -1 for none, and its open transactions.
+
+        Takes nothing in. Raises CorruptFile.
+        """
+        largest, begun_count = NO_PRODUCER_ID, 0
+        data = self._snapshot(offset)
+        for entry in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEAD.size :]):
+            largest = max(largest, entry[0])
+            begun_count += entry[-1] >= 0
+        return largest, begun_count
+
+    def _snapshot(self, offset: int) -> bytes:
+        """Read a snapshot file; raises CorruptFile for one whose CRC, version or size is wrong."""
+        path = self.snapshot_path(offset)
+        data = self._fs.read_bytes(path)
+        if len(data) < _SNAPSHOT_HEAD.size:
+            raise CorruptFile(path, 0, "shorter than its head")
+        version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+        if version != _SNAPSHOT_VERSION:
+            raise CorruptFile(path, 0, f"version {version}, expected {_SNAPSHOT_VERSION}")
+        if crc != crc32c(data[_CRC_START:]):
+            raise CorruptFile(path, 2, "the CRC does not match")
+        if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
+            raise CorruptFile(path, _CRC_START, f"{count} entries do not fill the file")
+        return data
+
     def snapshot_offsets(self) -> list[int]:
         """Return the offsets that have a snapshot, growing."""
         return [
             int(name.removesuffix(SNAPSHOT))
             for name in self._fs.list(self._directory)
-            if name.endswith(SNAPSHOT) and name.removesuffix(SNAPSHOT).isdigit()
+            if name.endswith(SNAPSHOT) and name.removesuffix(SNAPSHOT).isdecimal()
         ]
 
     def remove_snapshot(self, offset: int) -> None:

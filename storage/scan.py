@@ -37,6 +37,27 @@ _MAGIC_POSITION = 16
 # Enough headers for the batches between two index entries at Kafka's default interval.
 _WINDOW_BYTES = 8192
 _CHUNK_BYTES = 4 << 20
+# By chance hardly any bytes look like a batch's header: these are for files made on purpose.
+_WASTED_FREE_BYTES = 256 << 20
+_WASTED_RATIO_MAX = 16
+
+
+@dataclass(slots=True)
+class Wasted:
+    """What a search for intact batches has read for nothing.
+
+    Bytes may look like the beginning of a batch at every position, and each claim the rest of the
+    file: to check all of them would take the square of its size. A search stops to believe in
+    batches while it has wasted far more than it has passed over, and goes on behind that.
+    """
+
+    passed_bytes: int = 0
+    wasted_bytes: int = 0
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether nothing more is to be checked here."""
+        return self.wasted_bytes > _WASTED_FREE_BYTES + _WASTED_RATIO_MAX * self.passed_bytes
 
 
 @dataclass(slots=True)
@@ -98,12 +119,16 @@ class Batches:
         """Return the base offset of the batch at a position."""
         return int.from_bytes(self.file.read(position, 8), "big", signed=True)
 
-    def next_intact(self, position: int, offset_min: int, offset_max: int) -> int:
+    def next_intact(
+        self, position: int, offset_min: int, offset_max: int, wasted: Wasted | None = None
+    ) -> int:
         """Return where the next intact batch after a damaged one at a position begins.
 
         The size of all when there is none. Where the damaged one says that it ends goes before
-        what lies within it: a record may hold the bytes of a batch.
+        what lies within it: a record may hold the bytes of a batch. `wasted` is kept from one
+        search in a file to the next.
         """
+        wasted = wasted or Wasted()
         with contextlib.suppress(CorruptFile):
             for _, size, _, _ in self.walk(position):
                 end = position + size
@@ -114,23 +139,45 @@ class Batches:
             chunk = self.file.read(position, min(_CHUNK_BYTES, self.size_bytes - position))
             if len(chunk) < HEADER_SIZE:  # somebody has cut the file
                 break
+            before = wasted.passed_bytes
             at = chunk.find(MAGIC, _MAGIC_POSITION + 1)
             while at >= 0:
-                start = position + at - _MAGIC_POSITION
-                if self.is_intact(start, offset_min, offset_max):
-                    return start
+                start = at - _MAGIC_POSITION
+                wasted.passed_bytes = before + start
+                claimed = self._claimed(chunk, position, start, offset_min, offset_max)
+                if claimed and not wasted.is_too_much:
+                    if self.is_intact(position + start, offset_min, offset_max):
+                        return position + start
+                    wasted.wasted_bytes += max(claimed, _CHUNK_BYTES)
                 at = chunk.find(MAGIC, at + 1)
             position += len(chunk) - _MAGIC_POSITION - 1
+            wasted.passed_bytes = before + len(chunk)
         return self.size_bytes
+
+    def _claimed(
+        self, chunk: bytes, position: int, start: int, offset_min: int, offset_max: int
+    ) -> int:
+        """Return the size of the batch that begins in a chunk, 0 where none can."""
+        if start + HEADER_SIZE <= len(chunk):
+            head = chunk[start : start + HEADER_SIZE]
+        else:
+            head = self.file.read(position + start, HEADER_SIZE)
+        return self._stated(head, position + start, offset_min, offset_max)
+
+    def _stated(self, head: bytes, position: int, offset_min: int, offset_max: int) -> int:
+        if len(head) < HEADER_SIZE:
+            return 0
+        base_offset, length, magic, delta, _ = _WALKED.unpack_from(head)
+        room = self.size_bytes - position - LOG_OVERHEAD
+        if magic != MAGIC or not _LENGTH_MIN <= length <= room or delta < 0:
+            return 0
+        is_there = offset_min <= base_offset <= base_offset + delta <= offset_max
+        return int(length) + LOG_OVERHEAD if is_there else 0
 
     def is_intact(self, position: int, offset_min: int, offset_max: int) -> bool:
         """Tell whether there is an intact batch at a position, at little cost if there is none."""
         head = self.file.read(position, HEADER_SIZE)
-        if len(head) < HEADER_SIZE:
-            return False
-        base_offset, length, magic, _, _ = _WALKED.unpack_from(head)
-        room = self.size_bytes - position - LOG_OVERHEAD
-        if magic != MAGIC or not (_LENGTH_MIN <= length <= room and base_offset >= offset_min):
+        if not self._stated(head, position, offset_min, offset_max):
             return False
         return next(self.check(position, offset_min, offset_max), None) is not None
 

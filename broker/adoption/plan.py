@@ -34,6 +34,8 @@ from storage.checkpoints import TopicPartition
 # Without the metadata nobody knows which producer ids were given out. Kafka counts from zero, a
 # thousand at a time: this is further than any cluster gets.
 _PRODUCER_IDS_SKIPPED = 1 << 32
+# More than any Kafka has of a topic; without the metadata a name alone says how many there are.
+_PARTITIONS_MAX = 100_000
 # Should Kafka have its data back, it goes on from the ids it knows of, and meets none of ours.
 _PRODUCER_IDS_LEFT_TO_KAFKA = 1_000_000
 # Uuids below it stand for no directory in particular (DirectoryId): unassigned, lost, migrating.
@@ -131,6 +133,8 @@ def image_of(
                 known = names[one.topic] = TopicState(one.topic, topic_id, None)
                 image.topics[topic_id] = known
                 image.configs[ResourceType.TOPIC, one.topic] = _cautious_settings(one.topic)
+            if one.number >= _PARTITIONS_MAX:
+                continue  # it is told as one that belongs to no topic
             for number in range(one.number + 1):
                 nowhere = PartitionState([], [], -1, [], [], [])
                 known.partitions.setdefault(number, nowhere)
@@ -160,7 +164,10 @@ def _misplaced(
         yield wrong
     for number, state in sorted(topic.partitions.items()):
         found = here[number]
-        if node_id not in state.replicas:
+        flaws = [one.flaw for one in found if one.flaw is not None]
+        if flaws:
+            yield flaws[0]
+        elif node_id not in state.replicas:
             where = f"only on {_brokers(state.replicas)}" if state.replicas else "nowhere here"
             yield f"partition {number} is {where}"
         elif not state.is_whole_on(node_id):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from storage.directory import (
     METADATA_DIRECTORY,
     PARTITION_METADATA,
     list_partitions,
+    partition_keys,
 )
 from storage.epochs import LeaderEpochs
 from storage.errors import CorruptFile
@@ -25,6 +27,11 @@ from storage.meta_properties import META, read_properties
 from storage.producers import ProducerStates
 from storage.scan import walk
 from storage.segment import INDEX, LOG, file_name
+
+_NODE_ID = re.compile(r"[0-9]{1,10}")
+_INT32_MAX = 2**31 - 1
+# Kafka makes ids of 22 characters, and takes others.
+_CLUSTER_ID_MAX = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,8 @@ class FoundPartition:
     open_transactions: int
     # When the directory was made, as far as its file for the topic's id can tell.
     created_ms: int
+    # Why it cannot be taken over; nothing else was read then.
+    flaw: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +84,63 @@ def read_owner(fs: FileSystem, path: Path) -> tuple[str, int, str]:
             f"{path} is no log directory of Kafka: it has no {META}. Name what log.dirs "
             "in Kafka's server.properties names"
         )
+    _check_regular(fs, path / META)
     found = read_properties(fs, path / META)
     cluster_id, node_id = found.get("cluster.id"), found.get("node.id", found.get("broker.id"))
-    if not cluster_id or not node_id or not node_id.isdecimal():
+    if not cluster_id or len(cluster_id) > _CLUSTER_ID_MAX or not _is_node_id(node_id):
         raise AdoptionError(f"{path / META} has no cluster.id, or no node.id: restore it")
+    assert node_id is not None
     return cluster_id, int(node_id), found.get("directory.id", "")
+
+
+def _is_node_id(text: str | None) -> bool:
+    return text is not None and _NODE_ID.fullmatch(text) is not None and int(text) <= _INT32_MAX
+
+
+def _check_regular(fs: FileSystem, path: Path) -> None:
+    """Raise AdoptionError for a file of a log directory that is a link, a FIFO or a device."""
+    if fs.exists(path) and not fs.is_regular(path):
+        raise AdoptionError(f"{path} is no regular file: put the file itself in its place")
 
 
 def _directory(fs: FileSystem, path: Path) -> FoundDirectory:
     cluster_id, node_id, directory_id = read_owner(fs, path)
+    for name in (checkpoints.LOG_START_OFFSETS, CLEAN_MARKER):
+        _check_regular(fs, path / name)
     starts = _checkpoint(fs, path / checkpoints.LOG_START_OFFSETS)
-    partitions = tuple(
-        _partition(fs, path, key, topic_id, starts.get(key, 0))
-        for key, topic_id in sorted(list_partitions(fs, path).items())
+    flaws = {
+        key: _flaw(fs, path / f"{key[0]}-{key[1]}")
+        for key in partition_keys(fs, path)
         if f"{key[0]}-{key[1]}" != METADATA_DIRECTORY
+    }
+    topic_ids = list_partitions(fs, path, [key for key, flaw in flaws.items() if flaw is None])
+    partitions = tuple(
+        _partition(fs, path, key, topic_ids[key], starts.get(key, 0))
+        if flaw is None
+        else FoundPartition(
+            path / f"{key[0]}-{key[1]}", *key, None, 0, 0, None, -1, -1, 0, 0, flaw
+        )
+        for key, flaw in sorted(flaws.items(), key=lambda one: one[0])
     )
     leftovers = tuple(name for name in fs.list(path) if name.endswith(("-future", "-stray")))
     was_clean = fs.exists(path / CLEAN_MARKER)
     return FoundDirectory(
         path, cluster_id, node_id, directory_id, was_clean, partitions, leftovers
     )
+
+
+def _flaw(fs: FileSystem, partition: Path) -> str | None:
+    """Return why a partition's directory is left alone: what is in it leads elsewhere, or waits.
+
+    Nothing is read, followed or opened: a link may lead to files of somebody else, which would
+    then be written to and deleted as the partition's, and a FIFO keeps its reader waiting.
+    """
+    if fs.is_link(partition):
+        return f"{partition} is a symbolic link: move the directory itself here"
+    for name in fs.list(partition):
+        if not fs.is_regular(partition / name):
+            return f"{partition / name} is no regular file: move it away"
+    return None
 
 
 def _checkpoint(fs: FileSystem, path: Path) -> dict[TopicPartition, int]:
@@ -111,7 +157,7 @@ def _partition(
     path = home / f"{topic}-{number}"
     logs = segment_files(fs, path)
     bases = [base_offset_of(log.name) for log in logs]
-    producers = _producers(fs, path)
+    producer_id_max, open_transactions = _producers(fs, path)
     noted = path / PARTITION_METADATA
     return FoundPartition(
         path,
@@ -122,8 +168,8 @@ def _partition(
         max(start, bases[0]) if bases else start,
         _end_offset(fs, path, bases[-1]) if bases else start,
         _leader_epoch(fs, path),
-        max((one.producer_id for one in producers), default=-1),
-        sum(one.transaction_first_offset >= 0 for one in producers),
+        producer_id_max,
+        open_transactions,
         fs.modified_ms(noted if fs.exists(noted) else path),
     )
 
@@ -157,10 +203,13 @@ def _leader_epoch(fs: FileSystem, partition: Path) -> int:
     return epochs.latest
 
 
-def _producers(fs: FileSystem, partition: Path) -> ProducerStates:
-    """Read the newest producer snapshot; a damaged one knows nobody."""
+def _producers(fs: FileSystem, partition: Path) -> tuple[int, int]:
+    """Read the newest producer snapshot: the largest id, and the transactions not ended.
+
+    A damaged one knows nobody: (-1, 0).
+    """
     producers = ProducerStates(fs, partition)
     with contextlib.suppress(CorruptFile):
         for offset in producers.snapshot_offsets()[-1:]:
-            producers.read_snapshot(offset)
-    return producers
+            return producers.count_snapshot(offset)
+    return -1, 0

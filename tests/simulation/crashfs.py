@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from storage.errors import DirectoryInUse, DiskFailure
-from storage.files import Buffer
+from storage.files import READ_BYTES_MAX, Buffer
 from tests.simulation.clock import SimulatedClock
 
 SECTOR_BYTES = 512
@@ -231,8 +231,14 @@ class CrashFileSystem:
         else:
             self.remove(path)
 
-    def read_bytes(self, path: Path) -> bytes:
+    def read_bytes(self, path: Path, size_max: int = READ_BYTES_MAX) -> bytes:
         return bytes(self._file(path).data)
+
+    def is_regular(self, path: Path) -> bool:
+        return self.exists(path) and not self.is_directory(path)
+
+    def is_link(self, path: Path) -> bool:
+        return False
 
     def write_bytes(self, path: Path, data: bytes) -> None:
         file = self.open(path, write=True)
