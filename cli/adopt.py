@@ -74,7 +74,8 @@ def _adopt(
 
 def _show(console: Console, prepared: Prepared) -> None:
     plan = prepared.plan
-    console.print(f"[bold]Kafka's data[/]  cluster {plan.cluster_id}, node {plan.node_id}")
+    cluster = _escaped(plan.cluster_id)
+    console.print(f"[bold]Kafka's data[/]  cluster {cluster}, node {plan.node_id}", soft_wrap=True)
     for directory in prepared.directories:
         stop = "stopped cleanly" if directory.was_clean else "not stopped cleanly: to be recovered"
         told = counted(len(directory.partitions), "partition")

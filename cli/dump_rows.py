@@ -25,7 +25,7 @@ from storage.files import FileSystem
 from storage.index import OffsetIndex, TimeIndex
 from storage.meta_properties import META, read_properties
 from storage.producers import ProducerStates
-from storage.scan import Batches
+from storage.scan import Batches, Wasted
 from storage.segment import CLEANED, DELETED, INDEX, LOG, SNAPSHOT, SWAP, TIME_INDEX, TXN_INDEX
 from storage.transactions import parse_aborted
 
@@ -40,6 +40,11 @@ CHECKPOINTS = (
     checkpoints.ADOPTED_EPOCHS,
 )
 _WORDS_OF_METADATA = re.compile(r"(\w+): (\S+)")
+
+# What is shown of one record: more than a broker takes, but for one that is told to.
+_SHOWN_BYTES_MAX = 8 << 20
+_HEADERS_MAX = 10_000
+_METADATA_BYTES_MAX = 64 << 10
 
 Fields = Mapping[str, object]
 
@@ -77,7 +82,7 @@ def _read_batches(fs: FileSystem, path: Path, wanted: Wanted) -> Rows:
     file = fs.open(path)
     batches = Batches(file, path, file.size())
     decoder = decoder_of(path.parent.name) if wanted.records else None
-    position, offset_min = 0, max(base_offset_of(path.name), 0)
+    position, offset_min, wasted = 0, max(base_offset_of(path.name), 0), Wasted()
     while position < batches.size_bytes:
         for at, header, data in batches.read(position):
             has_crc = legacy.stored_crc(header, data) == header.crc
@@ -97,7 +102,7 @@ def _read_batches(fs: FileSystem, path: Path, wanted: Wanted) -> Rows:
             return
         # Behind what is no batch there may be others.
         cause = f"no whole batch in the {batches.size_bytes - position} bytes that are left"
-        following = batches.next_intact(position, offset_min, INT64_MAX)
+        following = batches.next_intact(position, offset_min, INT64_MAX, wasted)
         if following < batches.size_bytes:
             cause = f"no batch in {following - position} bytes"
         yield CorruptFile(path, position, cause, offset=offset_min)
@@ -138,24 +143,27 @@ def _records(
     decoder: Decoder | None,
 ) -> Rows:
     try:
-        records = legacy.decode_stored(data)
+        # One at a time: a few bytes may hold millions of them, or of headers.
+        for record in legacy.iterate_stored(data, headers_max=_HEADERS_MAX):
+            if wanted.records:
+                yield Row("record", _of_record(header, record, decoder))
     except ProtocolError as error:
         yield CorruptFile(path, position, str(error), offset=header.base_offset)
-        return
-    if not wanted.records:
-        return
-    for record in records:
-        yield Row("record", _of_record(header, record, decoder))
 
 
 def _of_record(header: BatchHeader, record: Record, decoder: Decoder | None) -> Fields:
     told: dict[str, object] = {
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": record.key,
-        "value": record.value,
-        "headers": [list(one) for one in record.headers],
+        "key": _shown(record.key),
+        "value": _shown(record.value),
+        "headers": [(name, _shown(value)) for name, value in record.headers],
     }
+    cut = [name for name in ("key", "value") if told[name] is not getattr(record, name)]
+    if len(record.headers) == _HEADERS_MAX:
+        cut.append("headers")
+    if cut:
+        told["cut"] = cut
     try:
         if header.is_control:
             control = decode_control(record)
@@ -168,6 +176,10 @@ def _of_record(header: BatchHeader, record: Record, decoder: Decoder | None) -> 
     except ProtocolError as error:
         told["undecodable"] = str(error)
     return told
+
+
+def _shown(data: bytes | None) -> bytes | None:
+    return data if data is None or len(data) <= _SHOWN_BYTES_MAX else data[:_SHOWN_BYTES_MAX]
 
 
 def _read_index(fs: FileSystem, path: Path, wanted: Wanted) -> Rows:
@@ -248,7 +260,8 @@ def _read_checkpoint(fs: FileSystem, path: Path, _: Wanted) -> Rows:
 
 
 def _read_partition_metadata(fs: FileSystem, path: Path, _: Wanted) -> Rows:
-    told = dict(_WORDS_OF_METADATA.findall(fs.read_bytes(path).decode(errors="replace")))
+    text = fs.read_bytes(path, _METADATA_BYTES_MAX).decode(errors="replace")
+    told = dict(_WORDS_OF_METADATA.findall(text))
     if "topic_id" not in told:
         yield CorruptFile(path, 0, "it has no topic id")
     yield Row("partition metadata", told)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,26 +21,41 @@ from storage.files import RealFileSystem
 
 # Title, width (negative: to the left), and what to show of a row's fields.
 _Column = tuple[str, int, Callable[[Mapping[str, object]], object]]
+# Control characters that JSON leaves as they are, those that turn text around or break lines, and
+# halves of surrogate pairs, which is how bytes that are no UTF-8 stand in a name.
+_UNPRINTABLE = re.compile(
+    "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]+"
+)
+_ASCII_MAX = 0x7F
 _Headers = Iterable[tuple[str, bytes | None]]
 
 
 def files_of(path: Path) -> Iterator[Path]:
     """Yield the files to read: the one named, or all in a directory. Raises ClickException."""
+    name = printable(str(path))
     if not path.is_dir():
         if reader_of(path) is None:
             raise click.ClickException(
-                f"{path} is no file that dump-log knows: name a .log, .index, .timeindex, "
+                f"{name} is no file that dump-log knows: name a .log, .index, .timeindex, "
                 ".txnindex, .snapshot or checkpoint file, or a directory that has such"
             )
         yield path
         return
-    found = sorted(one for one in path.rglob("*") if reader_of(one) and one.is_file())
+    found = sorted(_below(path))
     if not found:
         raise click.ClickException(
-            f"{path} has no segments or checkpoints: name a directory of log.dirs, or a "
+            f"{name} has no segments or checkpoints: name a directory of log.dirs, or a "
             "partition's"
         )
     yield from found
+
+
+def _below(path: Path) -> Iterator[Path]:
+    """Yield what lies in and below a directory and can be read; follows no links."""
+    for folder, _, names in os.walk(path):
+        for one in (Path(folder, name) for name in names):
+            if reader_of(one) is not None and one.is_file() and not one.is_symlink():
+                yield one
 
 
 def dump(path: Path, wanted: Wanted, show: Callable[[Path, Row], None]) -> Iterator[str]:
@@ -73,7 +90,15 @@ def show_json(path: Path, row: Row) -> None:
             told[name] = [_header(*one) for one in cast(_Headers, value)]
         else:
             told[name] = value
-    click.echo(json.dumps(told, ensure_ascii=False))
+    click.echo(_UNPRINTABLE.sub(_escaped, json.dumps(told, ensure_ascii=False)))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Write characters as JSON may: they mean the same there, and nothing to a terminal."""
+    return "".join(
+        json.dumps(one)[1:-1] if ord(one) > _ASCII_MAX else f"\\u{ord(one):04x}"
+        for one in found[0]
+    )
 
 
 def _header(name: str, value: bytes | None) -> dict[str, str | None]:
@@ -138,6 +163,8 @@ def _record_line(fields: Mapping[str, object]) -> str:
     key, value = _printable(fields["key"]), _printable(fields["value"])
     headers = [f"{name}: {_printable(one)}" for name, one in cast(_Headers, fields["headers"])]
     ending = f"  headers [{', '.join(headers)}]" if headers else ""
+    if "cut" in fields:
+        ending += f"  cut: {', '.join(cast(Iterable[str], fields['cut']))}"
     wrong = f"  undecodable: {fields['undecodable']}" if "undecodable" in fields else ""
     return f"{head}  key {key}  value {value}{ending}{wrong}"
 

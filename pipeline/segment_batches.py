@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import PipelineError
-from pipeline.segment_files import Segment, changed, told_in_one_line
+from pipeline.segment_files import Segment, changed, open_regular, told_in_one_line
 from pipeline.segment_selection import INT64_END, INT64_MIN
 from protocol import batch_scan
 from protocol.batch_scan import BAD_CRC, BAD_MAGIC, BAD_OFFSET, LAST_OFFSET, POSITION, WHOLE
@@ -34,11 +34,16 @@ from protocol.records import Table, as_bytes
 # Each task holds one chunk. Batches of a producer's default size are some hundred in it.
 CHUNK_BYTES = 8 << 20
 _ROWS = 8192
+# By chance hardly any bytes look like a batch's header: these are for files made on purpose.
+_WASTED_FREE_BYTES = 256 << 20
+_WASTED_RATIO_MAX = 16
 
 _LENGTH_POSITION, _MAGIC_POSITION = 8, 16
 _LENGTH = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 _CUT_OFF = "a batch is cut off"
+# Twice what an index of the largest segment takes with an entry for each KiB.
+_INDEX_BYTES_MAX = 32 << 20
 _INDEX_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 
 
@@ -89,7 +94,7 @@ def read_chunks(
     told of each damaged place, and may raise; reading goes on behind it. Raises PipelineError
     for a file that is gone or has changed.
     """
-    with told_in_one_line(segment.path), Path(segment.path).open("rb", buffering=0) as file:
+    with told_in_one_line(segment.path), open_regular(segment.path) as file:
         yield from _Walk(file, segment, on_damage, checks_crc).chunks(start_offset)
 
 
@@ -108,6 +113,8 @@ class _Walk:
         self._end = segment.size_bytes
         self._offset_min = segment.base_offset
         self._buffer = bytearray(min(CHUNK_BYTES, self._end))
+        # Bytes that a search for intact batches has passed over, and has checked for nothing.
+        self._passed_bytes = self._wasted_bytes = 0
         self._table = np.empty((_ROWS, batch_scan.BATCH_COLUMNS), np.int64)
         size = file.seek(0, os.SEEK_END)
         # A sealed segment does not grow: one of another size has taken its name.
@@ -230,13 +237,26 @@ class _Walk:
         start = position + 1
         while start + HEADER_SIZE <= self._end:
             data = bytes(self._read(start, min(CHUNK_BYTES, self._end - start)))
+            passed_bytes = self._passed_bytes
             at = data.find(MAGIC, _MAGIC_POSITION)
             while at >= 0:
-                if self._is_intact(start + at - _MAGIC_POSITION):
-                    return start + at - _MAGIC_POSITION
+                self._passed_bytes = passed_bytes + at
+                found = start + at - _MAGIC_POSITION
+                if not self._has_wasted_too_much and self._is_intact(found):
+                    return found
                 at = data.find(MAGIC, at + 1)
             start += max(1, len(data) - _MAGIC_POSITION)
+            self._passed_bytes = passed_bytes + len(data)
         return self._end
+
+    @property
+    def _has_wasted_too_much(self) -> bool:
+        """Whether nothing more is to be checked here.
+
+        Bytes may look like the beginning of a batch at every position, and each claim the rest of
+        the file: to check all of them would take the square of its size.
+        """
+        return self._wasted_bytes > _WASTED_FREE_BYTES + _WASTED_RATIO_MAX * self._passed_bytes
 
     def _is_led_by(self, position: int) -> bool:
         """Tell whether batches follow that all have lower offsets than those before had.
@@ -269,10 +289,14 @@ class _Walk:
             return False
         batch = self._read(position, size)
         if _is_old(batch, 0):
-            return self._entry_damage(batch) is None
+            is_entry = self._entry_damage(batch) is None
+            self._wasted_bytes += 0 if is_entry else size
+            return is_entry
         row = np.empty((1, batch_scan.BATCH_COLUMNS), np.int64)
         checked = batch_scan.scan_batches(as_bytes(batch), 0, size, self._offset_min, True, row)
-        return checked == (WHOLE, 1, size)
+        is_intact: bool = checked == (WHOLE, 1, size)
+        self._wasted_bytes += 0 if is_intact else size
+        return is_intact
 
     def _indexed_position(self, offset: int) -> int:
         """Return where a batch begins that no batch with the offset, or a higher one, precedes.
@@ -284,7 +308,8 @@ class _Walk:
         if offset <= self._segment.base_offset:
             return 0
         try:
-            data = Path(self._segment.path).with_suffix(".index").read_bytes()
+            with open_regular(Path(self._segment.path).with_suffix(".index")) as file:
+                data = file.read(_INDEX_BYTES_MAX) or b""
         except OSError:
             return 0
         entries = np.frombuffer(data[: len(data) // _INDEX_ENTRY.itemsize * 8], _INDEX_ENTRY)

@@ -14,13 +14,16 @@ gone already, so nothing is read then. Source: UnifiedLog and LogSegment of Kafk
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 
@@ -145,6 +148,19 @@ def told_in_one_line(path: Path | str) -> Iterator[None]:
         raise PipelineError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
+def open_regular(path: Path | str) -> FileIO:
+    """Open a regular file to be read; raises OSError for what is none.
+
+    A FIFO would keep its reader waiting, and a device may never end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    file = FileIO(descriptor, "r")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return file
+
+
 def _partitions(path: Path) -> Iterator[tuple[Path, Path | None]]:
     """Yield the partitions' folders in a path, each with the only file wanted of it, if any."""
     if not path.exists():
@@ -219,7 +235,7 @@ def _latest_timestamp(segment: Segment) -> int | None:
     base offset, 32 bits. The last one is written when the segment is sealed.
     """
     try:
-        with Path(segment.path).with_suffix(".timeindex").open("rb") as file:
+        with open_regular(Path(segment.path).with_suffix(".timeindex")) as file:
             size_bytes = file.seek(0, os.SEEK_END)
             if size_bytes == 0 or size_bytes % _TIME_ENTRY.size:
                 return None

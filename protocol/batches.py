@@ -29,6 +29,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from protocol.checksum import crc32c
@@ -433,10 +434,11 @@ def iterate_records(
     buffer: Buffer,
     position: int = 0,
     max_decompressed: int = DECOMPRESSED_MAX_BYTES,
+    headers_max: int = _INT32_MAX,
     *,
     raw_headers: bool = False,
 ) -> Iterator[Record]:
-    """Decode the records of the batch at `position` one by one.
+    """Decode the records of the batch at `position` one by one, with so many headers of each.
 
     Raises as decode_records does, InvalidRecord only when it comes to the record. With
     `raw_headers` a record's headers are one header without a name, whose value is all their
@@ -447,7 +449,8 @@ def iterate_records(
     section = bytes(record_section(buffer, position, header, max_decompressed))
     if raw_headers:
         return _iterate(header, section, locate_record, _raw_headers)
-    return _iterate(header, section, read_record, decode_headers)
+    read_headers = partial(decode_headers, count_max=headers_max)
+    return _iterate(header, section, read_record, read_headers)
 
 
 def _iterate(

@@ -63,6 +63,7 @@ _TIMESTAMP_POSITION = 18
 _COVERED_POSITION = 16  # the first byte that the CRC covers
 _BITS_KNOWN = (CODEC_MASK, CODEC_MASK | LOG_APPEND_TIME_BIT)
 _NONE = -1
+_INT32_MAX = 2**31 - 1
 _I64 = struct.Struct(">q")
 _I32 = struct.Struct(">i")
 
@@ -185,15 +186,18 @@ def iterate_stored(
     buffer: Buffer,
     position: int = 0,
     max_decompressed: int = DECOMPRESSED_MAX_BYTES,
+    headers_max: int = _INT32_MAX,
     *,
     raw_headers: bool = False,
 ) -> Iterator[Record]:
     """Decode as decode_stored does, but the records of a batch one by one.
 
-    `raw_headers` is as in iterate_records.
+    `headers_max` and `raw_headers` are as in iterate_records.
     """
     try:
-        return iterate_records(buffer, position, max_decompressed, raw_headers=raw_headers)
+        return iterate_records(
+            buffer, position, max_decompressed, headers_max, raw_headers=raw_headers
+        )
     except UnsupportedMagic:
         return iter(decode_entry(buffer, position, max_decompressed))
 

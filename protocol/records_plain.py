@@ -45,6 +45,7 @@ _VARLONG_MAX_BYTES = 10
 NO_LIMIT = 1 << 62
 _SMALL_VARINTS = tuple(bytes([n << 1]) for n in range(64))
 _NULL = b"\x01"  # -1
+_INT32_MAX = 2**31 - 1
 
 
 class RecordStatus(IntEnum):
@@ -195,15 +196,17 @@ def locate_headers(
     return count, found
 
 
-def decode_headers(buffer: bytes, position: int, end: int) -> tuple[tuple[str, bytes | None], ...]:
-    """Decode the headers of a record that read_record has found to be well formed.
+def decode_headers(
+    buffer: bytes, position: int, end: int, count_max: int = _INT32_MAX
+) -> tuple[tuple[str, bytes | None], ...]:
+    """Decode the headers, or so many, of a record that read_record has found to be well formed.
 
     `position` and `end` are the record's headers_position and end. Bytes in a header's key
     that are no UTF-8 become surrogate escapes, so that encode_record restores them.
     """
     headers: list[tuple[str, bytes | None]] = []
     count, position = read_varint(buffer, position, end)
-    for _ in range(count):
+    for _ in range(min(count, count_max)):
         length, position = read_varint(buffer, position, end)
         key = buffer[position : position + length].decode("utf-8", "surrogateescape")
         length, position = read_varint(buffer, position + length, end)

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from config.printable import printable
 from config.topic import TopicConfig
 from protocol.wire import encode_uuid
 from storage import checkpoints
@@ -429,13 +430,14 @@ def _read_topic_id(fs: FileSystem, path: Path) -> bytes | None:
     try:
         lines = fs.read_bytes(path, _SMALL_BYTES_MAX).decode(errors="replace").splitlines()
     except CorruptFile as damage:  # larger than it can be
-        logger.warning("found damage: %s", damage)
+        logger.warning("found damage: %s", printable(str(damage)))
         return None
     for line in lines:
         match = _TOPIC_ID.fullmatch(line)
         if match:
             return base64.urlsafe_b64decode(match[1] + "==")
-    logger.warning("found damage: %s", CorruptFile(path, 0, "it has no topic id"))
+    lacking = CorruptFile(path, 0, "it has no topic id")
+    logger.warning("found damage: %s", printable(str(lacking)))
     return None
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from protocol.batches import BatchHeader, Record, batch_crc, decode_records
 from protocol.compiler import decode
+from protocol.compression import Codec
 from protocol.control import ControlType, decode_control
 from protocol.errors import ProtocolError
 from protocol.messages import message_classes
@@ -141,6 +142,9 @@ class MetadataLog:
         for position, header, data in batches.read():
             if batch_crc(data, 0, len(data)) != header.crc:
                 break
+            # A controller compresses nothing, and some bytes could unpack to millions of records.
+            if header.codec is not Codec.NONE:
+                raise CorruptFile(path, position, f"a batch compressed by {header.codec.label}")
             end = position + len(data)
             yield header, data
         self.torn_bytes = batches.size_bytes - end

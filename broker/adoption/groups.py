@@ -11,6 +11,7 @@ or not their transaction was committed.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,13 +19,15 @@ from pathlib import Path
 from struct import Struct
 
 from broker.adoption.survey import segment_files
-from protocol.batches import decode_records
+from protocol.batches import iterate_records
 from protocol.compiler import decode_prefix
 from protocol.errors import ProtocolError
 from protocol.messages.group_metadata import GroupMetadataKey
 from storage.files import FileSystem
 from storage.scan import Batches
 
+_UNPACKED_RATIO_MAX = 100
+_UNPACKED_FREE_BYTES = 64 << 10
 _INT16 = Struct(">h")
 _OFFSET_KINDS = (0, 1)
 _GROUP_KINDS = {2: "classic", 3: "consumer", 11: "share", 17: "streams"}
@@ -60,19 +63,18 @@ def _live_keys(fs: FileSystem, partition: Path) -> list[tuple[int, str]]:
         for _, header, data in Batches(file, path, file.size()).read():
             if header.is_control:
                 continue
-            try:
-                records = decode_records(data)
-            except ProtocolError:
-                continue  # the broker says so when it reads it
-            for record in records:
-                named = _named(record.key or b"")
-                if named is None:
-                    continue
-                assert record.key is not None
-                if record.value is None:
-                    live.pop(record.key, None)
-                else:
-                    live[record.key] = named
+            # Coordinators write what unpacks to far less: a made-up batch is not worth the time.
+            limit = max(_UNPACKED_RATIO_MAX * header.size_bytes, _UNPACKED_FREE_BYTES)
+            with contextlib.suppress(ProtocolError):  # the broker says so when it reads it
+                for record in iterate_records(data, 0, limit, headers_max=0):
+                    named = _named(record.key or b"")
+                    if named is None:
+                        continue
+                    assert record.key is not None
+                    if record.value is None:
+                        live.pop(record.key, None)
+                    else:
+                        live[record.key] = named
     return list(live.values())
 
 

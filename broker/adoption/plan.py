@@ -126,6 +126,8 @@ def image_of(
     names: dict[str, TopicState] = {}
     for directory in directories:
         for one in directory.partitions:
+            if one.number >= _PARTITIONS_MAX:
+                continue  # it is shown as one that belongs to no topic
             image.next_producer_id = max(image.next_producer_id, one.producer_id_max + 1)
             known = names.get(one.topic)
             if known is None:
@@ -133,8 +135,6 @@ def image_of(
                 known = names[one.topic] = TopicState(one.topic, topic_id, None)
                 image.topics[topic_id] = known
                 image.configs[ResourceType.TOPIC, one.topic] = _cautious_settings(one.topic)
-            if one.number >= _PARTITIONS_MAX:
-                continue  # it is told as one that belongs to no topic
             for number in range(one.number + 1):
                 nowhere = PartitionState([], [], -1, [], [], [])
                 known.partitions.setdefault(number, nowhere)
