@@ -46,8 +46,11 @@ logger = logging.getLogger(__name__)
 ROWS_MAX = 65_536
 BYTES_MAX = 16 << 20
 
-# Kafka's clients read no batch that is larger once it is decompressed.
-_DECOMPRESSED_MAX_BYTES = 2**31 - 1
+# A batch that unpacks to more is damage: some 800 bytes can be packed so that they take all memory
+# of an executor. A broker takes a hundredth of it by default (max.message.bytes).
+_DECOMPRESSED_MAX_BYTES = 256 << 20
+# Messages of format 0 and 1 are decoded one by one, and take some ten times their bytes.
+_OLD_DECOMPRESSED_MAX_BYTES = 64 << 20
 _RECORD_BYTES_MIN = 7
 
 Numbers = npt.NDArray[np.int64]
@@ -238,7 +241,7 @@ def _unpack(chunk: Chunk, batch: Numbers) -> tuple[bytes, int]:
         codec = Codec(int(batch[ATTRIBUTES]) & CODEC_MASK)
         packed = chunk.data[position + HEADER_SIZE : end]
         return decompress(codec, packed, _DECOMPRESSED_MAX_BYTES), int(batch[COUNT])
-    records = decode_entry(chunk.data[position:end], 0, _DECOMPRESSED_MAX_BYTES)
+    records = decode_entry(chunk.data[position:end], 0, _OLD_DECOMPRESSED_MAX_BYTES)
     encoded = (
         encode_record(
             record.offset - int(batch[BASE_OFFSET]),

@@ -96,7 +96,7 @@ CONTENT: dict[str, Callable[[], bytes]] = {
     "a value of 60 MiB": lambda: packed(large_value(60 << 20), 1),
     "two million headers": lambda: many_headers(2_000_000),
     "claims of 2^31 records": lambda: claiming(SOUND, 2**31 - 1) + packed(b"\x80" * 99, 2**31 - 1),
-    "batches within batches": lambda: b"\xff" * 61 + false_batches(1 << 20),
+    "batches within batches": lambda: b"\xff" * 61 + false_batches(8 << 20),
     "nothing but magic": lambda: bytes([2]) * (1 << 19),
     "a negative size": lambda: SOUND[:8] + b"\xff" * 4 + SOUND[12:],
 }

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
+import struct
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +20,15 @@ from pipeline import segment_batches
 from pipeline.errors import PipelineError
 from pipeline.segment_files import list_segments
 from pipeline.segment_selection import Selection
-from protocol.batches import Record, encode_batch, with_section
-from protocol.compression import Codec
+from protocol.batches import (
+    Record,
+    batch_crc,
+    encode_batch,
+    read_header,
+    replace_section,
+    with_section,
+)
+from protocol.compression import Codec, compress
 from tests.pipeline.segments import partition_folder, read, write_log, write_segment
 from tests.protocol.legacy_messages import encode_entry
 
@@ -230,3 +241,40 @@ def test_a_segment_that_is_gone_or_exchanged_is_told_with_what_to_do(tmp_path: P
     Path(first.path).rename(tmp_path / "elsewhere")
     with pytest.raises(PipelineError, match=r"was removed or renamed .* or on a copy"):
         task(first)
+
+
+# --- files made to do harm ----------------------------------------------------------------------
+
+
+def test_a_search_for_batches_takes_time_in_proportion_to_the_file() -> None:
+    size = 6 << 20
+    false = bytearray(size)
+    for at in range(0, size - 61, 61):  # each claims all that follows
+        struct.pack_into(">qiibIhi", false, at, 1, size - at - 12, 0, 2, 0, 0, 0)
+    with partition_folder() as folder:
+        write_segment(folder, 0, [b"\xff" * 61, bytes(false)])
+        begun_s = time.process_time()
+        assert offsets(folder, onDamage="skip") == []
+        # To check each of 100,000 claims would read 300 GB.
+        assert time.process_time() - begun_s < 30
+
+
+def test_what_is_no_regular_file_is_told_in_a_line() -> None:
+    with partition_folder() as folder:
+        write_segment(folder, 0, [batch(0)])
+        os.mkfifo(folder / f"{2:020d}.log")
+        os.mkfifo(folder / f"{0:020d}.timeindex")
+        os.mkfifo(folder / f"{0:020d}.index")
+        segment = list_segments(folder)[1]
+        with pytest.raises(PipelineError, match="no regular file"):
+            list(segment_batches.read_chunks(replace(segment, size_bytes=9), segment_batches.stop))
+        assert offsets(folder, startingTimestamp="1", startingOffset="1") == [1]
+
+
+def test_a_batch_that_unpacks_to_far_too_much_is_damage() -> None:
+    header = read_header(batch(0))
+    bomb = replace_section(header, compress(Codec.ZSTD, bytes(300 << 20)), Codec.ZSTD)
+    struct.pack_into(">I", bomb, 17, batch_crc(bomb, 0, len(bomb)))
+    with partition_folder() as folder:
+        write_segment(folder, 0, [bytes(bomb), batch(1)])
+        assert offsets(folder, onDamage="skip") == offsets_of([1])
