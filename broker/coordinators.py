@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker import topic_names
+from broker.coordination.expressions import Matching
 from broker.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
@@ -35,6 +36,7 @@ class Coordinators:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._matching = Matching()
         self._topics = TopicLookup(
             broker.topics, broker.store, lambda: broker.config.broker_rack
         )
@@ -74,6 +76,7 @@ class Coordinators:
         await self.transactions.close()
         self.groups.close()
         self.shares.close()
+        self._matching.close()
 
     def _log(
         self, topic: str, partition_count: Callable[[], int], codec: Callable[[], Codec]
@@ -102,6 +105,7 @@ class Coordinators:
             clock=broker.clock,
             loop=broker.loop,
             share_config=self._share_group_config,
+            matching=self._matching,
         )
         broker.configs.on_changed.append(lambda _: groups.reconfigure(self._group_config()))
         broker.configs.resources.on_changed.append(
@@ -145,6 +149,7 @@ class Coordinators:
             leader_epoch=log.leader_epoch,
             clock=broker.clock,
             loop=broker.loop,
+            matching=self._matching,
         )
         broker.configs.on_changed.append(
             lambda config: transactions.reconfigure(TransactionConfig.of(config))

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.security.authorization import ResourceKind
 from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 
-def handle(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """List those transactional ids that the client may describe."""
-    response = context.broker.transactions.list_transactions(request)
+def handle(
+    context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse | Awaitable[ListTransactionsResponse]:
+    """List those transactional ids that the client may describe.
+
+    A pattern that takes long to match is awaited.
+    """
+    answer = context.broker.transactions.list_transactions(request)
+    if isinstance(answer, ListTransactionsResponse):
+        return _permitted(context, answer)
+    return _when_matched(context, answer)
+
+
+async def _when_matched(
+    context: RequestContext, answer: Awaitable[ListTransactionsResponse]
+) -> ListTransactionsResponse:
+    return _permitted(context, await answer)
+
+
+def _permitted(
+    context: RequestContext, response: ListTransactionsResponse
+) -> ListTransactionsResponse:
     response.transaction_states = [
         one
         for one in response.transaction_states

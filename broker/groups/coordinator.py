@@ -6,10 +6,12 @@ out what it decides.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
+from broker.coordination.expressions import Matching
 from broker.coordination.machine import Codec
 from broker.coordination.runtime import Answer, Runtime
 from broker.coordination.seams import InternalTopic, Loop, Requester, WallClock
@@ -18,6 +20,7 @@ from broker.groups import commits, responses, sessions, transactional
 from broker.groups.config import GroupConfig
 from broker.groups.consumer import checks, descriptions, heartbeats
 from broker.groups.consumer import commits as consumer_commits
+from broker.groups.consumer.effects import MatchExpressions
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.modern.topics import TopicView
 from broker.groups.records import decode_record, encode_record
@@ -25,6 +28,7 @@ from broker.groups.shard import Shard
 from broker.groups.share.group import listed as share_listed
 from broker.groups.share.groups import Configs as ShareConfigs
 from broker.groups.share.groups import default_config
+from broker.tasks import start_task
 from protocol.errors import ErrorCode
 from protocol.messages import consumer_group_describe
 from protocol.messages.consumer_group_heartbeat import (
@@ -67,6 +71,7 @@ class GroupCoordinator:
         loop: Loop,
         fresh_id: Callable[[], str] = _random_id,
         share_config: ShareConfigs = default_config,
+        matching: Matching | None = None,
     ) -> None:
         self.topics = topics
         self.config = config
@@ -83,7 +88,10 @@ class GroupCoordinator:
             lambda partition: Shard(partition, self.config, topics, share_config),
             clock=clock,
             loop=loop,
+            act=self._match_expressions,
         )
+        self._matching = matching or Matching()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def runtime(self) -> Runtime[Shard]:
@@ -101,6 +109,8 @@ class GroupCoordinator:
 
     def close(self) -> None:
         """End serving: answer all that is parked, and stop the clock."""
+        for task in self._tasks:
+            task.cancel()
         self._runtime.close()
 
     def reconfigure(self, config: GroupConfig) -> None:
@@ -346,3 +356,16 @@ class GroupCoordinator:
         caller = self._runtime.caller(requester)
         effects = shard.offsets.commit_in_transaction(request, caller, self._clock.now_ms())
         return self._runtime.run(request.group_id, effects, caller, TxnOffsetCommitResponse)
+
+    def _match_expressions(self, partition: int, action: MatchExpressions) -> None:
+        task = start_task("match expressions", self._match(partition, action))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _match(self, partition: int, action: MatchExpressions) -> None:
+        shard = self._runtime.machine_at(partition)
+        found = await self._matching.match_all(action.expressions, action.topics)
+        if isinstance(shard, ErrorCode) or shard is not self._runtime.machine_at(partition):
+            return  # it was loaded again, and has the next heartbeat match them
+        effects = shard.expressions_matched(action, found, self._clock.now_ms())
+        self._runtime.perform(partition, effects)

@@ -10,7 +10,7 @@ The same machine replays the log when the broker starts: `replay` for each recor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from broker.coordination.effects import (
     Caller,
@@ -30,7 +30,7 @@ from broker.groups import (
 from broker.groups.commits import Group
 from broker.groups.config import GroupConfig
 from broker.groups.consumer import conversion, heartbeats
-from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer
+from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer, MatchExpressions
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.groups import ConsumerGroups
 from broker.groups.consumer.records import ConsumerRecord
@@ -187,6 +187,12 @@ class Shard:
             return [Reply(caller.token, sessions.leave_unknown_group(leaving, caller))]
         sessions.leave(turn, leaving, caller)
         return turn.effects
+
+    def expressions_matched(
+        self, action: MatchExpressions, found: Mapping[str, frozenset[str]], now_ms: int
+    ) -> list[Effect]:
+        """Take in the topics that a consumer group's regular expressions match."""
+        return self.consumers.expressions_matched(action, found, self.config, now_ms)
 
     def timer_fired(self, timer: Timer, now_ms: int) -> list[Effect]:
         """Do what a timer was started for."""

@@ -28,9 +28,11 @@ from broker.telemetry.series import Sample, Series
 from config.client_metrics import (
     ALL_METRICS,
     INTERVAL_MS_DEFAULT,
+    InvalidSubscription,
     Subscription,
     read_subscription,
 )
+from config.errors import ConfigError
 from protocol.checksum import crc32c
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
@@ -279,7 +281,14 @@ class Telemetry:
     def _read_subscriptions(self) -> None:
         self._version += 1
         stored = self._resources.of_type(ResourceType.CLIENT_METRICS)
-        self._subscriptions = [read_subscription(values) for values in stored.values()]
+        subscriptions = []
+        for name, values in stored.items():
+            try:
+                subscriptions.append(read_subscription(values))
+            except (ConfigError, InvalidSubscription) as error:
+                # An earlier release took it: it matched patterns that take time without end.
+                logger.error("left out client metrics subscription name=%r: %s", name, error)
+        self._subscriptions = subscriptions
 
 
 def subscription_id(metrics: Sequence[str], interval_ms: int, instance_id: bytes) -> int:

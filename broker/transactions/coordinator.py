@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from broker.coordination.effects import Producer
+from broker.coordination.expressions import Matching, is_quick, matched
 from broker.coordination.machine import Codec
 from broker.coordination.runtime import Answer, Runtime
 from broker.coordination.seams import InternalTopic, Loop, WallClock
@@ -58,12 +60,14 @@ class TransactionCoordinator:
         leader_epoch: Callable[[int], int],
         clock: WallClock,
         loop: Loop,
+        matching: Matching,
     ) -> None:
         """`version` is that of transactions which the cluster has agreed on, `leader_epoch` that
         of a partition of the log: markers name the term that wrote them by it."""
         self.config = config
         self._markers, self._producer_ids = markers, producer_ids
         self._leader_epoch, self._clock = leader_epoch, clock
+        self._matching = matching
         self._writing: set[asyncio.Task[None]] = set()
         self._filling: asyncio.Task[None] | None = None
 
@@ -176,15 +180,30 @@ class TransactionCoordinator:
             return listing.not_described(transactional_id, not_found)
         return listing.described(transactional_id, entry.value)
 
-    def list_transactions(self, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    def list_transactions(
+        self, request: ListTransactionsRequest
+    ) -> Answer[ListTransactionsResponse]:
         """List the transactional ids that pass a request's filters."""
         problem = self._runtime.problem
         if problem is not ErrorCode.NONE:
             return listing.not_listed(problem)
         try:
-            return listing.listed(request, self._known(), self._clock.now_ms())
+            pattern = listing.read_pattern(request.transactional_id_pattern)
         except Refusal as refusal:
             return listing.not_listed(refusal.code)
+        found = listing.passing(request, self._known(), self._clock.now_ms())
+        if pattern is None:
+            return listing.listed(request, found)
+        if not is_quick(pattern, found):
+            return self._list_matched(request, pattern, found)
+        names = matched(pattern, found)
+        return listing.listed(request, {one: found[one] for one in found if one in names})
+
+    async def _list_matched(
+        self, request: ListTransactionsRequest, pattern: Any, found: Mapping[str, Transaction]
+    ) -> ListTransactionsResponse:
+        names = await self._matching.match(pattern, found)
+        return listing.listed(request, {one: found[one] for one in found if one in names})
 
     def count_by_state(self) -> dict[str, int]:
         """Return how many transactional ids there are in each state, by Kafka's name of it."""

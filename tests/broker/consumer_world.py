@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from broker.coordination.effects import (
+    Act,
     Caller,
     CancelTimer,
     Describable,
@@ -24,6 +25,8 @@ from broker.coordination.effects import (
     Timer,
 )
 from broker.groups.config import ConsumerSettings, GroupConfig
+from broker.groups.consumer.effects import MatchExpressions
+from broker.groups.consumer.expressions import match_all
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.records import KeyValue, decode_record, encode_record
 from broker.groups.shard import Shard
@@ -114,6 +117,9 @@ class ConsumerWorld:
                     self.timers.pop(effect.timer, None)
                 case Persist():
                     queue += self._persist(effect)
+                case Act(MatchExpressions() as action):
+                    found = match_all(action.expressions, action.topics)
+                    queue += self.shard.expressions_matched(action, found, self.now_ms)
                 case Reload():
                     self.restart()
 

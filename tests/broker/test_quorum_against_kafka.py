@@ -177,7 +177,7 @@ SETTINGS_SCRIPT: list[tuple[Any, range | None]] = [
             "a=b", "client_id", "client_id=", "client_id=a=b", "client_id=a=", "client_id=[",
             "client_id=a,client_id=b", "", " ", "client_id=a,", "=x", "=", r"client_id=\p{Alpha}+",
             "client_instance_id=a", "client_source_port=9.*,client_source_address=127\\..*",
-            r"client_software_version=(?<n>a)\k<n>", "client_id=*",
+            r"client_software_version=(?<n>a)b", "client_id=*",
         )
     ),
     *(

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import random
 import threading
+import time
 import tracemalloc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from broker.apis import api_versions, get_telemetry_subscriptions, push_telemetr
 from broker.context import ConnectedClient
 from broker.exposition.render import render
 from broker.ids import random_id
+from broker.metadata import Resource, ResourceType
 from broker.telemetry import reader, series
 from broker.telemetry.clients import ClientRow, Telemetry
 from broker.telemetry.series import SAMPLES_MAX, Push, read_push
@@ -669,3 +671,30 @@ def test_any_pattern_is_read_or_refused(pattern: str) -> None:
     except ConfigError:
         return
     read.matches(ATTRIBUTES_OF_ONE)
+
+
+def test_a_pattern_that_backtracks_without_end_is_matched_in_time() -> None:
+    for pattern in ("(a+)+b", "(a|a)*b", "(.*.*.*)*x", "(?:a?){300}a{300}b"):
+        read = read_subscription({"match": f"client_id={pattern}"})
+        started = time.thread_time()
+        assert not read.matches({"client_id": 600 * "a"})
+        assert not read.matches({"client_id": 32_000 * "a"})
+        assert time.thread_time() - started < 2.0
+
+
+@pytest.mark.parametrize("pattern", [r"(a)\1", "(?=a)a", "x*+", "[[a]b]", "(?:a{900}){900}"])
+def test_refuses_a_pattern_that_cannot_be_matched_in_time(pattern: str) -> None:
+    with pytest.raises(ConfigError, match="Illegal client matching pattern: client_id="):
+        read_subscription({"match": f"client_id={pattern}"})
+
+
+async def test_a_stored_pattern_that_is_refused_now_is_left_out_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with admin(tmp_path) as broker:
+        stored = {"metrics": "*", "match": r"client_id=(a)\1"}
+        broker.configs.resources._settings[Resource(ResourceType.CLIENT_METRICS, "old")] = stored
+        one = world(broker)
+        await one.subscribe(metrics="*", match="client_id=another.*")
+        assert [len(telemetry.match) for telemetry in broker.telemetry._subscriptions] == [1]
+    assert "left out client metrics subscription name='old'" in caplog.text

@@ -17,7 +17,17 @@ class ConsumerTimer(enum.Enum):
     REBALANCE = "rebalance"  # a member has not given up its partitions
     JOIN = "join"  # a classic member has not joined again
     SYNC = "sync"  # a classic member has not asked for its assignment
-    EXPRESSIONS = "expressions"  # regular expressions are to be matched anew
+    EXPRESSIONS = "expressions"  # regular expressions are to be matched again
+
+
+@dataclass(frozen=True, slots=True)
+class MatchExpressions:
+    """Match the regular expressions of a group with topics, which may take long."""
+
+    group_id: str
+    expressions: tuple[str, ...]
+    topics: tuple[str, ...]
+    version: int  # of the metadata that has these topics
 
 
 @dataclass(frozen=True, slots=True)

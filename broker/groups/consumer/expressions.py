@@ -2,8 +2,9 @@
 
 They are matched with all topics together, at most every 10 seconds: when a member brings one that
 is not matched yet, when topics have been created, and when the last time is
-group.consumer.regex.refresh.interval.ms ago. The heartbeat does not wait for it: a short while
-after it the group's epoch is raised where other topics match than before.
+group.consumer.regex.refresh.interval.ms ago. The heartbeat does not wait for it. The coordinator
+matches them in a thread, as Kafka does, and once that is done the group's epoch is raised where
+other topics match than before.
 
 Kafka's source: GroupMetadataManager.maybeUpdateRegularExpressions, TopicRegexResolver.
 """
@@ -11,15 +12,15 @@ Kafka's source: GroupMetadataManager.maybeUpdateRegularExpressions, TopicRegexRe
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import re2
 
-from broker.coordination.effects import Caller
-from broker.coordination.expressions import compile_expression
+from broker.coordination.effects import Act, Caller
+from broker.coordination.expressions import compile_expression, matched
 from broker.errors import Refusal
-from broker.groups.consumer.effects import ConsumerTimer
+from broker.groups.consumer.effects import ConsumerTimer, MatchExpressions
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.member import Member
 from broker.groups.consumer.records import Kind
@@ -27,8 +28,8 @@ from broker.groups.consumer.turn import ConsumerTurn
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_records import ConsumerGroupRegularExpressionValue
 
-# Each is matched with all topics, while the event loop does nothing else. Members of a group
-# subscribe alike, or differ while they are updated. Kafka has no limit.
+# Each is matched with all topics. Members of a group subscribe alike, or differ while they are
+# updated. Kafka has no limit.
 EXPRESSIONS_MAX = 32
 # Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS.
 _REFRESH_MIN_MS = 10_000
@@ -123,20 +124,38 @@ def update(
     return change
 
 
-def resolve(turn: ConsumerTurn) -> None:
-    """Match the group's expressions with all topics, and raise its epoch where that is news."""
-    group, topics = turn.group, turn.around.topics
+def begin_matching(turn: ConsumerTurn) -> None:
+    """Have the group's expressions matched with all topics that there are now."""
+    topics = turn.around.topics
+    action = MatchExpressions(
+        turn.group.group_id,
+        tuple(turn.group.subscriptions.expressions),
+        tuple(topics.names()),
+        topics.version(),
+    )
+    turn.effects.append(Act(action))
+
+
+def take_matched(
+    turn: ConsumerTurn, action: MatchExpressions, found: Mapping[str, frozenset[str]]
+) -> None:
+    """Take in the topics that expressions match, and raise the group's epoch where that is news.
+
+    An expression that no member subscribes to any more is left out.
+    """
+    group = turn.group
     describable, group.is_resolving, group.describable = group.describable, False, None
-    matched = match_all(group.subscriptions.expressions, topics.names())
+    present = group.subscriptions.expressions
+    found = {expression: names for expression, names in found.items() if expression in present}
     if describable is not None:
-        known = describable(frozenset().union(*matched.values()))
-        matched = {expression: names & known for expression, names in matched.items()}
+        known = describable(frozenset().union(*found.values()))
+        found = {expression: names & known for expression, names in found.items()}
     has_changed = False
-    for expression, names in matched.items():
-        present = group.resolved.get(expression)
-        has_changed |= names != (present.topics if present else frozenset())
+    for expression, names in found.items():
+        before = group.resolved.get(expression)
+        has_changed |= names != (before.topics if before else frozenset())
         value = ConsumerGroupRegularExpressionValue(
-            topics=sorted(names), version=topics.version(), timestamp=turn.now_ms
+            topics=sorted(names), version=action.version, timestamp=turn.now_ms
         )
         turn.emit(Kind.EXPRESSION, value, expression)
     if has_changed or turn.hash() != group.metadata_hash:
@@ -154,7 +173,7 @@ def _matched(expression: str, names: Iterable[str]) -> frozenset[str]:
         pattern = compile_expression(expression)
     except re2.error:
         return frozenset()
-    return frozenset(name for name in names if pattern.fullmatch(name))
+    return matched(pattern, names)
 
 
 def _is_due(turn: ConsumerTurn, was: Before, *, is_new: bool) -> bool:

@@ -8,14 +8,14 @@ again. Kafka's source: GroupMetadataManager.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from broker.coordination.effects import Caller, Effect, Persist, Reload, Reply, Timer
 from broker.errors import Refusal, message_of
 from broker.groups import rebalance, responses
 from broker.groups.config import GroupConfig
 from broker.groups.consumer import checks, classic, conversion, expressions, heartbeats
-from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer
+from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer, MatchExpressions
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.member import (
     JOINING_EPOCH,
@@ -165,13 +165,28 @@ class ConsumerGroups:
             return []
         turn = self.turn(group, config, now_ms)
         if kind is ConsumerTimer.EXPRESSIONS:
-            expressions.resolve(turn)
-            return self._settle(turn)
+            expressions.begin_matching(turn)
+            return turn.effects
         member = group.members.get(timer.member_id)
         if member is None or (kind is ConsumerTimer.REBALANCE and member.epoch == LEFT_EPOCH):
             return []
         turn.note(f"fenced member member={member.member_id} timeout={kind.value}")
         heartbeats.remove_members(turn, [member])
+        return self._settle(turn)
+
+    def expressions_matched(
+        self,
+        action: MatchExpressions,
+        found: Mapping[str, frozenset[str]],
+        config: GroupConfig,
+        now_ms: int,
+    ) -> list[Effect]:
+        """Take in the topics that a group's expressions match."""
+        group = self.get(action.group_id)
+        if group is None or not group.is_resolving:
+            return []
+        turn = self.turn(group, config, now_ms)
+        expressions.take_matched(turn, action, found)
         return self._settle(turn)
 
     def topic_changed(self, name: str, *, is_new: bool) -> None:
