@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from broker.changes import Changes
 from broker.errors import Refusal
 from broker.metadata import MetadataError, MetadataStore, SecurityKind
 from broker.repeats import Repeats
+from broker.security.acl_search import AclSearch
 from broker.security.acls import (
     Acl,
     AclFilter,
@@ -81,7 +82,7 @@ class AclChanges:
 
     def describe(self, which: AclFilter) -> list[Acl]:
         """Return the entries that a filter means, in an order that is always the same."""
-        return sorted(filter(which.matches, self.authorizer.acls), key=_IN_LISTS)
+        return _ordered(filter(which.matches, self.authorizer.acls))
 
     async def create(self, acls: Sequence[Acl]) -> list[Created]:
         """Create entries, each for itself; raises MetadataError."""
@@ -114,10 +115,11 @@ class AclChanges:
         outcomes: list[Deleted] = []
         repeats = Repeats()
         described: dict[AclFilter, list[Acl]] = {}
+        search = AclSearch(self.authorizer.acls)
         for which in filters:
             problem = _filter_problem(which)
             if which not in described:
-                described[which] = [] if problem is not None else self.describe(which)
+                described[which] = [] if problem is not None else _ordered(search.find(which))
                 await asyncio.sleep(0)  # to look through many entries takes its time
             found = described[which]
             again = [acl for acl in found if acl in gone]
@@ -136,6 +138,10 @@ class AclChanges:
         for acl in gone:
             logger.info("deleted %s", acl)
         return outcomes
+
+
+def _ordered(acls: Iterable[Acl]) -> list[Acl]:
+    return sorted(acls, key=_IN_LISTS)
 
 
 def _told_bytes(acl: Acl) -> int:

@@ -188,7 +188,7 @@ async def test_filters_that_mean_the_same_are_told_in_bounds(
         looked.clear()
         results = await delete(broker, *(10 * [everything()]))
         assert [len(one.matching_acls) for one in results] == 10 * [100]
-        assert len(looked) == 100
+        assert len(looked) <= 100  # each entry once at most
         assert not await names(broker)
 
 
