@@ -70,6 +70,7 @@ async def carry_out(
     """
     outcomes: dict[tuple[int, str], Explained | None] = {}
     of_topics: dict[str, Alteration] = {}
+    of_others: dict[Resource, Alteration] = {}
     times = Counter(wish.key for wish in wishes)
     for wish in wishes:
         try:
@@ -98,15 +99,16 @@ async def carry_out(
                 of_topics[wish.resource_name] = alteration(wish)
             elif wish.resource_type in KINDS:
                 resource = Resource(ResourceType(wish.resource_type), wish.resource_name)
-                await configs.resources.alter(
-                    resource, alteration(wish), validate_only=validate_only
-                )
+                of_others[resource] = alteration(wish)
             else:
                 await configs.alter(
                     wish.resource_name, alteration(wish), validate_only=validate_only
                 )
         except EXPLAINED as error:
             outcomes[wish.key] = error
+    if of_others:
+        changed = await configs.resources.alter(of_others, validate_only=validate_only)
+        outcomes |= {(one.type, one.name): outcome for one, outcome in changed.items()}
     if of_topics:
         done = await topics.alter_configs(of_topics, validate_only=validate_only)
         outcomes |= {(ResourceType.TOPIC, name): outcome for name, outcome in done.items()}

@@ -7,11 +7,11 @@ group. They are kept in the metadata store, and whoever follows them is called w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from broker.changes import Changes
-from broker.errors import Refusal
-from broker.metadata import MetadataStore, Resource, ResourceType
+from broker.errors import EXPLAINED, Explained, Refusal
+from broker.metadata import MetadataError, MetadataStore, Resource, ResourceType
 from config.client_metrics import InvalidSubscription, client_metrics_entries, read_subscription
 from config.group import check_group, group_entries
 from config.resolution import Entry
@@ -37,8 +37,8 @@ class ResourceConfigs:
     ) -> None:
         self._settings = {one: values for one, values in stored.items() if one.type in KINDS}
         self._store, self._changes, self._broker_entries = store, changes, broker_entries
-        # Called with a resource once its new settings are in force.
-        self.on_changed: list[Callable[[Resource], None]] = []
+        # Called with resources once their new settings are in force.
+        self.on_changed: list[Callable[[Set[Resource]], None]] = []
 
     def of_type(self, kind: ResourceType) -> Mapping[str, Settings]:
         """Return the settings of all resources of a type, by name."""
@@ -56,31 +56,48 @@ class ResourceConfigs:
         return client_metrics_entries(values)
 
     async def alter(
-        self, resource: Resource, alteration: Alteration, *, validate_only: bool
-    ) -> None:
-        """Change a resource's settings; raises Refusal, ConfigError or MetadataError."""
-        await self._changes.run(lambda: self._alter(resource, alteration, validate_only))
+        self, wanted: Mapping[Resource, Alteration], *, validate_only: bool
+    ) -> dict[Resource, Explained | None]:
+        """Change settings of resources, each wholly or not at all; None stands for a change made.
+
+        All are written at once: the metadata is written whole with each change, so that a request
+        of 64 KB that named 3,000 groups took 17 s.
+        """
+        return await self._changes.run(lambda: self._alter(wanted, validate_only))
 
     async def _alter(
-        self, resource: Resource, alteration: Alteration, validate_only: bool
-    ) -> None:
-        values = alteration(self._settings.get(resource, {}))
-        self._check(resource, values)
-        if validate_only:
-            return
-        await self._store.replace_configs({resource: values})
-        if values:
-            self._settings[resource] = values
-        else:
-            self._settings.pop(resource, None)
-        logger.info(
-            "changed settings type=%s name=%r names=%s",
-            resource.type.name,
-            resource.name,
-            ",".join(sorted(values)),
-        )
+        self, wanted: Mapping[Resource, Alteration], validate_only: bool
+    ) -> dict[Resource, Explained | None]:
+        outcomes: dict[Resource, Explained | None] = {}
+        altered: dict[Resource, Settings] = {}
+        for resource, alteration in wanted.items():
+            outcomes[resource] = None
+            try:
+                values = alteration(self._settings.get(resource, {}))
+                self._check(resource, values)
+                altered[resource] = values
+            except EXPLAINED as error:
+                outcomes[resource] = error
+        if validate_only or not altered:
+            return outcomes
+        try:
+            await self._store.replace_configs(altered)
+        except MetadataError as error:
+            return {resource: refused or error for resource, refused in outcomes.items()}
+        for resource, values in altered.items():
+            if values:
+                self._settings[resource] = values
+            else:
+                self._settings.pop(resource, None)
+            logger.info(
+                "changed settings type=%s name=%r names=%s",
+                resource.type.name,
+                resource.name,
+                ",".join(sorted(values)),
+            )
         for changed in self.on_changed:
-            changed(resource)
+            changed(altered.keys())
+        return outcomes
 
     def _check(self, resource: Resource, values: Settings) -> None:
         if resource.type is ResourceType.GROUP:

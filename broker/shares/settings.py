@@ -6,7 +6,7 @@ and kept until something changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from broker.configs import Configs
@@ -48,9 +48,10 @@ class ShareSettings:
             found = self._cached[group_id] = _read(entries)
         return found
 
-    def _changed(self, resource: Resource) -> None:
-        if resource.type is ResourceType.GROUP:
-            self._cached.pop(resource.name, None)
+    def _changed(self, resources: Set[Resource]) -> None:
+        for one in resources:
+            if one.type is ResourceType.GROUP:
+                self._cached.pop(one.name, None)
 
 
 def _read(entries: Mapping[str, Entry]) -> ShareGroupSettings:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -274,8 +274,8 @@ class Telemetry:
         self._series_count -= len(client.series)
         self._series_bytes -= client.series_bytes
 
-    def _follow(self, changed: Resource) -> None:
-        if changed.type is ResourceType.CLIENT_METRICS:
+    def _follow(self, changed: Set[Resource]) -> None:
+        if any(one.type is ResourceType.CLIENT_METRICS for one in changed):
             self._read_subscriptions()
 
     def _read_subscriptions(self) -> None:

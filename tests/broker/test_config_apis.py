@@ -606,3 +606,22 @@ async def test_stored_settings_that_clients_may_not_make_are_ignored_at_the_star
         # They do not keep others from being changed.
         change_it = ("log.cleaner.backoff.ms", SET, "8000")
         assert await change(broker, BROKER, "1", change_it) == (0, None)
+
+
+async def test_settings_of_many_groups_are_written_at_once(tmp_path: Path) -> None:
+    async with admin(tmp_path) as broker:
+        before = broker.store.revision
+        timeout = "consumer.session.timeout.ms"
+        asked = [changed(ResourceType.GROUP, f"g{n}", (timeout, SET, "46000")) for n in range(50)]
+        refused = changed(ResourceType.GROUP, "bad", (timeout, SET, "1"))
+        heard: list[int] = []
+        broker.configs.resources.on_changed.append(lambda some: heard.append(len(some)))
+        request = changing.IncrementalAlterConfigsRequest(
+            resources=[*asked, refused], validate_only=False
+        )
+        response = await broker.call(incremental_alter_configs.handle, request, 1)
+        codes = [one.error_code for one in response.responses]
+        assert codes[:-1] == 50 * [ErrorCode.NONE] and codes[-1] != ErrorCode.NONE
+        assert broker.store.revision == before + 1
+        assert heard == [50]
+        assert len(broker.configs.resources.of_type(ResourceType.GROUP)) == 50
