@@ -5,9 +5,12 @@ An administrator does so with a transaction that hangs: one that no coordinator 
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Explained, code_of
+from broker.transactions.markers import Problems
 from broker.transactions.state import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.write_txn_markers import (
@@ -21,6 +24,9 @@ from protocol.messages.write_txn_markers import (
 from storage.transactions import Marker
 
 Codes = dict[TopicPartition, ErrorCode]
+
+# Markers that wait for the disk together; between two such turns the loop serves others.
+_AT_ONCE = 100
 
 
 async def handle(
@@ -36,12 +42,19 @@ async def handle(
     ):
         return _alike(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     told: dict[int, Codes] = {}
-    for asked in request.markers:
-        codes = await _write(context, asked)
-        if codes is None:
+    for start in range(0, len(request.markers), _AT_ONCE):
+        some = request.markers[start : start + _AT_ONCE]
+        sound = list(takewhile(lambda asked: not _fails(context, asked), some))
+        written = await context.broker.markers.write_all(
+            (_marker(context, asked), _partitions(asked)) for asked in sound if _is_one(asked)
+        )
+        if len(sound) < len(some):
             return _alike(request, ErrorCode.UNKNOWN_SERVER_ERROR)
-        if codes:
-            told.setdefault(asked.producer_id, {}).update(codes)
+        problems = iter(written)
+        for asked in some:
+            codes = _codes(asked, next(problems) if _is_one(asked) else None)
+            if codes:
+                told.setdefault(asked.producer_id, {}).update(codes)
     return _answer(told)
 
 
@@ -51,13 +64,18 @@ def _alike(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkers
     )
 
 
-async def _write(context: RequestContext, asked: WritableTxnMarker) -> Codes | None:
-    partitions = _partitions(asked)
-    if asked.producer_id < 0 or asked.producer_epoch < 0:
-        if any(_is_here(context, one) for one in partitions):
-            return None
-        return dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    marker = Marker(
+def _is_one(asked: WritableTxnMarker) -> bool:
+    """Tell whether a marker is of a producer."""
+    return asked.producer_id >= 0 and asked.producer_epoch >= 0
+
+
+def _fails(context: RequestContext, asked: WritableTxnMarker) -> bool:
+    """Tell whether a marker of no producer ends all: it names a partition that is here."""
+    return not _is_one(asked) and any(_is_here(context, one) for one in _partitions(asked))
+
+
+def _marker(context: RequestContext, asked: WritableTxnMarker) -> Marker:
+    return Marker(
         asked.producer_id,
         asked.producer_epoch,
         asked.coordinator_epoch,
@@ -65,7 +83,13 @@ async def _write(context: RequestContext, asked: WritableTxnMarker) -> Codes | N
         context.broker.clock.now_ms(),
         asked.transaction_version,
     )
-    problems = await context.broker.markers.write(marker, partitions)
+
+
+def _codes(asked: WritableTxnMarker, problems: Problems | None) -> Codes:
+    """Return what becomes of each partition; a marker of no producer has no problems."""
+    partitions = _partitions(asked)
+    if problems is None:
+        return dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return {one: _code(problems.get(one)) for one in partitions}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 
 from broker import topic_names
 from broker.coordination.runtime import Answer
@@ -14,6 +16,9 @@ from protocol.errors import ErrorCode
 from storage.errors import StorageError
 from storage.log import Log
 from storage.transactions import Marker
+
+# Some 5 ms of appends; then the loop serves others.
+_APPENDS_MAX = 128
 
 Problems = dict[TopicPartition, Explained]
 
@@ -41,26 +46,46 @@ class MarkerWriter:
 
     async def write(self, marker: Marker, partitions: Iterable[TopicPartition]) -> Problems:
         """Write a marker to partitions; return what was in the way of some."""
-        problems: Problems = {}
-        logs: dict[TopicPartition, Log] = {}
-        offsets: dict[TopicPartition, Answer[ErrorCode]] = {}
-        for one in partitions:
+        (problems,) = await self.write_all([(marker, partitions)])
+        return problems
+
+    async def write_all(
+        self, asked: Iterable[tuple[Marker, Iterable[TopicPartition]]]
+    ) -> list[Problems]:
+        """Write markers in their order, then wait for the disk once; return the problems of each.
+
+        To wait for each of them took 240 us of the event loop, for 25 bytes of a request.
+        """
+        begun = [await self._begin(marker, partitions) for marker, partitions in asked]
+        logs = {log: None for one in begun for log in one.logs.values()}
+        has_failed = bool(logs) and self._waits_for_disk() and not await self._flush(logs)
+        for one in begun:
+            if has_failed:
+                for partition, log in one.logs.items():
+                    if log.failure is not None:
+                        one.problems[partition] = log.failure
+            for partition, answer in one.offsets.items():
+                code = await answer if isinstance(answer, Awaitable) else answer
+                if code is not ErrorCode.NONE:
+                    one.problems[partition] = Refusal(code)
+        return [one.problems for one in begun]
+
+    async def _begin(self, marker: Marker, partitions: Iterable[TopicPartition]) -> _Begun:
+        """Append a marker to partitions, which may be all that there are: with pauses, then."""
+        begun = _Begun()
+        for count, one in enumerate(partitions, start=1):
+            if count % _APPENDS_MAX == 0:
+                await asyncio.sleep(0)
             try:
                 log = self._log(one)
                 if one.topic == topic_names.CONSUMER_OFFSETS:
-                    offsets[one] = self._end_offsets(one.partition, marker)
+                    begun.offsets[one] = self._end_offsets(one.partition, marker)
                 else:
                     self._append(marker, log)
-                    logs[one] = log
+                    begun.logs[one] = log
             except EXPLAINED as error:
-                problems[one] = error
-        if logs and self._waits_for_disk():
-            problems |= await self._flush(logs)
-        for one, answer in offsets.items():
-            code = await answer if isinstance(answer, Awaitable) else answer
-            if code is not ErrorCode.NONE:
-                problems[one] = Refusal(code)
-        return problems
+                begun.problems[one] = error
+        return begun
 
     def _log(self, partition: TopicPartition) -> Log:
         """Return a partition's log. Raises Refusal when there is none, and StorageError."""
@@ -77,9 +102,19 @@ class MarkerWriter:
             self._on_refused(log, error)
             raise
 
-    async def _flush(self, logs: dict[TopicPartition, Log]) -> Problems:
+    async def _flush(self, logs: Iterable[Log]) -> bool:
+        """Wait until logs are durable; tell whether all are."""
         try:
-            await self._group_commit.flush(logs.values())
+            await self._group_commit.flush(logs)
         except StorageError:
-            return {one: log.failure for one, log in logs.items() if log.failure is not None}
-        return {}
+            return False
+        return True
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A marker that was appended: to which logs, and what is awaited or was in the way."""
+
+    problems: Problems = field(default_factory=dict)
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    offsets: dict[TopicPartition, Answer[ErrorCode]] = field(default_factory=dict)
