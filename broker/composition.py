@@ -53,7 +53,7 @@ from broker.topic import Topic
 from broker.topic_counts import count_append
 from broker.topics import Topics
 from broker.waiting import Purgatory
-from broker.warm_up import Demand, load_cleaner_kernels
+from broker.warm_up import Demand, load_cleaner_kernels, ensure_log_kernels
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
 from config.connections import ConnectionConfig
@@ -69,6 +69,7 @@ from storage.files import FileSystem
 from storage.log import Log
 from storage.meta_properties import META, read_cluster_id, read_properties
 from storage.moving import settle
+from storage.reading import load_kernels_by
 
 if TYPE_CHECKING:
     from broker.web.server import HttpServer
@@ -77,6 +78,8 @@ logger = logging.getLogger(__name__)
 
 # For what was appended to reach a slow disk and be answered.
 _DRAIN_S = 5.0
+# A search unpacks a whole batch, some 64 MiB at most; fetches read in the same threads.
+_SEARCHES_MAX = 2
 
 
 class Broker:
@@ -99,6 +102,9 @@ class Broker:
         )
         self.started_ms = clock.now_ms()
         self._kernels = Demand()
+        load_kernels_by(ensure_log_kernels)
+        # Taken by a request while a thread searches logs for it by time.
+        self.searches = asyncio.Semaphore(_SEARCHES_MAX)
         self.web: HttpServer | None = None
         # What stop() has to do, last started first.
         self._stopping = AsyncExitStack()

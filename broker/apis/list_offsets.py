@@ -6,14 +6,16 @@ KIP-734), -4 earliest on local disk (v8, KIP-405), -5 latest in remote storage (
 offset, -5 and -6 find nothing, as in a Kafka broker without it.
 
 What a log knows by heart is answered at once. A search by time reads batches, and does so in a
-thread, where it may wait for the disk. It finds nothing past what the client may read, which ends
-at the last stable offset for read_committed consumers. A partition is answered for once, and one
-that is named twice is refused.
+thread, where it may wait for the disk. Two requests search at a time, and take turns with others,
+since fetches read in the same threads. A search finds nothing past what the client may read, which
+ends at the last stable offset for read_committed consumers. A partition is answered for once, and
+one that is named twice is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -48,6 +50,9 @@ _SINCE_VERSION = {
 _NEVER = 1 << 15
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _CONSUMER = -1
+# How long the searches of one request have a thread before those of another get it. One search
+# unpacks a batch, of up to max.decompressed.message.bytes, and is not divided.
+_SLICE_S = 0.05
 
 _Found = TimestampedOffset | StorageError | None
 
@@ -144,8 +149,21 @@ async def _search(
     context: RequestContext, response: ListOffsetsResponse, searches: list[_Search]
 ) -> ListOffsetsResponse:
     loop = asyncio.get_running_loop()
-    results = await loop.run_in_executor(context.broker.readers, _search_all, searches)
-    for one, result in zip(searches, results, strict=True):
+    left = searches
+    while left:
+        async with context.broker.searches:
+            readers = context.broker.readers
+            results = await loop.run_in_executor(readers, _search_some, left)
+        _take(context, left, results)
+        left = left[len(results) :]
+    return response
+
+
+def _take(
+    context: RequestContext, searches: list[_Search], results: list[_Found]
+) -> None:
+    """Put what was found by the first searches into the response."""
+    for one, result in zip(searches, results, strict=False):
         if isinstance(result, StorageError):
             context.broker.disks.note(one.log, result)
             one.response.error_code = code_of(result)
@@ -153,11 +171,14 @@ async def _search(
             one.response.timestamp = result.timestamp
             one.response.offset = result.offset
             one.response.leader_epoch = result.leader_epoch
-    return response
 
 
-def _search_all(searches: list[_Search]) -> list[_Found]:
-    """Search in a thread: of a log it uses what is replaced whole, or read by position."""
+def _search_some(searches: list[_Search]) -> list[_Found]:
+    """Search in a thread, until the slice is over: what is left waits for its turn again.
+
+    Of a log it uses what is replaced whole, or read by position.
+    """
+    end_s = time.monotonic() + _SLICE_S
     results: list[_Found] = []
     for one in searches:
         try:
@@ -167,6 +188,8 @@ def _search_all(searches: list[_Search]) -> list[_Found]:
                 results.append(one.log.offset_for_timestamp(one.timestamp))
         except StorageError as error:
             results.append(error)
+        if time.monotonic() >= end_s:
+            break
     return results
 
 
