@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from broker import addresses
 from broker.connection import Connection
 from broker.dispatch import Dispatcher
+from broker.host_limits import HostLimits
 from broker.tasks import start_task
 from broker.turns import Turns
 from config.broker import BrokerConfig
@@ -64,8 +65,7 @@ class Server:
         self.connections: set[Connection] = set()
         self._counts: Counter[str] = Counter()  # by address
         self._of_listener: Counter[str] = Counter()
-        self._limits_text = ""
-        self._limits: Mapping[str, int] = {}
+        self._limits = HostLimits()
         # Those that speak TLS, by name.
         self._tls: Mapping[str, TlsListener] = {}
         # Set whenever a connection has gone.
@@ -171,6 +171,7 @@ class Server:
                 for turns in ("", listener.name):  # it shall not keep others waiting
                     self._turns[turns].give_back(self._rate(turns))
                 continue
+            await self._limits.follow(self._config())
             if not self._admits(address):
                 client.close()
                 continue
@@ -202,7 +203,8 @@ class Server:
         """Tell whether an address may have one more connection."""
         config = self._config()
         host, port = address
-        limit = self._overrides(config).get(host, config.max_connections_per_ip)
+        own = self._limits.of(host)
+        limit = config.max_connections_per_ip if own is None else own
         if self._counts[host] < limit:
             return True
         logger.warning(
@@ -212,17 +214,6 @@ class Server:
             limit,
         )
         return False
-
-    def _overrides(self, config: BrokerConfig) -> Mapping[str, int]:
-        """Return the limits by address; names are resolved when the setting is first seen."""
-        if config.max_connections_per_ip_overrides != self._limits_text:
-            self._limits_text = config.max_connections_per_ip_overrides
-            self._limits = {
-                address: count
-                for host, count in config.connections_per_host.items()
-                for address in addresses.resolve(host)
-            }
-        return self._limits
 
     async def _connect(self, connection: Connection, client: socket.socket) -> None:
         """Begin to serve a connection, with the socket options of Kafka's SocketServer."""

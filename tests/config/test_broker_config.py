@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from config.broker import BrokerConfig
@@ -224,3 +226,14 @@ def test_static_settings_say_where_they_were_written() -> None:
     layer = static_layer(pairs=["num.partitions=many"])
     with pytest.raises(ConfigError, match=r"num\.partitions: Not a number.*\(--set\)"):
         resolve_broker([layer])
+
+
+def test_similar_names_are_looked_for_a_few_times_only() -> None:
+    names = {f"log.retention.mz{number}": "1" for number in range(3_000)}
+    layers = [Layer(Source.DYNAMIC_BROKER, names, {}), static({})]
+    begun = time.thread_time()
+    warnings = resolve_broker(layers).warnings
+    # Each of them takes 0.7 ms.
+    assert time.thread_time() - begun < 1.0
+    assert len(warnings) >= len(names)
+    assert 0 < sum("did you mean" in one for one in warnings) < 100
