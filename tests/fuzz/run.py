@@ -17,6 +17,7 @@ def main() -> None:
     """Run the target that the first argument names."""
     with atheris.instrument_imports(include=["protocol", "broker.security"]):
         from protocol.emitter import Emitter
+        from tests.fuzz.costs import covered
         from tests.fuzz.targets import TARGETS
 
     compile_plainly = Emitter.compile
@@ -26,7 +27,7 @@ def main() -> None:
         return atheris.instrument_func(made) if function == "decode" else made
 
     Emitter.compile = compile_instrumented  # type: ignore[method-assign]
-    target = TARGETS[sys.argv.pop(1)]
+    target = {**TARGETS, "costs": covered}[sys.argv.pop(1)]
     target(bytes(8))  # loads what loads late
     atheris.Setup(sys.argv, target)
     atheris.Fuzz()
