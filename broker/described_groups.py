@@ -34,6 +34,8 @@ class Describing(Generic[G, R]):
     respond: Callable[[list[G]], R]
     # The topics that a group tells of, which the client may have to be allowed to describe.
     topics: Callable[[G], Iterable[str]] = lambda _: ()
+    # Whether the empty id is refused, which Kafka does before it asks for the others.
+    refuses_empty: bool = True
 
 
 def describe_each(
@@ -45,12 +47,16 @@ def describe_each(
 ) -> R:
     """Respond with groups described, and with what the client may do to them if so.
 
-    Those that it may not describe come first, as in Kafka. Raises CloseConnection for groups that
-    are named too often.
+    As in Kafka those come first that it may not describe, and then partition by partition what
+    lives in one. Raises CloseConnection for groups that are named too often.
     """
     may_all = context.broker.security.authorizer is None
     permitted = context.permitted(Operation.DESCRIBE, ResourceKind.GROUP, group_ids)
-    group_ids = sorted(group_ids, key=permitted.__contains__)
+    denied = [group_id for group_id in group_ids if group_id not in permitted]
+    asked = [group_id for group_id in group_ids if group_id in permitted]
+    refused = [group_id for group_id in asked if how.refuses_empty and not group_id]
+    described = [group_id for group_id in asked if group_id or not how.refuses_empty]
+    described = context.broker.groups.in_asking_order(described)
 
     def answer(group_id: str) -> G:
         if group_id not in permitted:
@@ -68,7 +74,7 @@ def describe_each(
         return group
 
     groups = answer_each(
-        group_ids,
+        [*denied, *refused, *described],
         name=lambda group_id: group_id,
         answer=answer,
         size_bytes=lambda group: len(encode(how.respond([group]), context.api_version)),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 
 from broker.authorized_operations import Operation
 from broker.composition import Broker
 from broker.context import RequestContext
+from broker.coordination.java import hash_order
 from broker.coordination.runtime import Answer
+from broker.groups.modern.tables import copied_capacity
 from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import (
@@ -21,14 +25,18 @@ async def handle(context: RequestContext, request: DeleteGroupsRequest) -> Delet
     """Answer when the tombstones of all groups that can be removed are stored."""
     # All are begun before the first is waited for: one flush serves them all.
     names = dict.fromkeys(request.groups_names)
+    groups = context.broker.groups
     permitted = context.permitted(Operation.DELETE, ResourceKind.GROUP, names)
-    begun = {
-        group_id: _delete(context.broker, group_id) for group_id in names if group_id in permitted
-    }
-    results = []
+    asked = groups.in_asking_order(group_id for group_id in names if group_id in permitted)
+    begun = {group_id: _delete(context.broker, group_id) for group_id in asked}
+    errors: dict[str, ErrorCode] = {}
     for group_id, answer in begun.items():
-        error = answer if isinstance(answer, ErrorCode) else await answer
-        results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+        errors[group_id] = answer if isinstance(answer, ErrorCode) else await answer
+    results = [
+        DeletableGroupResult(group_id=group_id, error_code=errors[group_id])
+        for _, some in groupby(asked, groups.partition_of)
+        for group_id in _in_order(context.broker, list(some), errors)
+    ]
     refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     results += [
         DeletableGroupResult(group_id=group_id, error_code=refused)
@@ -36,6 +44,24 @@ async def handle(context: RequestContext, request: DeleteGroupsRequest) -> Delet
         if group_id not in permitted
     ]
     return DeleteGroupsResponse(throttle_time_ms=0, results=results)
+
+
+def _in_order(
+    broker: Broker, group_ids: list[str], errors: Mapping[str, ErrorCode]
+) -> Iterable[str]:
+    """Sort the groups of a partition as Kafka does: in two maps, first the share groups at fault.
+
+    Kafka's source: GroupCoordinatorService.updateResponseAndGetNonErrorGroupList.
+    """
+    refused = [
+        group_id
+        for group_id in group_ids
+        if errors[group_id] is not ErrorCode.NONE and broker.share_groups.has(group_id)
+    ]
+    others = [group_id for group_id in group_ids if group_id not in refused]
+    # What is refused was put into a map one by one, the others were taken out of a copy of all.
+    room = max(copied_capacity(len(group_ids)), 16)
+    return [*hash_order(refused), *hash_order(others, capacity=room)]
 
 
 def _delete(broker: Broker, group_id: str) -> Answer[ErrorCode]:

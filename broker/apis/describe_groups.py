@@ -21,6 +21,7 @@ def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeG
             lambda group_id: context.broker.groups.describe(group_id, api_version=version),
             described_error,
             lambda groups: DescribeGroupsResponse(groups=groups),
+            refuses_empty=False,
         ),
         tells_operations=request.include_authorized_operations,
     )

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from operator import mul
+from struct import unpack
 
 
 def string_length(text: str | None) -> int:
@@ -16,12 +18,19 @@ def string_length(text: str | None) -> int:
     return len(text) if text.isascii() else len(_utf16(text)) // 2
 
 
+# What the units of a text count in its hash, the last one first; more than most names have.
+_POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in reversed(range(256)))
+
+
 def string_hash(text: str) -> int:
     """Return what String.hashCode() would, a signed 32-bit number."""
-    units = _utf16(text)
+    units: bytes | tuple[int, ...] = text.encode() if text.isascii() else _units(text)
     value = 0
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    # A sum of products runs in C: a quarter of the time of a loop over the units.
+    for start in range(0, len(units), len(_POWERS)):
+        some = units[start : start + len(_POWERS)]
+        value = value * pow(31, len(some), 1 << 32) + sum(map(mul, some, _POWERS[-len(some) :]))
+    value &= 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
@@ -32,18 +41,31 @@ def hash_order(texts: Iterable[str], count: int = 0, capacity: int = 16) -> list
     quarters are taken; `count` is how many there are in it, when that is more than the texts.
     """
     distinct = list(dict.fromkeys(texts))
+    last_place = hash_places(max(len(distinct), count), capacity) - 1
+    return sorted(distinct, key=lambda text: hash_spread(text) & last_place)
+
+
+def hash_set_order(texts: Iterable[str]) -> list[str]:
+    """Return texts in the order of a HashSet that is made of them, sorted, at once."""
+    ordered = sorted(texts)
+    return hash_order(ordered, capacity=max(int(len(ordered) / 0.75) + 1, 16))
+
+
+def hash_places(count: int, capacity: int = 16) -> int:
+    """Return how many places the table of a HashMap has when it has had so many keys at once."""
     places = 1 << max(capacity - 1, 0).bit_length()
-    while max(len(distinct), count) > places * 3 // 4:
+    while count > places * 3 // 4:
         places *= 2
-
-    def place(text: str) -> int:
-        spread = string_hash(text) & 0xFFFFFFFF
-        return (spread ^ spread >> 16) & (places - 1)
-
-    return sorted(distinct, key=place)
+    return places
 
 
-# Longer names are hashed anew each time, or a cache of them would take hundreds of megabytes.
+def hash_spread(text: str) -> int:
+    """Return the hash of a text as a HashMap spreads it: its low bits are the text's place."""
+    value = string_hash(text) & 0xFFFFFFFF
+    return value ^ value >> 16
+
+
+# Longer names are hashed again each time, or a cache of them would take hundreds of megabytes.
 _CACHED_CHARACTERS_MAX = 255
 
 
@@ -62,6 +84,11 @@ def partition_for(group_id: str, partition_count: int) -> int:
 def _partition_for(group_id: str, partition_count: int) -> int:
     value = string_hash(group_id)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
+
+
+def _units(text: str) -> tuple[int, ...]:
+    data = _utf16(text)
+    return unpack(f">{len(data) // 2}H", data)
 
 
 def _utf16(text: str) -> bytes:

@@ -120,6 +120,11 @@ class Runtime(Generic[M]):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE
 
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the internal topic has."""
+        return self._partition_count
+
     def partition_of(self, name: str) -> int:
         """Return the partition that a name lives in."""
         return partition_for(name, self._partition_count)

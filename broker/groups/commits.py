@@ -246,10 +246,10 @@ def _fetch_all(
             name=topic,
             partitions=[
                 _unstable(index) if (topic, index) in unstable else _fetched(index, committed)
-                for index, committed in partitions.items()
+                for index, committed in partitions
             ],
         )
-        for topic, partitions in offsets.by_topic.items()
+        for topic, partitions in offsets.in_order()
     ]
 
 

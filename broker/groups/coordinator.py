@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from broker.coordination.expressions import Matching
 from broker.coordination.machine import Codec
+from broker.coordination.partition_order import asking_order, loading_order
 from broker.coordination.runtime import Answer, Runtime
 from broker.coordination.seams import InternalTopic, Loop, Requester, WallClock
 from broker.errors import Refusal, message_of
@@ -25,10 +26,10 @@ from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.modern.topics import TopicView
 from broker.groups.records import decode_record, encode_record
 from broker.groups.shard import Shard
-from broker.groups.share.group import listed as share_listed
 from broker.groups.share.groups import Configs as ShareConfigs
 from broker.groups.share.groups import default_config
 from broker.tasks import start_task
+from broker.topic_names import CONSUMER_OFFSETS
 from protocol.errors import ErrorCode
 from protocol.messages import consumer_group_describe
 from protocol.messages.consumer_group_heartbeat import (
@@ -303,17 +304,28 @@ class GroupCoordinator:
             return problem, []
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
-        groups: list[ListedGroup] = []
-        for shard in self._runtime.machines:
-            groups += map(responses.listed, shard.groups.values())
-            groups += map(descriptions.listed, shard.consumers.groups.values())
-            groups += map(share_listed, shard.shares.groups.values())
+        count = self._runtime.partition_count
+        shards = map(self._runtime.machine_at, loading_order(CONSUMER_OFFSETS, count))
         return ErrorCode.NONE, [
             group
-            for group in groups
+            for shard in shards
+            if isinstance(shard, Shard)
+            for group in shard.listed()
             if (not wanted_states or group.group_state.lower() in wanted_states)
             and (not wanted_types or group.group_type in wanted_types)
         ]
+
+    def partition_of(self, group_id: str) -> int:
+        """Return the partition of __consumer_offsets that a group lives in."""
+        return self._runtime.partition_of(group_id)
+
+    def in_asking_order(self, group_ids: Iterable[str]) -> list[str]:
+        """Sort groups as Kafka does when it asks the partitions that they live in."""
+        by_partition: dict[int, list[str]] = {}
+        for group_id in group_ids:
+            by_partition.setdefault(self._runtime.partition_of(group_id), []).append(group_id)
+        order = asking_order(CONSUMER_OFFSETS, by_partition)
+        return [group_id for partition in order for group_id in by_partition[partition]]
 
     def topic_changed(self, name: str, *, is_new: bool) -> None:
         """Have consumer groups look again at a topic that has come, gone or grown."""

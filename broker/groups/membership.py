@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from broker.coordination.effects import Caller
+from broker.coordination.java import hash_places, hash_spread
 from protocol.errors import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -38,6 +39,10 @@ class Member:
     is_new: bool = False
     parked_join: Caller | None = None
     parked_sync: Caller | None = None
+    # What the place in a HashMap depends on: the hash of the id, as it spreads it, and how many
+    # members had come to the group before this one.
+    spread: int = field(default=0, compare=False)
+    arrival: int = field(default=0, compare=False)
 
     def metadata(self, protocol: str) -> bytes:
         """Return the member's subscription for a protocol, empty when it has none."""
@@ -63,6 +68,9 @@ class Membership:
     leader_id: str | None = None
     parked_join_count: int = 0
     supporters: Counter[str] = field(default_factory=Counter)
+    arrival_count: int = 0
+    # The most members that there have been at once.
+    peak_count: int = 0
 
     def __len__(self) -> int:
         return len(self.members)
@@ -78,6 +86,19 @@ class Membership:
         """Return the members in the order in which they came."""
         return self.members.values()
 
+    def in_order(self) -> list[Member]:
+        """Return the members as Kafka lists them, which has them in a HashMap.
+
+        Its table is as large as the most members at once have made it; in one place those come
+        first that were put in first. (A place of eight is a tree, which is not told apart here.)
+        """
+        last_place = hash_places(self.peak_count) - 1
+
+        def place(member: Member) -> tuple[int, int]:
+            return member.spread & last_place, member.arrival
+
+        return sorted(self.members.values(), key=place)
+
     def add(self, member: Member) -> None:
         """Take a member in; the first one leads."""
         assert member.member_id not in self.members
@@ -85,6 +106,7 @@ class Membership:
             assert member.instance_id not in self.member_by_instance
             self.member_by_instance[member.instance_id] = member.member_id
         self.members[member.member_id] = member
+        self._note_arrival(member)
         self.supporters.update(name for name, _ in member.protocols)
         self.parked_join_count += member.parked_join is not None
         if self.leader_id is None:
@@ -127,6 +149,7 @@ class Membership:
             (new_member_id, new) if key == old.member_id else (key, member)
             for key, member in self.members.items()
         )
+        self._note_arrival(new)
         self.member_by_instance[old.instance_id] = new_member_id
         if self.leader_id == old.member_id:
             self.leader_id = new_member_id
@@ -197,6 +220,12 @@ class Membership:
     def rebalance_timeout_ms(self) -> int:
         """Return the longest that a member asks the group to wait for it."""
         return max((0, *(m.rebalance_timeout_ms for m in self.members.values())))
+
+    def _note_arrival(self, member: Member) -> None:
+        member.spread = hash_spread(member.member_id)
+        member.arrival = self.arrival_count
+        self.arrival_count += 1
+        self.peak_count = max(self.peak_count, len(self.members))
 
     def _withdraw_support(self, protocols: Protocols) -> None:
         for name, _ in protocols:

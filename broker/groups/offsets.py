@@ -16,16 +16,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from broker.groups.modern.tables import NumberTimeline, Timeline
 from broker.groups.records import CommittedOffset, OffsetRecord
 
 TopicPartition = tuple[str, int]
+PartitionOffsets = NumberTimeline[CommittedOffset]
 
 
 @dataclass(slots=True)
 class GroupOffsets:
     """Offsets of a group, owned by its ClassicGroup."""
 
-    by_topic: dict[str, dict[int, CommittedOffset]] = field(default_factory=dict)
+    # Changed by `room` and `apply` alone, which keep the order of Kafka's maps.
+    by_topic: Timeline[PartitionOffsets] = field(default_factory=Timeline)
     # How many commits of a partition are on their way to the log.
     pending: Counter[TopicPartition] = field(default_factory=Counter)
     # By partition, the offset of each producer whose transaction is open, in the log's order;
@@ -40,7 +43,8 @@ class GroupOffsets:
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         """Return the committed offset of a partition."""
-        return self.by_topic.get(topic, {}).get(partition)
+        partitions = self.by_topic.get(topic)
+        return None if partitions is None else partitions.get(partition)
 
     def partitions(self) -> Iterator[TopicPartition]:
         """Return every partition that has an offset, a pending or an undecided one, each once."""
@@ -50,6 +54,23 @@ class GroupOffsets:
         for topic, partition in {**self.pending, **self.undecided}:
             if self.get(topic, partition) is None:
                 yield topic, partition
+
+    def room(self, topic: str) -> PartitionOffsets:
+        """Return where the offsets of a topic are, which may be none yet."""
+        partitions = self.by_topic.get(topic)
+        if partitions is None:
+            partitions = self.by_topic[topic] = PartitionOffsets()
+        return partitions
+
+    def in_order(self) -> Iterator[tuple[str, list[tuple[int, CommittedOffset]]]]:
+        """Iterate over topics and their offsets as Kafka lists them.
+
+        Of what one transaction has committed, those of one place of a table may come otherwise:
+        Kafka puts them in by the order of yet another table.
+        """
+        for topic in self.by_topic.in_order():
+            partitions = self.by_topic[topic]
+            yield topic, [(one, partitions[one]) for one in partitions.in_order()]
 
     def begin(self, records: Sequence[OffsetRecord]) -> None:
         """Note that records are on their way to the log."""
@@ -67,7 +88,7 @@ class GroupOffsets:
         """Store or remove the offset of a record that the log has."""
         key = record.topic, record.partition
         if record.committed is not None:
-            self.by_topic.setdefault(record.topic, {})[record.partition] = record.committed
+            self.room(record.topic).put(record.partition, record.committed)
             for producer_id in self.undecided.get(key, ()):
                 self.undecided[key][producer_id] = None
             return
@@ -94,7 +115,7 @@ class GroupOffsets:
             committed = waiting[producer_id]
             if is_commit and committed is not None:
                 topic, partition = key
-                self.by_topic.setdefault(topic, {})[partition] = committed
+                self.room(topic).put(partition, committed)
                 for earlier in takewhile(lambda other: other != producer_id, list(waiting)):
                     waiting[earlier] = None
             del waiting[producer_id]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from broker.groups.commits import Group
 from broker.groups.config import GroupConfig
+from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.groups import ConsumerGroups
+from broker.groups.kinds import GroupsOfKind, Order
+from broker.groups.modern.tables import Timeline
 from broker.groups.modern.topics import TopicView
 from broker.groups.offsets import GroupOffsets
+from broker.groups.share.group import ShareGroup
 from broker.groups.share.groups import Configs as ShareConfigs
 from broker.groups.share.groups import ShareGroups
 from broker.groups.state import ClassicGroup, Turn
@@ -18,13 +24,19 @@ class Registry:
     None is in two of them; only share groups have no offsets here. Owned by its Shard.
     """
 
-    __slots__ = ("classic", "config", "consumers", "shares")
+    __slots__ = ("_order", "classic", "config", "consumers", "shares")
 
     def __init__(self, config: GroupConfig, topics: TopicView, share_config: ShareConfigs) -> None:
         self.config = config
-        self.classic: dict[str, ClassicGroup] = {}
-        self.consumers = ConsumerGroups(topics, self.classic)
-        self.shares = ShareGroups(topics, share_config, lambda name: self.get(name) is not None)
+        self._order: Order = Timeline()
+        self.classic: GroupsOfKind[ClassicGroup] = GroupsOfKind(self._order)
+        self.consumers = ConsumerGroups(topics, self.classic, GroupsOfKind(self._order))
+        self.shares = ShareGroups(
+            topics,
+            share_config,
+            lambda name: self.get(name) is not None,
+            GroupsOfKind(self._order),
+        )
 
     def get(self, group_id: str) -> Group | None:
         """Return a group that may have offsets by its id."""
@@ -33,6 +45,11 @@ class Registry:
     def all(self) -> list[Group]:
         """Return all groups that may have offsets."""
         return [*self.classic.values(), *self.consumers.groups.values()]
+
+    def in_order(self) -> Iterator[ClassicGroup | ConsumerGroup | ShareGroup]:
+        """Iterate over the groups of all kinds, as Kafka lists them."""
+        for group_id in self._order.in_order():
+            yield self._order[group_id][group_id]
 
     def turn(self, group_id: str, now_ms: int) -> Turn | None:
         """Begin an operation on a classic group, None when there is none of this id."""

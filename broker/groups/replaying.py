@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from broker.groups.offsets import GroupOffsets
+from broker.groups.offsets import GroupOffsets, PartitionOffsets
 from broker.groups.records import (
     PARTITION,
-    CommittedOffset,
     KeyValue,
     read_committed,
     read_offset_key,
@@ -28,7 +27,7 @@ class OffsetReplay:
     def __init__(self, offsets_of: Callable[[str], GroupOffsets]) -> None:
         """`offsets_of` finds a group's offsets by its id, or makes them."""
         self._offsets_of = offsets_of
-        self._places: dict[bytes, dict[int, CommittedOffset]] = {}
+        self._places: dict[bytes, PartitionOffsets] = {}
 
     def take_in(self, records: Sequence[KeyValue], start: int) -> int:
         """Take in records from one on, up to one that is no offset or is none any more.
@@ -44,6 +43,8 @@ class OffsetReplay:
             place = places.get(key[_HEAD]) or self._place_of(key)
             if place is None:
                 return at
+            if len(place) >= place.full:
+                place.grow()
             place[PARTITION.unpack_from(key, -PARTITION.size)[0]] = committed
         return len(records)
 
@@ -51,10 +52,10 @@ class OffsetReplay:
         """Forget all places: some may be gone."""
         self._places.clear()
 
-    def _place_of(self, key: bytes) -> dict[int, CommittedOffset] | None:
+    def _place_of(self, key: bytes) -> PartitionOffsets | None:
         name = read_offset_key(key)
         if name is None:
             return None
-        place = self._offsets_of(name.group).by_topic.setdefault(name.topic, {})
+        place = self._offsets_of(name.group).room(name.topic)
         self._places[key[_HEAD]] = place
         return place

@@ -74,7 +74,7 @@ def described(group: ClassicGroup) -> DescribedGroup:
             member_metadata=member.metadata(stable_protocol) if stable_protocol else b"",
             member_assignment=member.assignment,
         )
-        for member in group.membership.all()
+        for member in group.membership.in_order()
     ]
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -127,5 +127,5 @@ def _members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
             group_instance_id=member.instance_id,
             metadata=member.metadata(protocol),
         )
-        for member in group.membership.all()
+        for member in group.membership.in_order()
     ]

@@ -10,7 +10,7 @@ The same machine replays the log when the broker starts: `replay` for each recor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from broker.coordination.effects import (
     Caller,
@@ -29,7 +29,7 @@ from broker.groups import (
 )
 from broker.groups.commits import Group
 from broker.groups.config import GroupConfig
-from broker.groups.consumer import conversion, heartbeats
+from broker.groups.consumer import conversion, descriptions, heartbeats
 from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer, MatchExpressions
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.groups import ConsumerGroups
@@ -42,12 +42,15 @@ from broker.groups.effects import (
     TimerKind,
     note_failure,
 )
+from broker.groups.kinds import GroupsOfKind
 from broker.groups.modern.topics import NO_TOPICS, TopicView
 from broker.groups.offset_operations import OffsetOperations
 from broker.groups.offsets import GroupOffsets
 from broker.groups.records import GroupRecord, KeyValue, OffsetRecord, Record
 from broker.groups.registry import Registry
 from broker.groups.replaying import OffsetReplay
+from broker.groups.share.group import ShareGroup
+from broker.groups.share.group import listed as share_listed
 from broker.groups.share.groups import Configs as ShareConfigs
 from broker.groups.share.groups import ShareGroups, default_config
 from broker.groups.share.records import ShareRecord
@@ -58,6 +61,7 @@ from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatReq
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.list_groups import ListedGroup
 from protocol.messages.sync_group import SyncGroupRequest
 from storage.transactions import Marker
 
@@ -89,7 +93,7 @@ class Shard:
         self._registry.config = config
 
     @property
-    def groups(self) -> dict[str, ClassicGroup]:
+    def groups(self) -> GroupsOfKind[ClassicGroup]:
         """The groups of the classic protocol."""
         return self._registry.classic
 
@@ -106,6 +110,10 @@ class Shard:
     def group(self, group_id: str) -> Group | None:
         """Return a group that may have offsets by its id."""
         return self._registry.get(group_id)
+
+    def listed(self) -> Iterator[ListedGroup]:
+        """Name all groups for a list, in the order in which Kafka does."""
+        return map(_listed, self._registry.in_order())
 
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
@@ -315,9 +323,21 @@ class Shard:
         if group is None:
             if record.value is None:
                 return  # of a group that is gone
-            classic = self.groups.pop(record.group_id, None)
+            classic = self.groups.get(record.group_id)
             offsets = classic.offsets if classic else GroupOffsets()
             group = ConsumerGroup(record.group_id, offsets=offsets)
+            # Put in before the simple group is taken out: it has that one's place.
             self.consumers.groups[record.group_id] = group
+            self.groups.pop(record.group_id)
         if self.consumers.replay(record, group):
             self._registry.forget(group)
+
+
+def _listed(group: ClassicGroup | ConsumerGroup | ShareGroup) -> ListedGroup:
+    match group:
+        case ClassicGroup():
+            return responses.listed(group)
+        case ConsumerGroup():
+            return descriptions.listed(group)
+        case _:
+            return share_listed(group)

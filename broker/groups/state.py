@@ -148,7 +148,7 @@ class ClassicGroup:
                 subscription=member.metadata(protocol or ""),
                 assignment=assignments.get(member.member_id, b""),
             )
-            for member in self.membership.all()
+            for member in self.membership.in_order()
         ]
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",

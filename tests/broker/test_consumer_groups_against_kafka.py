@@ -172,7 +172,7 @@ class Both:
 
 
 def shown(answer: Any) -> Any:
-    """Return an answer as plain values, what has no order sorted."""
+    """Return an answer as plain values."""
     told = asdict(answer) if not isinstance(answer, dict) else answer
     return _plain(told)
 
@@ -181,7 +181,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items() if k not in ("throttle_time_ms",)}
     if isinstance(value, list):
-        return sorted((_plain(one) for one in value), key=repr)
+        return [_plain(one) for one in value]
     if isinstance(value, ErrorCode):
         return int(value)
     return value

@@ -51,7 +51,7 @@ def read_members(group: ClassicGroup, turn: ConsumerTurn) -> list[Member]:
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
     head = f"Cannot upgrade classic group {group.group_id} to consumer group because"
     try:
-        return [_as_consumer(turn, group, member) for member in group.membership.all()]
+        return [_as_consumer(turn, group, member) for member in group.membership.in_order()]
     except ProtocolError as error:
         raise checks.no_such_group(
             f"{head} the embedded consumer protocol is malformed."

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.coordination.java import hash_order
+from broker.coordination.hash_map import HashMapKeys
+from broker.coordination.java import hash_set_order
 from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import Held, Member, partitions_of
+from broker.groups.consumer.member import Member
+from broker.groups.modern.tables import uuid_hash
 from broker.groups.modern.topics import TopicView
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_describe import (
@@ -31,7 +33,10 @@ def described(group: ConsumerGroup, topics: TopicView, assignor: str) -> Describ
         group_epoch=group.epoch,
         assignment_epoch=group.targets.epoch,
         assignor_name=group.preferred_assignor() or assignor,
-        members=[_member(group, topics, member) for member in group.members.values()],
+        members=[
+            _member(group, topics, group.members[member_id])
+            for member_id in group.members.in_order()
+        ],
     )
 
 
@@ -59,20 +64,23 @@ def _member(group: ConsumerGroup, topics: TopicView, member: Member) -> Describe
         member_epoch=member.epoch,
         client_id=member.client_id,
         client_host=member.client_host,
-        subscribed_topic_names=hash_order(member.topics),
+        subscribed_topic_names=hash_set_order(member.topics),
         subscribed_topic_regex=member.expression,
-        assignment=_assignment(topics, partitions_of(_still_read(member))),
+        assignment=_assignment(topics, _still_read(member)),
         target_assignment=_assignment(topics, targets),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )
 
 
-def _still_read(member: Member) -> Held:
-    """Return what a member has, with what it is still to give up."""
-    held = {topic_id: dict(some) for topic_id, some in member.assigned.items()}
-    for topic_id, some in member.revoking.items():
-        held.setdefault(topic_id, {}).update(some)
-    return held
+def _still_read(member: Member) -> dict[bytes, list[int]]:
+    """Return what a member has, and after it what it is still to give up, in Kafka's order."""
+    topic_ids = HashMapKeys(uuid_hash)
+    read: dict[bytes, list[int]] = {}
+    for held in (member.assigned, member.revoking):
+        for topic_id, partitions in held.items():
+            topic_ids.compute(topic_id)
+            read.setdefault(topic_id, []).extend(partitions)
+    return {topic_id: read[topic_id] for topic_id in topic_ids}
 
 
 def _assignment(topics: TopicView, partitions: Mapping[bytes, Sequence[int]]) -> Assignment:
@@ -80,7 +88,7 @@ def _assignment(topics: TopicView, partitions: Mapping[bytes, Sequence[int]]) ->
     named = ((topic_id, topics.name_of(topic_id), some) for topic_id, some in partitions.items())
     return Assignment(
         topic_partitions=[
-            TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(some))
+            TopicPartitions(topic_id=topic_id, topic_name=name, partitions=list(some))
             for topic_id, name, some in named
             if name is not None
         ]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.coordination.java import hash_order
+from broker.coordination.java import hash_set_order
 from broker.groups.consumer.member import LEFT_EPOCH, Member
 from broker.groups.consumer.reconcile import Owned, Reconciliation, Target
 from broker.groups.consumer.records import Kind
@@ -114,7 +114,7 @@ def _spec(turn: ConsumerTurn) -> GroupSpec:
 def _names(turn: ConsumerTurn, member: Member) -> list[str]:
     """Return the names of the topics that a member reads, in Java's order."""
     resolved = turn.group.resolved.get(member.expression or "")
-    return hash_order(member.topics | (resolved.topics if resolved else frozenset()))
+    return hash_set_order(member.topics | (resolved.topics if resolved else frozenset()))
 
 
 def _topic_ids(turn: ConsumerTurn, names: list[str]) -> tuple[bytes, ...]:

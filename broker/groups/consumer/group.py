@@ -23,7 +23,7 @@ from broker.groups.consumer.member import Held, Member
 from broker.groups.consumer.records import ConsumerRecord, Kind
 from broker.groups.modern.subscriptions import Subscriptions, discount
 from broker.groups.modern.tables import TIMELINE_PLACES, Timeline, timeline_place
-from broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets
+from broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets, as_stored
 from broker.groups.offsets import GroupOffsets
 from protocol.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -172,8 +172,8 @@ class ConsumerGroup:
 
     def _apply_target(self, member_id: str, value: _TargetValue) -> None:
         if value is not None:
-            assignment = {one.topic_id: tuple(one.partitions) for one in value.topic_partitions}
-            self.targets.set(member_id, assignment)
+            given = {one.topic_id: one.partitions for one in value.topic_partitions}
+            self.targets.set(member_id, as_stored(given))
         elif member_id in self.targets.by_member:
             self.targets.remove(member_id)
 

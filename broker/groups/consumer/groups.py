@@ -26,6 +26,7 @@ from broker.groups.consumer.member import (
 )
 from broker.groups.consumer.records import ConsumerRecord, Kind
 from broker.groups.consumer.turn import ConsumerTurn, Surroundings
+from broker.groups.kinds import GroupsOfKind
 from broker.groups.modern.topics import TopicHashes, TopicView
 from broker.groups.records import GroupRecord
 from broker.groups.state import ClassicGroup, GroupState, Turn
@@ -45,9 +46,14 @@ class ConsumerGroups:
 
     __slots__ = ("_classic", "_hashes", "_unstored", "groups", "topics", "topics_version")
 
-    def __init__(self, topics: TopicView, classic: dict[str, ClassicGroup]) -> None:
+    def __init__(
+        self,
+        topics: TopicView,
+        classic: GroupsOfKind[ClassicGroup],
+        groups: GroupsOfKind[ConsumerGroup],
+    ) -> None:
         """The classic groups are those of the same partition: a group can become the other."""
-        self.groups: dict[str, ConsumerGroup] = {}
+        self.groups = groups
         self._classic = classic
         self.topics = topics
         self._hashes = TopicHashes(topics)
@@ -271,7 +277,7 @@ class ConsumerGroups:
         """End an operation on a consumer group, which may have been made or converted by it."""
         group_id, became = turn.group.group_id, turn.became
         if became is None:
-            if turn.group.members:
+            if turn.group.members and group_id not in self.groups:
                 self._classic.pop(group_id, None)
                 self.groups[group_id] = turn.group
             return self._finish(turn)

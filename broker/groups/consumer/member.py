@@ -15,7 +15,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from broker.groups.modern.tables import in_map_order
+from broker.groups.modern.tables import in_map_order, in_number_order
 from protocol.messages.consumer_group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -30,7 +30,7 @@ LEAVING_EPOCH = -1
 LEFT_EPOCH = -2
 
 Held = Mapping[bytes, Mapping[int, int]]
-"""Partitions by topic id, each with the epoch at which it was given."""
+"""Partitions by topic id, each with the epoch at which it was given, as Kafka's maps have them."""
 
 NOTHING_HELD: Held = {}
 
@@ -143,20 +143,18 @@ class Member:
 
 
 def partitions_of(held: Held) -> dict[bytes, list[int]]:
-    """Return the partitions without their epochs, sorted."""
-    return {topic_id: sorted(partitions) for topic_id, partitions in held.items()}
+    """Return the partitions without their epochs."""
+    return {topic_id: list(partitions) for topic_id, partitions in held.items()}
 
 
 def _stored(held: Held) -> list[TopicPartitions]:
     stored = []
-    for topic_id in in_map_order(held):
-        epochs = held[topic_id]
-        partitions = sorted(epochs)
+    for topic_id, epochs in held.items():
         stored.append(
             TopicPartitions(
                 topic_id=topic_id,
-                partitions=partitions,
-                assignment_epochs=[epochs[partition] for partition in partitions],
+                partitions=list(epochs),
+                assignment_epochs=list(epochs.values()),
             )
         )
     return stored
@@ -169,8 +167,9 @@ def _held(stored: list[TopicPartitions], member_epoch: int) -> Held:
         epochs = topic.assignment_epochs
         if epochs is None or len(epochs) != len(topic.partitions):
             epochs = [max(member_epoch, 0)] * len(topic.partitions)
-        held[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
-    return held
+        since = dict(zip(topic.partitions, epochs, strict=True))
+        held[topic.topic_id] = {one: since[one] for one in in_number_order(since)}
+    return {topic_id: held[topic_id] for topic_id in in_map_order(held)}
 
 
 def _classic_metadata(part: ClassicPart) -> ClassicMemberMetadata:

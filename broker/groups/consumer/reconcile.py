@@ -9,12 +9,21 @@ Kafka's source: CurrentAssignmentBuilder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from broker.coordination.hash_map import HashMapKeys
 from broker.groups.consumer.group import NOBODY
 from broker.groups.consumer.member import NOTHING_HELD, Held, Member, MemberState
 from broker.groups.modern.spec import Assignment
+from broker.groups.modern.tables import (
+    PLACES,
+    Table,
+    copied_capacity,
+    in_map_order,
+    int_hash,
+    uuid_hash,
+)
 
 Owned = Mapping[bytes, Set[int]]
 """Partitions that a member tells as its own."""
@@ -82,14 +91,19 @@ class Reconciliation:
         revoking: dict[bytes, dict[int, int]] = {}
         free: dict[bytes, list[int]] = {}
         waits = False
-        for topic_id in {**self.target.assignment, **member.assigned}:
-            wanted: Set[int] = set()
+        topic_ids = Table.copy_of(self.target.assignment, uuid_hash)
+        for topic_id in member.assigned:
+            topic_ids.add(topic_id)
+        for topic_id in topic_ids:
+            wanted: dict[int, None] = {}
             if topic_id in self.subscribed:
-                wanted = set(self.target.assignment.get(topic_id, ()))
+                wanted = dict.fromkeys(self.target.assignment.get(topic_id, ()))
             for partition, since in member.assigned.get(topic_id, {}).items():
                 kind = assigned if partition in wanted else revoking
                 kind.setdefault(topic_id, {})[partition] = since
-            for partition in wanted - assigned.get(topic_id, {}).keys():
+            for partition in wanted:
+                if partition in assigned.get(topic_id, ()):
+                    continue
                 if self._is_free(member, topic_id, partition):
                     free.setdefault(topic_id, []).append(partition)
                 else:
@@ -98,12 +112,36 @@ class Reconciliation:
             unrevoked = MemberState.UNREVOKED_PARTITIONS
             moved = member.at(epoch)
             return replace(moved, state=unrevoked, assigned=assigned, revoking=revoking)
-        for topic_id, partitions in free.items():
-            given = dict.fromkeys(partitions, self.target.epoch)
-            assigned.setdefault(topic_id, {}).update(given)
         state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
         moved = member.at(self.target.epoch)
-        return replace(moved, state=state, assigned=assigned, revoking=NOTHING_HELD)
+        held = self._with_free(member, assigned, free)
+        return replace(moved, state=state, assigned=held, revoking=NOTHING_HELD)
+
+    def _with_free(
+        self,
+        member: Member,
+        assigned: Mapping[bytes, Mapping[int, int]],
+        free: Mapping[bytes, Sequence[int]],
+    ) -> Held:
+        """Add what is free to what stays assigned, in the order of Kafka's maps.
+
+        Those of partitions begin as copies of what the member has had.
+        """
+        order = HashMapKeys(uuid_hash)
+        for topic_id in assigned:
+            order.put(topic_id)
+        for topic_id in in_map_order(free):
+            order.compute(topic_id)
+        held: dict[bytes, dict[int, int]] = {}
+        for topic_id in order:
+            kept, given = assigned.get(topic_id, {}), free.get(topic_id, ())
+            room = copied_capacity(len(member.assigned[topic_id])) if kept else PLACES
+            partitions = Table(int_hash, capacity=room)
+            for partition in (*kept, *given):
+                partitions.add(partition)
+            since = {**kept, **dict.fromkeys(given, self.target.epoch)}
+            held[topic_id] = {partition: since[partition] for partition in partitions}
+        return held
 
     def _is_free(self, member: Member, topic_id: bytes, partition: int) -> bool:
         # What the member is itself giving up it can have again.

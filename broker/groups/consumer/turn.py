@@ -24,7 +24,7 @@ from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.member import Member, MemberState
 from broker.groups.consumer.records import ConsumerRecord, Kind, Value
 from broker.groups.modern.spec import Assignment
-from broker.groups.modern.tables import Moment, in_map_order
+from broker.groups.modern.tables import Moment
 from broker.groups.modern.topics import TopicHashes, TopicView
 from broker.groups.records import Record
 from broker.groups.state import ClassicGroup
@@ -75,8 +75,8 @@ class ConsumerTurn:
     def emit_target(self, member_id: str, assignment: Assignment) -> None:
         """Decide what a member is to have."""
         partitions = [
-            TopicPartition(topic_id=topic_id, partitions=list(assignment[topic_id]))
-            for topic_id in in_map_order(assignment)
+            TopicPartition(topic_id=topic_id, partitions=list(some))
+            for topic_id, some in assignment.items()
         ]
         value = ConsumerGroupTargetAssignmentMemberValue(topic_partitions=partitions)
         self.emit(Kind.TARGET, value, member_id)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from broker.coordination.hash_map import HashMapKeys
 from broker.groups.modern.spec import Assignment
-from broker.groups.modern.tables import Table, in_map_order, int_hash
+from broker.groups.modern.tables import Table, int_hash, uuid_hash
 
 _PLACES = 16
 
@@ -13,17 +14,19 @@ _PLACES = 16
 class Draft:
     """The assignment of one member, copied only when it is changed, as in Kafka."""
 
-    __slots__ = ("_given", "_topics")
+    __slots__ = ("_given", "_order", "_topics")
 
     def __init__(self, given: Assignment) -> None:
         self._given = given
         self._topics: dict[bytes, Table[int]] | None = None
+        self._order: HashMapKeys[bytes] = HashMapKeys(uuid_hash, len(given))
 
     def add(self, topic_id: bytes, partition: int, *, capacity: int = _PLACES) -> None:
         """Give a partition; the capacity is what a topic's new table is made for."""
         topics = self._copied()
         if topic_id not in topics:
             topics[topic_id] = Table(int_hash, capacity=capacity)
+        self._order.compute(topic_id)
         topics[topic_id].add(partition)
 
     def remove(self, topic_id: bytes, partition: int) -> None:
@@ -31,17 +34,18 @@ class Draft:
         topics = self._copied()
         topics[topic_id].discard(partition)
         if not topics[topic_id]:
-            del topics[topic_id]
+            self.remove_topic(topic_id)
 
     def remove_topic(self, topic_id: bytes) -> None:
         """Take a topic away."""
         self._copied().pop(topic_id, None)
+        self._order.remove(topic_id)
 
     def done(self) -> Assignment:
         """Return what has come out."""
         if self._topics is None:
             return self._given
-        return {topic_id: tuple(self._topics[topic_id]) for topic_id in in_map_order(self._topics)}
+        return {topic_id: tuple(self._topics[topic_id]) for topic_id in self._order}
 
     def _copied(self) -> dict[bytes, Table[int]]:
         if self._topics is None:
@@ -49,10 +53,12 @@ class Draft:
                 topic_id: Table.copy_of(in_set_order(partitions), int_hash)
                 for topic_id, partitions in self._given.items()
             }
+            for topic_id in self._given:
+                self._order.put(topic_id)
         return self._topics
 
 
-def in_set_order(partitions: tuple[int, ...]) -> list[int]:
+def in_set_order(partitions: Iterable[int]) -> list[int]:
     """Return partitions as the HashSet has them that a record's are put in."""
     return list(Table.copy_of(partitions, int_hash))
 

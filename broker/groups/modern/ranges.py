@@ -8,10 +8,11 @@ Kafka's source: RangeAssignor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
+from broker.groups.modern.tables import Table, copied_capacity, uuid_hash
 
 NAME = "range"
 
@@ -41,7 +42,7 @@ def assign(spec: GroupSpec) -> Mapping[str, Assignment]:
         for topic_id in member.topics:
             readers[topic_id] = readers.get(topic_id, 0) + 1
     shares = {topic_id: _share(spec, topic_id, count) for topic_id, count in readers.items()}
-    return {member_id: dict(_taken(shares, member.topics)) for member_id, member in ordered}
+    return {member_id: _in_order(shares, member.topics) for member_id, member in ordered}
 
 
 def _rank(member_id: str, member: MemberSpec) -> tuple[bool, bytes]:
@@ -53,6 +54,15 @@ def _rank(member_id: str, member: MemberSpec) -> tuple[bool, bytes]:
 def _share(spec: GroupSpec, topic_id: bytes, reader_count: int) -> _Share:
     count = spec.partition_count(topic_id)
     return _Share(count // reader_count, count % reader_count, count)
+
+
+def _in_order(shares: Mapping[bytes, _Share], topics: Collection[bytes]) -> Assignment:
+    """Take a member's share of each topic, in the order of the HashMap that Kafka puts it into."""
+    taken = dict(_taken(shares, topics))
+    order = Table(uuid_hash, capacity=copied_capacity(len(topics)))
+    for topic_id in taken:
+        order.add(topic_id)
+    return {topic_id: taken[topic_id] for topic_id in order}
 
 
 def _taken(

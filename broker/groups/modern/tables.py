@@ -16,7 +16,7 @@ from broker.coordination.java import hash_order, string_hash
 K = TypeVar("K")
 V = TypeVar("V")
 
-_PLACES = 16
+PLACES = 16
 _INT32 = 0xFFFFFFFF
 _INT64 = 0xFFFFFFFFFFFFFFFF
 # The factor of Kafka's BaseHashTable, and how many places it begins with.
@@ -40,7 +40,7 @@ class Table(Generic[K]):
 
     __slots__ = ("_hash", "_keys", "_places")
 
-    def __init__(self, hash_of: Callable[[K], int], *, capacity: int = _PLACES) -> None:
+    def __init__(self, hash_of: Callable[[K], int], *, capacity: int = PLACES) -> None:
         """Make a table for a capacity, as the constructor of HashMap takes it."""
         self._hash = hash_of
         self._keys: dict[K, None] = {}
@@ -50,7 +50,7 @@ class Table(Generic[K]):
     def copy_of(cls, keys: Iterable[K], hash_of: Callable[[K], int]) -> Table[K]:
         """Make a table as HashSet(Collection) does."""
         ordered = list(dict.fromkeys(keys))
-        table = cls(hash_of, capacity=max(int(len(ordered) / 0.75) + 1, _PLACES))
+        table = cls(hash_of, capacity=max(int(len(ordered) / 0.75) + 1, PLACES))
         for key in ordered:
             table.add(key)
         return table
@@ -113,6 +113,10 @@ class Timeline(dict[str, V]):
         """Return what it is like."""
         return self._now
 
+    def in_order(self) -> list[str]:
+        """Return the keys as the table has them."""
+        return _in_order(self, self._now.places, string_hash)
+
     def copied(self, since: Moment) -> list[str]:
         """Return the keys as a HashMap has them that they were copied into.
 
@@ -121,10 +125,38 @@ class Timeline(dict[str, V]):
         """
         keys = list(self)
         old = len(keys) - (self._now.arrivals - since.arrivals)
-        first = keys[:old]
-        first.reverse()
-        first.sort(key=lambda key: timeline_place(key, since.places))
+        first = _in_order(keys[:old], since.places, string_hash)
         return hash_order([*first, *keys[old:]])
+
+
+class NumberTimeline(dict[int, V]):
+    """Values by number, with the order in which Kafka's TimelineHashMap goes through them.
+
+    Values are put in by `put`, or by `[]` after a look at `full`, which is faster.
+    """
+
+    __slots__ = ("_places", "full")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places = TIMELINE_PLACES
+        # With so many values the table doubles before anything is put in.
+        self.full = self._places * 4 // 3
+
+    def put(self, key: int, value: V) -> None:
+        """Put a value in, the last of its place unless it is there."""
+        if len(self) >= self.full:
+            self.grow()
+        self[key] = value
+
+    def grow(self) -> None:
+        """Double the table."""
+        self._places *= 2
+        self.full = self._places * 4 // 3
+
+    def in_order(self) -> list[int]:
+        """Return the keys as the table has them."""
+        return _in_order(self, self._places, int_hash)
 
 
 def timeline_place(text: str, places: int) -> int:
@@ -132,11 +164,36 @@ def timeline_place(text: str, places: int) -> int:
     return (string_hash(text) * _FIBONACCI & _INT64) >> 65 - places.bit_length()
 
 
+def _in_order(keys: Iterable[K], places: int, hash_of: Callable[[K], int]) -> list[K]:
+    """Return keys, in the order in which they came, as a TimelineHashMap has them.
+
+    A place has its keys as they came, and Kafka reads them from their end.
+    """
+    shift = 65 - places.bit_length()
+    ordered = list(keys)
+    ordered.reverse()
+    ordered.sort(key=lambda key: (hash_of(key) * _FIBONACCI & _INT64) >> shift)
+    return ordered
+
+
 def in_map_order(uuids: Iterable[bytes]) -> list[bytes]:
     """Return topic ids as a HashMap has them that they were put in one by one."""
     table = Table(uuid_hash)
     for value in uuids:
         table.add(value)
+    return list(table)
+
+
+def copied_capacity(count: int) -> int:
+    """Return the capacity that HashMap(Map) gives the copy of a map that is not empty."""
+    return int(count / 0.75 + 1)
+
+
+def in_number_order(numbers: Iterable[int]) -> list[int]:
+    """Return partitions as a HashMap has them that they were put in one by one."""
+    table = Table(int_hash)
+    for number in numbers:
+        table.add(number)
     return list(table)
 
 

@@ -5,10 +5,12 @@ Kafka's source: ModernGroup, TargetAssignmentBuilder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from broker.groups.modern.draft import in_set_order
 from broker.groups.modern.spec import NOTHING, Assignment
+from broker.groups.modern.tables import in_map_order
 
 # The epoch at which a group and its target assignment begin.
 FIRST_EPOCH = 1
@@ -63,6 +65,11 @@ class Targets:
             present = self.by_member.get(member_id)
             if member_id == newcomer or present is None or not are_same(present, assignment):
                 yield member_id, assignment
+
+
+def as_stored(partitions: Mapping[bytes, Sequence[int]]) -> Assignment:
+    """Return the partitions of a record in the order of the maps that Kafka reads them into."""
+    return {one: tuple(in_set_order(partitions[one])) for one in in_map_order(partitions)}
 
 
 def may_compute(computed_ms: int, interval_ms: int, now_ms: int) -> bool:

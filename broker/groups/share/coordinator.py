@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from broker.coordination.effects import Caller, Effect
+from broker.coordination.java import hash_set_order
 from broker.coordination.runtime import Answer, Runtime
 from broker.coordination.seams import Requester, WallClock
 from broker.groups.modern.tables import in_map_order
@@ -301,18 +302,18 @@ class ShareGroupCoordinator:
                     member_epoch=member.epoch,
                     client_id=member.client_id,
                     client_host=member.client_host,
-                    subscribed_topic_names=sorted(member.topics),
+                    subscribed_topic_names=hash_set_order(member.topics),
                     assignment=Assignment(
                         topic_partitions=[
                             TopicPartitions(
-                                topic_id=topic_id, topic_name=name, partitions=in_order(numbers)
+                                topic_id=topic_id, topic_name=name, partitions=list(numbers)
                             )
                             for topic_id, numbers in member.assigned.items()
                             if (name := self.topics.name_of(topic_id)) is not None
                         ]
                     ),
                 )
-                for member in group.members.values()
+                for member in map(group.members.__getitem__, group.members.in_order())
             ],
         )
 

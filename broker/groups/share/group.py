@@ -14,7 +14,7 @@ from typing import cast
 
 from broker.groups.modern.subscriptions import Subscriptions
 from broker.groups.modern.tables import Timeline
-from broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets
+from broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets, as_stored
 from broker.groups.share.member import ShareMember
 from broker.groups.share.partitions import LONG_AGO_MS, StatePartitions
 from broker.groups.share.records import Kind, ShareRecord
@@ -104,8 +104,8 @@ class ShareGroup:
 
     def _apply_target(self, member_id: str, value: _TargetValue) -> None:
         if value is not None:
-            assignment = {one.topic_id: tuple(one.partitions) for one in value.topic_partitions}
-            self.targets.set(member_id, assignment)
+            given = {one.topic_id: one.partitions for one in value.topic_partitions}
+            self.targets.set(member_id, as_stored(given))
         elif member_id in self.targets.by_member:
             self.targets.remove(member_id)
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from broker.coordination.effects import Caller, Effect, Persist, Reload, Reply, Timer, Token
 from broker.errors import Refusal, message_of
+from broker.groups.kinds import GroupsOfKind
+from broker.groups.modern.tables import Timeline
 from broker.groups.modern.topics import NO_TOPICS, TopicHashes, TopicView
 from broker.groups.share import administration, heartbeats
 from broker.groups.share.administration import Altered, Deleting
@@ -42,9 +44,10 @@ class ShareGroups:
         topics: TopicView = NO_TOPICS,
         config_of: Configs = default_config,
         is_taken: Callable[[str], bool] = lambda group_id: False,
+        groups: GroupsOfKind[ShareGroup] | None = None,
     ) -> None:
         """`is_taken` tells whether an id is that of a group of another kind."""
-        self.groups: dict[str, ShareGroup] = {}
+        self.groups = GroupsOfKind[ShareGroup](Timeline()) if groups is None else groups
         self.topics = topics
         self._hashes = TopicHashes(topics)
         self._config_of, self._is_taken = config_of, is_taken
@@ -244,7 +247,7 @@ class ShareGroups:
         if turn.records:
             if group.is_removed:
                 self.groups.pop(group.group_id, None)
-            else:
+            elif group.group_id not in self.groups:
                 self.groups[group.group_id] = group
             ticket = ShareStored(turn.answers)
             self._unstored.append(ticket)

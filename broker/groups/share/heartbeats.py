@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from broker.coordination.effects import Caller
-from broker.coordination.java import hash_order
+from broker.coordination.java import hash_order, hash_set_order
 from broker.errors import Refusal
 from broker.groups.modern.spec import GroupSpec, MemberSpec
 from broker.groups.modern.tables import in_map_order
@@ -239,7 +239,7 @@ def _spec(turn: ShareTurn) -> GroupSpec:
 
 def _topic_ids(turn: ShareTurn, member: ShareMember) -> tuple[bytes, ...]:
     """Return the ids of the topics that a member reads and that exist, in Java's order."""
-    found = (turn.topics.id_of(name) for name in hash_order(member.topics))
+    found = (turn.topics.id_of(name) for name in hash_set_order(member.topics))
     return tuple(topic_id for topic_id in found if topic_id is not None)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field, replace
 
 from broker.groups.modern.spec import NOTHING, Assignment
+from broker.groups.modern.targets import as_stored
 from protocol.messages.share_group_metadata import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
@@ -93,5 +94,7 @@ class ShareMember:
             self,
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
-            assigned={one.topic_id: tuple(one.partitions) for one in value.assigned_partitions},
+            assigned=as_stored(
+                {one.topic_id: one.partitions for one in value.assigned_partitions}
+            ),
         )

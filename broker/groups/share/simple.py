@@ -13,9 +13,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from broker.coordination.hash_map import HashMapKeys
 from broker.groups.modern.spec import Assignment, GroupSpec
 from broker.groups.modern.tables import Table, in_map_order, int_hash, uuid_hash
-from broker.groups.share.hash_map import HashMapKeys
 
 NAME = "simple"
 

@@ -1,6 +1,7 @@
 """The keys of a Java HashMap, in the order in which it goes through them.
 
-Besides what modern/tables.py tells of that order, it matters how a key comes in: `put` appends
+A key has a place by its hash, in a table with a power of two of places. The order of the keys
+of one place depends on how they come in: `put` appends
 to the keys of its place and enlarges the table after it, `computeIfAbsent` enlarges the table
 first, and puts the key before the others of its place.
 """

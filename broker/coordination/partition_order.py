@@ -1,0 +1,51 @@
+"""The order in which Kafka's coordinators go through the partitions of their topic.
+
+ListGroups goes through all of them, requests that name groups through those that the groups are
+in. Kafka's sources: CoordinatorRuntime.coordinators, GroupCoordinatorService.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.coordination.hash_map import HashMapKeys
+from broker.coordination.java import string_hash
+
+_PLACES = 16
+
+
+def loading_order(topic: str, count: int) -> list[int]:
+    """Return the partitions of a topic in the order in which its coordinator lists them.
+
+    Kafka keeps them in a ConcurrentHashMap, which doubles when three quarters are taken, and
+    into which they come when they are loaded. Partitions share a place only in a topic with far
+    more than a thousand of them; these are given here in the order of their numbers, while
+    Kafka's order depends on the order in which it became their leader.
+    """
+    places = _PLACES
+    while count >= places * 3 // 4:
+        places *= 2
+    base = _hash(topic, 0)
+
+    def place(partition: int) -> int:
+        spread = base + 31 * partition & 0xFFFFFFFF
+        return (spread ^ spread >> 16) & (places - 1)
+
+    return sorted(range(count), key=place)
+
+
+def asking_order(topic: str, partitions: Iterable[int]) -> list[int]:
+    """Return the partitions that a request needs in the order in which Kafka asks them.
+
+    They are the keys of a HashMap, into which they come by computeIfAbsent.
+    """
+    base = _hash(topic, 0)
+    keys: HashMapKeys[int] = HashMapKeys(lambda one: base + 31 * one & 0xFFFFFFFF)
+    for partition in partitions:
+        keys.compute(partition)
+    return list(keys)
+
+
+def _hash(topic: str, partition: int) -> int:
+    """Return what TopicPartition.hashCode() would, without its sign."""
+    return (31 * (31 + partition) + string_hash(topic)) & 0xFFFFFFFF

@@ -1,0 +1,132 @@
+"""The order in which our coordinators list what they keep, beside Java's and Kafka's own maps."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.coordination.partition_order import asking_order, loading_order
+from broker.groups.membership import Member, Membership
+from broker.groups.modern.tables import NumberTimeline, Timeline
+from tests.protocol.kafka_jars import LIBS, require_jars
+
+pytestmark = pytest.mark.kafka
+
+ORACLE = Path(__file__).with_name("MapOrderOracle.java")
+OFFSETS = "__consumer_offsets"
+# Beyond the ninth and the tenth key of a table of eight places, beyond the 85th of one of 64.
+KEY_COUNTS = (1, 2, 3, 5, 6, 11, 23, 43, 90, 170)
+# Two pairs of texts that have the same hash, and units outside of ASCII.
+COLLIDING = ["Aa-x", "BB-x", "x-AaBB", "x-BBAa", "ägypten", "🦉", ""]
+
+Step = tuple[str, Any]
+
+
+def ask(scripts: Sequence[tuple[str, Sequence[Step]]]) -> list[list[Any]]:
+    """Play scripts on Java's maps; return the keys in their order."""
+    require_jars()
+    if shutil.which("java") is None:
+        pytest.skip("no java on the PATH")
+    done = subprocess.run(
+        ["java", "-Xmx256m", "-Dstdout.encoding=UTF-8", "-cp", f"{LIBS}/*", str(ORACLE)],
+        input="".join(f"{json.dumps({'map': kind, 'steps': s})}\n" for kind, s in scripts),
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def scripts(keys_of: Any, *, replaces: bool = True) -> list[list[Step]]:
+    """Make scripts of keys that come, come again and go."""
+    made = []
+    for seed in range(120):
+        chance = random.Random(seed)
+        keys = keys_of(chance, chance.choice(KEY_COUNTS))
+        removes, steps, present = chance.choice((0.0, 0.2, 0.45)), [], set()
+        for _ in range(chance.randint(1, 3 * len(keys))):
+            key = chance.choice(keys)
+            if chance.random() < removes:
+                steps.append(("remove", key))
+                present.discard(key)
+            elif replaces or key not in present:
+                steps.append(("put", key))
+                present.add(key)
+        made.append(steps)
+    return made
+
+
+def texts(chance: random.Random, count: int) -> list[str]:
+    """Make names of members and topics."""
+    names = [f"{chance.getrandbits(128):032x}" for _ in range(count)]
+    return [*names, *chance.sample(COLLIDING, min(count, len(COLLIDING)))]
+
+
+def numbers(chance: random.Random, count: int) -> list[int]:
+    """Make numbers of partitions, near and far."""
+    near = list(range(count))
+    return near if chance.random() < 0.5 else [one * 37 + chance.randrange(37) for one in near]
+
+
+def test_texts_are_listed_as_by_a_timeline_hash_map() -> None:
+    played = scripts(texts)
+    theirs = ask([("timeline", steps) for steps in played])
+    for steps, expected in zip(played, theirs, strict=True):
+        timeline: Timeline[None] = Timeline()
+        for act, key in steps:
+            if act == "put":
+                timeline[key] = None
+            else:
+                timeline.pop(key, None)
+        assert timeline.in_order() == expected
+
+
+def test_numbers_are_listed_as_by_a_timeline_hash_map() -> None:
+    played = scripts(numbers)
+    theirs = ask([("timeline", steps) for steps in played])
+    for steps, expected in zip(played, theirs, strict=True):
+        timeline: NumberTimeline[None] = NumberTimeline()
+        for act, key in steps:
+            if act == "put":
+                timeline.put(key, None)
+            else:
+                timeline.pop(key, None)
+        assert timeline.in_order() == expected
+
+
+def test_members_of_a_classic_group_are_listed_as_by_a_hash_map() -> None:
+    played = scripts(texts, replaces=False)
+    theirs = ask([("hash", steps) for steps in played])
+    for steps, expected in zip(played, theirs, strict=True):
+        membership = Membership()
+        for act, key in steps:
+            if act == "put":
+                membership.add(Member(key, None, "", "", 1, 1, ()))
+            else:
+                membership.remove(key)
+        assert [member.member_id for member in membership.in_order()] == expected
+
+
+def test_partitions_are_gone_through_as_kafka_has_loaded_them() -> None:
+    counts = [*range(1, 130), 1_000]
+    theirs = ask(
+        [("concurrent", [("put", (OFFSETS, number)) for number in range(n)]) for n in counts]
+    )
+    for count, expected in zip(counts, theirs, strict=True):
+        assert [[OFFSETS, one] for one in loading_order(OFFSETS, count)] == expected
+
+
+def test_partitions_that_a_request_asks_for_are_gone_through_as_by_a_hash_map() -> None:
+    chance = random.Random(1)
+    asked = [[chance.randrange(50) for _ in range(chance.randint(0, 90))] for _ in range(200)]
+    theirs = ask([("hash", [("compute", (OFFSETS, one)) for one in some]) for some in asked])
+    for some, expected in zip(asked, theirs, strict=True):
+        assert [[OFFSETS, one] for one in asking_order(OFFSETS, some)] == expected

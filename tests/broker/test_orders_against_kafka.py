@@ -1,0 +1,269 @@
+"""The order of what is listed of groups, in Odradek and in Apache Kafka.
+
+Groups of all kinds come and go on both, by the same requests. What is listed comes from hash
+tables in Kafka, whose order depends on what they have held before, and is to be the same.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from protocol.compiler import encode
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from protocol.messages.create_topics import CreateTopicsRequest
+from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.list_groups import ListGroupsRequest
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from tests.broker.admin import creatable
+from tests.broker.kafka_peer import Peer
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
+
+SETTINGS = {
+    # Several groups in most partitions, and a table of places that is neither full nor empty.
+    "offsets.topic.num.partitions": "9",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.share.assignment.interval.ms": "0",
+    "group.initial.rebalance.delay.ms": "0",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+}
+TOPICS = [f"t{number}" for number in range(12)]
+PARTITION_COUNT = 25
+GROUPS = 40
+MEMBERS = 24
+STEPS = 400
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
+    if kafka_libs() is None:
+        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
+    directory = tmp_path_factory.mktemp("orders")
+    ours = OdradekProcess(directory / "ours", SETTINGS)
+    theirs = KafkaProcess(directory / "theirs", settings=SETTINGS)
+    try:
+        ours.start()
+        theirs.start()
+        for port in (ours.port, theirs.port):
+            _prepare(port)
+        yield ours.port, theirs.port
+    finally:
+        ours.stop()
+        theirs.stop()
+
+
+def _prepare(port: int) -> None:
+    with Peer(port) as peer:
+        topics = [creatable(name, PARTITION_COUNT) for name in TOPICS]
+        answer = peer.ask(CreateTopicsRequest(topics=topics, timeout_ms=30_000), 7)
+        assert {topic.error_code for topic in answer.topics} == {0}
+        find = FindCoordinatorRequest(key_type=0, coordinator_keys=[f"{n}" for n in range(50)])
+        _wait(lambda: {one.error_code for one in peer.ask(find, 6).coordinators} == {0})
+        describe = DescribeGroupsRequest(groups=[f"{n}" for n in range(50)])
+        _wait(lambda: {one.error_code for one in peer.ask(describe, 5).groups} == {0})
+
+
+def _wait(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end, "the groups' partitions are not served"
+        time.sleep(0.05)
+
+
+@dataclass
+class Script:
+    """What is done with groups, from a seed; the last word is Kafka's."""
+
+    peers: tuple[Peer, Peer]
+    random: random.Random
+    prefix: str
+    # By group and name of a member its epoch.
+    members: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def step(self) -> None:
+        """Do one thing."""
+        steps: dict[Callable[[], None], int] = {
+            self._beat: 50,
+            self._leave: 20,
+            self._commit: 30,
+            self._delete_offsets: 5,
+            self._join_classic: 6,
+            self._delete: 4,
+            self.compare: 8,
+        }
+        (step,) = self.random.choices(list(steps), list(steps.values()))
+        step()
+
+    def compare(self) -> None:
+        """List all that there is, and compare."""
+        listed = self._same(
+            ListGroupsRequest(),
+            5,
+            lambda told: [one for one in told.groups if one.group_id.startswith(self.prefix)],
+        )
+        ids = self.random.choices([one.group_id for one in listed] or ["none"], k=20)
+        asked = [*ids, ""]
+        # The ids of classic members are random.
+        self._same(DescribeGroupsRequest(groups=asked), 5, _ids)
+        for kind in (ConsumerGroupDescribeRequest, ShareGroupDescribeRequest):
+            self._same(kind(group_ids=asked, include_authorized_operations=False), 1, _members)
+        for group_id in ids[:3]:
+            group = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+            self._same(
+                OffsetFetchRequest(groups=[group]),
+                9,
+                lambda told: [
+                    (topic.name, [one.partition_index for one in topic.partitions])
+                    for topic in told.groups[0].topics
+                ],
+            )
+
+    def _same(self, request: Any, version: int, shown: Callable[[Any], Any]) -> Any:
+        ours, theirs = (shown(peer.ask(request, version)) for peer in self.peers)
+        assert ours == theirs, request
+        return theirs
+
+    # --- what is done ---------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        group_id, member_id = self._group(), f"m{self.random.randrange(MEMBERS):02d}"
+        epoch = self.members.get((group_id, member_id), 0)
+        topics = self.random.sample(TOPICS, 3) if self.random.random() < 0.3 or not epoch else None
+        fields = {"group_id": group_id, "member_id": member_id, "member_epoch": epoch}
+        if self._is_share(group_id):
+            request: Any = ShareGroupHeartbeatRequest(**fields, subscribed_topic_names=topics)
+        else:
+            request = ConsumerGroupHeartbeatRequest(
+                **fields,
+                subscribed_topic_names=topics,
+                topic_partitions=None if epoch else [],
+                rebalance_timeout_ms=-1 if epoch else 60_000,
+            )
+        told = self._same(request, 1, lambda told: (told.error_code, told.member_epoch))
+        if told[0] == 0:
+            self.members[group_id, member_id] = told[1]
+
+    def _leave(self) -> None:
+        if not self.members:
+            return
+        group_id, member_id = self.random.choice(list(self.members))
+        del self.members[group_id, member_id]
+        fields = {"group_id": group_id, "member_id": member_id, "member_epoch": -1}
+        kind = (
+            ShareGroupHeartbeatRequest
+            if self._is_share(group_id)
+            else ConsumerGroupHeartbeatRequest
+        )
+        self._same(kind(**fields), 1, lambda told: told.error_code)
+
+    def _commit(self) -> None:
+        partitions = self.random.sample(range(PARTITION_COUNT), self.random.randint(1, 6))
+        topics = [
+            OffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=one, committed_offset=1, committed_metadata=None
+                    )
+                    for one in partitions
+                ],
+            )
+            for name in self.random.sample(TOPICS, self.random.randint(1, 3))
+        ]
+        request = OffsetCommitRequest(
+            group_id=self._group(), generation_id_or_member_epoch=-1, topics=topics
+        )
+        self._same(request, 9, lambda told: told)
+
+    def _delete_offsets(self) -> None:
+        topics = [
+            OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[
+                    OffsetDeleteRequestPartition(partition_index=one)
+                    for one in self.random.sample(range(PARTITION_COUNT), 12)
+                ],
+            )
+            for name in self.random.sample(TOPICS, 4)
+        ]
+        request = OffsetDeleteRequest(group_id=self._group(), topics=topics)
+        self._same(request, 0, lambda told: told.error_code)
+
+    def _join_classic(self) -> None:
+        subscription = b"\0\0" + encode(ConsumerProtocolSubscription(topics=TOPICS[:2]), 0)
+        request = JoinGroupRequest(
+            group_id=self._group(),
+            session_timeout_ms=300_000,
+            rebalance_timeout_ms=30_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
+        )
+        self._same(request, 9, lambda told: told.error_code)
+
+    def _delete(self) -> None:
+        group_ids = [self._group() for _ in range(8)]
+        request = DeleteGroupsRequest(groups_names=group_ids)
+        self._same(
+            request, 2, lambda told: [(one.group_id, one.error_code) for one in told.results]
+        )
+
+    # --- by chance ------------------------------------------------------------------------
+
+    def _group(self) -> str:
+        return f"{self.prefix}-{self.random.randrange(GROUPS)}"
+
+    def _is_share(self, group_id: str) -> bool:
+        return group_id.endswith(("0", "5"))
+
+
+def _ids(told: Any) -> list[tuple[str, ErrorCode]]:
+    return [(one.group_id, one.error_code) for one in told.groups]
+
+
+def _members(told: Any) -> list[Any]:
+    return [
+        (one.group_id, one.error_code, one.group_epoch, [
+            (member.member_id, member.subscribed_topic_names) for member in one.members
+        ])
+        for one in told.groups
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_members_and_offsets_are_listed_in_kafkas_order(
+    ports: tuple[int, int], seed: int
+) -> None:
+    with Peer(ports[0]) as ours, Peer(ports[1]) as theirs:
+        script = Script((ours, theirs), random.Random(seed), f"group{seed}")
+        for _ in range(STEPS):
+            script.step()
+        script.compare()
