@@ -202,6 +202,15 @@ class BrokerConfig:
         doc="How many partitions a fetch session may have; a client that fetches more of them "
         "names all in every request.",
     )
+    odradek_fetch_hurry: bool = option(
+        "odradek.fetch.hurry",
+        default=True,
+        dynamic="cluster-wide",
+        doc="Whether a fetch that waits for records is answered with what there is once the "
+        "client sends another request, no fetch, on the same connection. Without this, as in "
+        "Kafka, that request waits for the fetch, and fetch.min.bytes holds for clients that "
+        "send all their requests on one connection.",
+    )
     fetch_max_bytes: int32 = option(
         "fetch.max.bytes",
         default=55 * 1024 * 1024,

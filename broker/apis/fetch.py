@@ -75,7 +75,9 @@ class _Fetch:
     wake: Callable[[], None] | None = None  # while it is parked
 
     def hurry(self) -> None:
-        """Wait for nothing more."""
+        """Wait for nothing more, unless waiting fetches are to be left alone."""
+        if not self.context.broker.config.odradek_fetch_hurry:
+            return
         self.is_hurried = True
         if self.wake is not None:
             self.wake()

@@ -23,13 +23,18 @@ from protocol.errors import ErrorCode, ProtocolError
 from protocol.frames import FrameReader
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.live import append, batch, client, create, live, on_uvloop, until
+from tests.broker.live import Client, append, batch, client, create, live, on_uvloop, until
 
 SHARED_BYTES = 64
 LONG_MS = 3_600_000
@@ -382,6 +387,56 @@ async def test_a_parked_fetch_gives_way_to_what_comes_after_it_and_no_other_does
         assert len(broker.purgatory) == 1
         append(topic.partitions[0], batch(b"b"))
         assert (await other.receive())[1].responses[0].partitions[0].records
+
+
+@on_uvloop
+async def test_a_parked_fetch_keeps_waiting_where_it_may_not_be_hurried(tmp_path: Path) -> None:
+    settings = {"odradek.fetch.hurry": "false"}
+    async with live(tmp_path, settings) as broker, client(broker) as one, client(broker) as other:
+        topic = await create(broker, "orders")
+        for parks in (True, False):
+            end = topic.partitions[0].log_end_offset
+            one.send(fetch("orders", offset=end, wait_ms=LONG_MS), version=8)
+            if parks:
+                await until(lambda: len(broker.purgatory) == 1)
+            one.send(latest("orders"), version=8)
+            await until(lambda: len(broker.purgatory) == 1)
+            await other.ask(latest("orders"), version=8)
+            assert len(broker.purgatory) == 1
+            append(topic.partitions[0], batch(b"a"))
+            _, fetched = await one.receive()
+            assert fetched.responses[0].partitions[0].records
+            _, listed = await one.receive()
+            assert listed.topics[0].partitions[0].offset == end + 1
+
+
+@on_uvloop
+async def test_whether_fetches_are_hurried_can_be_changed_while_one_waits(tmp_path: Path) -> None:
+    async with live(tmp_path) as broker, client(broker) as one, client(broker) as other:
+        topic = await create(broker, "orders")
+        one.send(fetch("orders", wait_ms=LONG_MS), version=8)
+        await until(lambda: len(broker.purgatory) == 1)
+        await set_hurry(other, "false")
+        one.send(latest("orders"), version=8)
+        await other.ask(latest("orders"), version=8)
+        assert len(broker.purgatory) == 1
+        append(topic.partitions[0], batch(b"a"))
+        assert (await one.receive())[1].responses[0].partitions[0].records
+        await one.receive()
+        one.send(fetch("orders", offset=1, wait_ms=LONG_MS), version=8)
+        await until(lambda: len(broker.purgatory) == 1)
+        await set_hurry(other, "true")
+        one.send(latest("orders"), version=8)
+        assert not (await one.receive())[1].responses[0].partitions[0].records
+
+
+async def set_hurry(one: Client, value: str) -> None:
+    """Set odradek.fetch.hurry for all brokers."""
+    config = AlterableConfig(name="odradek.fetch.hurry", config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    (answer,) = (await one.ask(request, version=1)).responses
+    assert answer.error_code == 0, answer
 
 
 @on_uvloop
