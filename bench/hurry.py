@@ -1,0 +1,405 @@
+"""What it costs and gains that a waiting fetch gives way: odradek.fetch.hurry on and off.
+
+    python -m bench.hurry [--rounds N] [--seconds N] [--rate N] [--only NAME]
+
+Each round starts a fresh Odradek with the option on, then one with it off, and plays on each:
+
+    multiplexed   one connection, as of a client that has one for all (Sarama's): it fetches with
+                  fetch.min.bytes=64 KiB and fetch.max.wait.ms=500 while it writes --rate records
+                  of 100 B a second and commits every second
+    librdkafka    the same by librdkafka's own consumer and producer, which have a connection each,
+                  and another for the group
+    ahead         one connection, as of Java's consumer under Spark: a fetch waits at the end of a
+                  topic, and ListOffsets, Metadata and OffsetCommit are asked behind it
+    plain         librdkafka's consumer with its defaults, which only reads
+
+Fetches are counted by the broker. Figures are medians of the rounds. Nothing but the broker's own
+settings differs between on and off, so that only figures of one row are to be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import re
+import statistics
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+from urllib.error import URLError
+
+import uvloop
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from bench.clients import create_topic
+from bench.pairs import quantile
+from bench.processes import OdradekProcess
+from bench.watch import cpu_s
+from protocol.batches import Record, encode_batch, iterate_batches
+from protocol.compiler import decode
+from protocol.frames import encode_request, read_response_header
+from protocol.messages import message_classes
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+TOPIC = "hurried"
+GROUP = "hurried"
+MIN_BYTES = 64 * 1024
+MAX_WAIT_MS = 500
+_VALUE_BYTES = 100
+_MAX_BYTES = 1 << 20
+_COMMIT_EVERY_S = 1.0
+_ASK_EVERY_S = 0.1
+# Before anything is counted: the handlers are imported when they are first needed.
+_WARM_UP_S = 1.0
+_POLL_S, _PATIENCE_S = 0.1, 30.0
+_VERSIONS = {"Fetch": 11, "ListOffsets": 5, "Metadata": 9, "OffsetCommit": 8, "Produce": 8}
+_COUNTED = re.compile(
+    r'^kafka_network_requestmetrics_requests_total\{request="Fetch"[^}]*\} (\S+)$', re.MULTILINE
+)
+
+Figures = Mapping[str, float]
+Scenario = Callable[[OdradekProcess, argparse.Namespace], Figures]
+
+
+class Connection(asyncio.Protocol):
+    """One connection on which requests are sent ahead; answers are told apart by their number."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._numbers = itertools.count()
+        self._asked: dict[int, tuple[type[Any], int, asyncio.Future[Any]]] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what has not been answered."""
+        for _, _, answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(ConnectionError("the broker closed the connection"))
+
+    def data_received(self, data: bytes) -> None:
+        """Take answers in as far as they are whole."""
+        self._data += data
+        while len(self._data) >= 4:
+            end = 4 + int.from_bytes(self._data[:4], "big")
+            if len(self._data) < end:
+                return
+            frame = memoryview(bytes(self._data[4:end]))
+            del self._data[:end]
+            number = int.from_bytes(frame[:4], "big")
+            kind, version, answer = self._asked.pop(number)
+            _, position = read_response_header(frame, kind, version)
+            if not answer.done():
+                answer.set_result(decode(kind, version, frame, position))
+
+    def ask(self, request: Any) -> asyncio.Future[Any]:
+        """Send a request; return what its answer will come to."""
+        name = type(request).__name__.removesuffix("Request")
+        version, number = _VERSIONS[name], next(self._numbers)
+        answer = asyncio.get_running_loop().create_future()
+        self._asked[number] = message_classes(name)[1], version, answer
+        self.transport.write(encode_request(request, version, number, "bench"))
+        return answer
+
+
+def multiplexed(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
+    """Fetch, write and commit on one connection."""
+    return uvloop.run(_multiplex(broker, options))
+
+
+async def _multiplex(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
+    connection = await _connect(broker)
+    offset = (await connection.ask(_latest())).topics[0].partitions[0].offset
+    trips_s: list[float] = []
+    jobs = [
+        asyncio.ensure_future(_write(connection, options.rate, trips_s)),
+        asyncio.ensure_future(_commit(connection)),
+    ]
+    await asyncio.sleep(_WARM_UP_S)
+    reading = _Reading(broker)
+    trips_s.clear()
+    end_s = time.perf_counter() + options.seconds
+    while time.perf_counter() < end_s:
+        answer = await connection.ask(_fetch(offset, MIN_BYTES))
+        part = answer.responses[0].partitions[0]
+        for _, header in iterate_batches(bytes(part.records or b"")):
+            reading.records += header.last_offset - header.base_offset + 1
+            offset = header.last_offset + 1
+    figures = {**reading.figures(), **_times("Produce", trips_s)}
+    for job in jobs:
+        job.cancel()
+    await asyncio.gather(*jobs, return_exceptions=True)
+    connection.transport.abort()
+    return figures
+
+
+async def _write(connection: Connection, rate: float, trips_s: list[float]) -> None:
+    """Write records at a rate, and note how long those that are answered took."""
+    start_s = time.perf_counter()
+    for number in itertools.count():
+        await asyncio.sleep(max(start_s + number / rate - time.perf_counter(), 0))
+        answer, sent_s = connection.ask(_produce()), time.perf_counter()
+        answer.add_done_callback(
+            lambda _, sent_s=sent_s: trips_s.append(time.perf_counter() - sent_s)  # type: ignore[misc]
+        )
+        _forget(answer)
+
+
+async def _commit(connection: Connection) -> None:
+    while True:
+        await asyncio.sleep(_COMMIT_EVERY_S)
+        _forget(connection.ask(_committed()))
+
+
+def _forget(answer: asyncio.Future[Any]) -> None:
+    """Let an answer come whenever it does, also as an error when the connection is ended."""
+    answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def librdkafka(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
+    """Have librdkafka read with a minimum, write and commit."""
+    properties = {"fetch.min.bytes": MIN_BYTES, "fetch.wait.max.ms": MAX_WAIT_MS}
+    return _consume(broker, options, properties, commits=True)
+
+
+def plain(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
+    """Have librdkafka read with its defaults."""
+    return _consume(broker, options, {}, commits=False)
+
+
+def _consume(
+    broker: OdradekProcess,
+    options: argparse.Namespace,
+    properties: Mapping[str, str | int],
+    *,
+    commits: bool,
+) -> Figures:
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "acks": "1", "log_level": 3}
+    )
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": GROUP,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "latest",
+            "log_level": 3,
+            **properties,
+        }
+    )
+    consumer.subscribe([TOPIC])
+    written, start_s = 0, time.perf_counter()
+    begin_s, reading = start_s + 3 * _WARM_UP_S, None
+    commit_s = begin_s
+    while (now_s := time.perf_counter()) < begin_s + options.seconds:
+        if reading is None and now_s >= begin_s:
+            reading = _Reading(broker)
+        due = int((now_s - start_s) * options.rate)
+        for _ in range(due - written):
+            producer.produce(TOPIC, bytes(_VALUE_BYTES))
+        written = due
+        producer.poll(0)
+        read = consumer.consume(10_000, 1 / options.rate)
+        if reading is not None:
+            reading.records += len(read)
+        if commits and now_s >= commit_s:
+            commit_s += _COMMIT_EVERY_S
+            with suppress(KafkaException):  # of nothing that has been read yet
+                consumer.commit(asynchronous=True)
+    assert reading is not None
+    figures = reading.figures()
+    consumer.close()
+    producer.flush(10)
+    return figures
+
+
+def ahead(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
+    """Ask for other things behind a fetch that waits."""
+    return uvloop.run(_ask_behind(broker, options))
+
+
+async def _ask_behind(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
+    connection = await _connect(broker)
+    offset = (await connection.ask(_latest())).topics[0].partitions[0].offset
+    questions = {"ListOffsets": _latest, "Metadata": _metadata, "OffsetCommit": _committed}
+    for question in questions.values():
+        await connection.ask(question())
+    trips_s: dict[str, list[float]] = defaultdict(list)
+    reading = _Reading(broker)
+    end_s = time.perf_counter() + options.seconds
+    while time.perf_counter() < end_s:
+        for name, question in questions.items():
+            fetched = connection.ask(_fetch(offset, 1))
+            await asyncio.sleep(_ASK_EVERY_S)
+            began_s = time.perf_counter()
+            await connection.ask(question())
+            trips_s[name].append(time.perf_counter() - began_s)
+            await fetched
+    figures = reading.figures()
+    connection.transport.abort()
+    times: dict[str, float] = {}
+    for name, trips in trips_s.items():
+        times.update(_times(name, trips))
+    return {**times, "broker CPU %": figures["broker CPU %"]}
+
+
+class _Reading:
+    """What a scenario has begun to measure."""
+
+    def __init__(self, broker: OdradekProcess) -> None:
+        self._broker = broker
+        self.records = 0
+        self._fetches, self._cpu_s = _fetch_count(broker), cpu_s(broker)
+        self._start_s = time.perf_counter()
+
+    def figures(self) -> Figures:
+        """Return what has been measured since."""
+        duration_s = time.perf_counter() - self._start_s
+        used_s = cpu_s(self._broker) - self._cpu_s
+        fetches = _fetch_count(self._broker) - self._fetches
+        return {
+            "fetches/s": fetches / duration_s,
+            "records/fetch": self.records / max(fetches, 1),
+            "broker CPU %": 100 * used_s / duration_s,
+        }
+
+
+def _fetch_count(broker: OdradekProcess) -> float:
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=30) as answer:
+        return sum(map(float, _COUNTED.findall(answer.read().decode())))
+
+
+def _times(name: str, trips_s: list[float]) -> Figures:
+    shares = {"p50": 0.5, "p99": 0.99}
+    return {f"{name} {title} ms": quantile(trips_s, one) * 1000 for title, one in shares.items()}
+
+
+def _wait_for_metrics(broker: OdradekProcess) -> None:
+    """Wait for the HTTP listener, which a broker opens after it accepts clients."""
+    end_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            _fetch_count(broker)
+        except URLError:
+            assert time.monotonic() < end_s, f"no answer from {broker.http}/metrics"
+            time.sleep(_POLL_S)
+        else:
+            return
+
+
+async def _connect(broker: OdradekProcess) -> Connection:
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(Connection, "127.0.0.1", broker.port)
+    return connection
+
+
+def _fetch(offset: int, min_bytes: int) -> FetchRequest:
+    part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=_MAX_BYTES)
+    return FetchRequest(
+        max_wait_ms=MAX_WAIT_MS,
+        min_bytes=min_bytes,
+        max_bytes=_MAX_BYTES,
+        session_id=0,
+        session_epoch=-1,  # without a session
+        topics=[FetchTopic(topic=TOPIC, partitions=[part])],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+
+
+def _produce() -> ProduceRequest:
+    record = Record(0, int(time.time() * 1000), None, bytes(_VALUE_BYTES), ())
+    data = PartitionProduceData(index=0, records=encode_batch([record]))
+    topic = TopicProduceData(name=TOPIC, partition_data=[data])
+    return ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic])
+
+
+def _latest() -> ListOffsetsRequest:
+    part = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topic = ListOffsetsTopic(name=TOPIC, partitions=[part])
+    return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic])
+
+
+def _metadata() -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+
+
+def _committed() -> OffsetCommitRequest:
+    part = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=0, committed_metadata=None
+    )
+    topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[part])
+    # Of no member, so that it is taken of a group without any.
+    return OffsetCommitRequest(
+        group_id=f"{GROUP}-simple", generation_id_or_member_epoch=-1, topics=[topic]
+    )
+
+
+_SCENARIOS: Mapping[str, Scenario] = {
+    "multiplexed": multiplexed,
+    "librdkafka": librdkafka,
+    "ahead": ahead,
+    "plain": plain,
+}
+
+
+def _run(name: str, hurry: str, options: argparse.Namespace) -> Figures:
+    with tempfile.TemporaryDirectory() as folder:
+        broker = OdradekProcess(Path(folder) / "broker", {"odradek.fetch.hurry": hurry})
+        broker.start()
+        try:
+            create_topic(broker, TOPIC)
+            _wait_for_metrics(broker)
+            return _SCENARIOS[name](broker, options)
+        finally:
+            broker.stop()
+
+
+def main() -> int:
+    """Run the rounds, and print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=10, help="of each scenario")
+    parser.add_argument("--rate", type=float, default=200, help="records written a second")
+    parser.add_argument("--only", choices=_SCENARIOS, help="one scenario; all by default")
+    options = parser.parse_args()
+    names = [options.only] if options.only else list(_SCENARIOS)
+    found: dict[tuple[str, str], list[Figures]] = defaultdict(list)
+    for _ in range(options.rounds):
+        for name in names:
+            for hurry in ("true", "false"):
+                found[name, hurry].append(_run(name, hurry, options))
+    print(f"{'':36}{'on':>12}{'off':>12}")
+    for name in names:
+        for title in found[name, "true"][0]:
+            on, off = (
+                statistics.median(figures[title] for figures in found[name, hurry])
+                for hurry in ("true", "false")
+            )
+            print(f"{name:12}{title:24}{on:12.2f}{off:12.2f}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
