@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,10 @@ class Script:
     told: list[str] = field(default_factory=list)
     # Where batches of each partition begin, and the partition ends.
     borders: dict[int, list[int]] = field(default_factory=dict)
+    # The offsets that a member has acquired and not given back.
+    owned: dict[tuple[str, Partition], set[int]] = field(default_factory=dict)
+    # Partitions of which records have been deleted.
+    shortened: set[int] = field(default_factory=set)
 
     def begin(self) -> None:
         """Make the topic, the group's settings, and the state of its partitions."""
@@ -124,6 +128,7 @@ class Script:
         for member in self.pair.member(self.group_id, "a"):
             for one in everything:
                 member.fetch(one, epoch=0, max_wait_ms=FIRST_WAIT_MS, min_bytes=1)
+                member.acknowledge({one: [(0, 2, [RELEASE])]})
                 member.fetch(epoch=-1)
         self._compare_states()
 
@@ -143,8 +148,7 @@ class Script:
     def end(self) -> None:
         """Let all members go, and compare what is left."""
         for name in list(self.pair.members):
-            for member in self.pair.members[name]:
-                member.fetch(epoch=-1) if member.epoch else None
+            self._go(name, self._rest(name))
         self._compare_states()
 
     # --- what is done ---------------------------------------------------------------------
@@ -174,9 +178,10 @@ class Script:
         is_first = epoch == 0 or not self.pair.member(self.group_id, name)[0].epoch
         if self.random.random() < 0.3 and (not is_first or self.random.random() < 0.1):
             given = self._given(name, may_renew=False)
-        # Of what a fetch releases it may get some again, if it is stored before the fetch ends:
-        # a race between two threads of Kafka's, so that it fetches other partitions only.
-        forget += [one for one in given if _releases(given[one]) and one not in forget]
+        # Acknowledgements are stored while the fetch reads, by threads of Kafka's that race: what
+        # is released may be acquired again at once, and a log's new start be found before or
+        # after. Such a fetch reads other partitions only.
+        forget += [one for one in given if self._races(one, given[one]) and one not in forget]
         partitions = [one for one in partitions if one not in forget]
         what = f"{name} fetches v{version} {partitions} {options} {given} -{forget} @{epoch}"
         answer = self._same(
@@ -189,6 +194,10 @@ class Script:
         for one, part in answer["partitions"].items():
             ranges = [(first, last) for first, last, _ in part["acquired"]]
             self.held.setdefault((name, one), []).extend(ranges)
+            if part["acknowledged"][0] == 0:
+                self._settle(name, one, given.get(one, ()))
+            for first, last in ranges:
+                self.owned.setdefault((name, one), set()).update(range(first, last + 1))
 
     def _acknowledge(self) -> None:
         name = self._name()
@@ -196,24 +205,59 @@ class Script:
         is_renew_ack = version == 2 and self.random.random() < 0.2
         given = self._given(name, may_renew=is_renew_ack)
         epoch = None if self.random.random() < 0.95 else self.random.choice((0, 1, 7))
-        self._same(
+        answer = self._same(
             name,
             f"{name} acknowledges v{version} {given} renew={is_renew_ack} @{epoch}",
             lambda member: member.acknowledge(
                 given, version=version, is_renew_ack=is_renew_ack, epoch=epoch
             ),
         )
+        for one, (error, _) in answer["partitions"].items():
+            if error == 0:
+                self._settle(name, one, given[one])
 
     def _leave(self) -> None:
+        # Kafka answers before it has released what a member leaves with: it gives all back first.
         name = self._name()
-        given = self._given(name, may_renew=False) if self.random.random() < 0.5 else {}
-        self._same(name, f"{name} leaves {given}", lambda one: one.acknowledge(given, epoch=-1))
+        self._go(name, self._rest(name))
         self._compare_states()
+
+    def _go(self, name: str, given: dict[Partition, list[tuple[int, int, Any]]]) -> None:
+        if given:
+            self._same(name, f"{name} gives back {given}", lambda one: one.acknowledge(given))
+        self._same(name, f"{name} leaves", lambda one: one.acknowledge({}, epoch=-1))
+        for number in range(self.partitions):
+            self.owned.pop((name, (self.topic, number)), None)
+
+    def _rest(self, name: str) -> dict[Partition, list[tuple[int, int, Any]]]:
+        """Return how a member gives back all that it has."""
+        rest: dict[Partition, list[tuple[int, int, Any]]] = {}
+        for number in range(self.partitions):
+            one = self.topic, number
+            offsets = sorted(self.owned.get((name, one), ()))
+            if offsets:
+                rest[one] = [(offset, offset, [RELEASE]) for offset in offsets]
+        return rest
+
+    def _settle(
+        self, name: str, one: Partition, given: Sequence[tuple[int, int, Any]]
+    ) -> None:
+        """Note that acknowledgements have been taken."""
+        owned = self.owned.setdefault((name, one), set())
+        for first, last, types in given:
+            kinds = list(types) * (last - first + 1) if len(types) == 1 else list(types)
+            done = zip(range(first, last + 1), kinds, strict=True)
+            owned.difference_update(offset for offset, kind in done if kind != RENEW)
+
+    def _races(self, one: Partition, given: Sequence[tuple[int, int, Any]]) -> bool:
+        _, number = one
+        return number in self.shortened or any(RELEASE in types for _, _, types in given)
 
     def _delete_records(self) -> None:
         number, limit = self._number(), self.random.randint(0, 30)
         # Within a batch they differ: test_a_batch_on_both_sides_of_the_log_start, below.
         offset = max(border for border in self.borders[number] if border <= limit)
+        self.shortened.add(number)
         self.told.append(f"delete records of {number} before {offset}")
         self.pair.both(lambda broker: delete_records(broker, self.topic, number, offset))
 
@@ -280,10 +324,6 @@ def delete_records(broker: ShareBroker, topic: str, number: int, offset: int) ->
     broker.peer.ask(request, 2)
 
 
-def _releases(batches: list[tuple[int, int, Any]]) -> bool:
-    return any(RELEASE in types for _, _, types in batches)
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_members_get_the_same(pair: Pair, seed: int) -> None:
     script = Script(pair, random.Random(seed), f"group-{seed}", f"topic-{seed}", 1 + seed % 2)
@@ -291,6 +331,20 @@ def test_members_get_the_same(pair: Pair, seed: int) -> None:
     for _ in range(STEPS):
         script.step()
     script.end()
+
+
+def test_what_a_member_leaves_with_is_released(pair: Pair) -> None:
+    group, one = "left", ("left", 0)
+    for broker in pair.brokers:
+        broker.create("left")
+        broker.initialize(group, "left")
+        broker.produce("left", 3)
+        leaving, staying = broker.member(group, "a"), broker.member(group, "b")
+        leaving.fetch(one, epoch=0, max_wait_ms=FIRST_WAIT_MS, min_bytes=1)
+        leaving.acknowledge({}, epoch=-1)
+        # It is released after the answer: who waits gets it.
+        told = staying.fetch(one, epoch=0, max_wait_ms=FIRST_WAIT_MS, min_bytes=1)
+        assert told["partitions"][one]["acquired"] == [(0, 2, 2)]
 
 
 def test_a_batch_on_both_sides_of_the_log_start(pair: Pair) -> None:
