@@ -6,6 +6,7 @@ import logging
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.java import hash_order
 from broker.errors import Refusal, code_of, message_of
 from broker.metadata import MetadataError
 from broker.security.scram_changes import alterations, plan_changes
@@ -24,7 +25,7 @@ async def handle(
 ) -> AlterUserScramCredentialsResponse:
     """Write what can be done, all of it or none, and tell each user's result."""
     security = context.broker.security
-    named = dict.fromkeys(one.name for one in alterations(request))
+    named = hash_order(one.name for one in alterations(request))
     if not context.may_to_cluster(Operation.ALTER):
         denied = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _told(dict.fromkeys(named, denied))
@@ -40,7 +41,11 @@ async def handle(
         for (mechanism, user), made in plan.changes.items():
             done = "removed" if made is None else "wrote"
             logger.info("%s SCRAM credential user=%r mechanism=%s", done, user, mechanism)
-        return {name: plan.refused.get(name) for name in named}
+        # Kafka goes through three maps: of users removed, of those written, and of those refused.
+        removed = [user for (_, user), made in plan.changes.items() if made is None]
+        written = [user for (_, user), made in plan.changes.items() if made is not None]
+        told = [*hash_order(removed), *hash_order(written), *hash_order(plan.refused)]
+        return {name: plan.refused.get(name) for name in told}
 
     return _told(await security.changes.run(change))
 

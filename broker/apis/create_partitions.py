@@ -29,8 +29,10 @@ async def handle(
     """Enlarge what can be enlarged; a name that comes twice is refused (ControllerApis)."""
     times = Counter(one.name for one in request.topics)
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    results = [_result(name, twice) for name, count in times.items() if count > 1]
-    once = [name for name, count in times.items() if count == 1]
+    results = [_result(name, twice) for name in hash_order(_named_twice(times))]
+    # In the order of Kafka's set, which says whose partitions are too many for one request.
+    names = hash_order(times)
+    once = [name for name in names if times[name] == 1]
     permitted = context.permitted(Operation.ALTER, ResourceKind.TOPIC, once)
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     results += [
@@ -39,15 +41,16 @@ async def handle(
         if name not in permitted
     ]
     by_name = {one.name: one for one in request.topics}
-    present = [name for name in times if context.broker.topics.get(name) is not None]
-    # In Kafka's order, which tells whose partitions are too many for one request.
-    names = {**dict.fromkeys(hash_order(present, len(times))), **times}
-    wanted = [_enlargement(by_name[name]) for name in names if name in permitted]
+    wanted = [_enlargement(by_name[name]) for name in once if name in permitted]
     outcomes = await context.broker.topics.enlarge(
         wanted, validate_only=request.validate_only, spend=spending(context, _STRICT_SINCE)
     )
     results += [_result(one.name, outcome) for one, outcome in zip(wanted, outcomes, strict=True)]
     return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+
+
+def _named_twice(times: Counter[str]) -> list[str]:
+    return [name for name, count in times.items() if count > 1]
 
 
 def _enlargement(asked: CreatePartitionsTopic) -> Enlargement:

@@ -6,6 +6,7 @@ from collections import Counter
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.java import hash_order
 from broker.security.scram_changes import NUMBERS
 from broker.security.scram_users import ScramUsers
 from protocol.errors import ErrorCode
@@ -39,7 +40,7 @@ def handle(
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE,
         error_message="",  # as Kafka, though null is allowed
-        results=[_described(users, user, count) for user, count in asked.items()],
+        results=[_described(users, user, asked[user]) for user in hash_order(asked)],
     )
 
 

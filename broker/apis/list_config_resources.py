@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.hash_map import concurrent_order
+from broker.coordination.java import string_hash
 from broker.metadata import ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.list_config_resources import (
@@ -35,7 +37,7 @@ def handle(
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
-            for kind in map(ResourceType, sorted(kinds))
+            for kind in map(ResourceType, sorted(kinds, reverse=True))  # as Kafka
             for name in _names(context, kind)
         ]
     )
@@ -43,7 +45,8 @@ def handle(
 
 def _names(context: RequestContext, kind: ResourceType) -> Iterable[str]:
     if kind is ResourceType.TOPIC:
-        return [topic.name for topic in context.broker.topics]
+        # Kafka's image of topics is a tree by the hash of their names.
+        return sorted((topic.name for topic in context.broker.topics), key=string_hash)
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return [str(context.broker.configs.node_id)]
-    return context.broker.configs.resources.of_type(kind)
+    return concurrent_order(context.broker.configs.resources.of_type(kind))

@@ -1,15 +1,18 @@
-"""The keys of a Java HashMap, in the order in which it goes through them.
+"""The keys of Java's HashMap and ConcurrentHashMap, in the order in which they go through them.
 
 A key has a place by its hash, in a table with a power of two of places. The order of the keys
 of one place depends on how they come in: `put` appends
 to the keys of its place and enlarges the table after it, `computeIfAbsent` enlarges the table
-first, and puts the key before the others of its place.
+first, and puts the key before the others of its place. (A place with eight keys becomes a tree;
+that is left out here.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
+
+from broker.coordination.java import hash_spread
 
 K = TypeVar("K")
 
@@ -81,3 +84,37 @@ class HashMapKeys(Generic[K]):
     def _place(self, key: K) -> int:
         value = self._hash(key)
         return (value ^ value >> 16) & (self._places - 1)
+
+
+def concurrent_order(texts: Iterable[str]) -> list[str]:
+    """Return texts in the order of a ConcurrentHashMap that they were put into one by one.
+
+    (What a map has held and lost is not known here; it may have made the table larger.)
+    """
+    places = _PLACES
+    table: list[list[tuple[int, str]]] = [[] for _ in range(places)]
+    for count, text in enumerate(texts, 1):
+        spread = hash_spread(text)
+        table[spread & places - 1].append((spread, text))
+        if count >= places * 3 // 4:
+            halves = [_split(keys, places) for keys in table]
+            table = [low for low, _ in halves] + [high for _, high in halves]
+            places *= 2
+    return [text for keys in table for _, text in keys]
+
+
+def _split(
+    keys: list[tuple[int, str]], bit: int
+) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """Divide the keys of a place when the table doubles.
+
+    The last ones that stay together keep their order, the others come before them, turned round.
+    """
+    last = len(keys) - 1
+    while last > 0 and not (keys[last - 1][0] ^ keys[last][0]) & bit:
+        last -= 1
+    ordered = keys[: max(last, 0)][::-1] + keys[max(last, 0) :]
+    return (
+        [one for one in ordered if not one[0] & bit],
+        [one for one in ordered if one[0] & bit],
+    )

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from broker.coordination.effects import Producer
 from broker.coordination.expressions import Matching, is_quick, matched
+from broker.coordination.hash_map import concurrent_order
 from broker.coordination.machine import Codec
 from broker.coordination.runtime import Answer, Runtime
 from broker.coordination.seams import InternalTopic, Loop, WallClock
@@ -191,7 +192,7 @@ class TransactionCoordinator:
             pattern = listing.read_pattern(request.transactional_id_pattern)
         except Refusal as refusal:
             return listing.not_listed(refusal.code)
-        found = listing.passing(request, self._known(), self._clock.now_ms())
+        found = listing.passing(request, self._in_order(), self._clock.now_ms())
         if pattern is None:
             return listing.listed(request, found)
         if not is_quick(pattern, found):
@@ -219,6 +220,17 @@ class TransactionCoordinator:
             for transactional_id, entry in shard.entries.items()
             if entry.value.state is not TransactionState.DEAD
         ]
+
+    def _in_order(self) -> Iterator[tuple[str, Transaction]]:
+        """Iterate over transactional ids as Kafka lists them, which has them in hash tables.
+
+        After many have expired Kafka's tables stay larger than ours are here.
+        """
+        for shard in self._runtime.machines:
+            for transactional_id in concurrent_order(shard.entries):
+                value = shard.entries[transactional_id].value
+                if value.state is not TransactionState.DEAD:
+                    yield transactional_id, value
 
     async def _have_producer_ids(self) -> None:
         """Make sure that a producer id can be drawn at once.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from broker.coordination.hash_map import concurrent_order
 from broker.coordination.partition_order import asking_order, loading_order
 from broker.groups.membership import Member, Membership
 from broker.groups.modern.tables import NumberTimeline, Timeline
@@ -113,6 +114,15 @@ def test_members_of_a_classic_group_are_listed_as_by_a_hash_map() -> None:
             else:
                 membership.remove(key)
         assert [member.member_id for member in membership.in_order()] == expected
+
+
+def test_texts_are_listed_as_by_a_concurrent_hash_map() -> None:
+    chance = random.Random(3)
+    put = [list(dict.fromkeys(texts(chance, count))) for count in (1, 8, 11, 12, 30, 90, 400)]
+    for some, expected in zip(
+        put, ask([("concurrent", [("put", one) for one in some]) for some in put]), strict=True
+    ):
+        assert concurrent_order(some) == expected
 
 
 def test_partitions_are_gone_through_as_kafka_has_loaded_them() -> None:

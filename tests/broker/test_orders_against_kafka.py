@@ -1,4 +1,4 @@
-"""The order of what is listed of groups, in Odradek and in Apache Kafka.
+"""The order of what is listed, of groups above all, in Odradek and in Apache Kafka.
 
 Groups of all kinds come and go on both, by the same requests. What is listed comes from hash
 tables in Kafka, whose order depends on what they have held before, and is to be the same.
@@ -17,15 +17,33 @@ import pytest
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
+from protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.list_config_resources import ListConfigResourcesRequest
 from protocol.messages.list_groups import ListGroupsRequest
+from protocol.messages.list_transactions import ListTransactionsRequest
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -50,6 +68,9 @@ SETTINGS = {
     "group.consumer.assignment.interval.ms": "0",
     "group.share.assignment.interval.ms": "0",
     "group.initial.rebalance.delay.ms": "0",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "share.coordinator.state.topic.replication.factor": "1",
@@ -267,3 +288,77 @@ def test_groups_members_and_offsets_are_listed_in_kafkas_order(
         for _ in range(STEPS):
             script.step()
         script.compare()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_else_kafka_takes_from_maps_is_listed_in_their_order(
+    ports: tuple[int, int], seed: int
+) -> None:
+    chance = random.Random(seed)
+    # So many that tables grow, and that some share a place.
+    names = [f"{chance.getrandbits(40):x}-{seed}" for _ in range(14)]
+    with Peer(ports[0]) as ours, Peer(ports[1]) as theirs:
+        peers = ours, theirs
+
+        def same(request: Any, version: int, shown: Callable[[Any], Any]) -> None:
+            one, other = (shown(peer.ask(request, version)) for peer in peers)
+            assert one == other, request
+
+        for peer in peers:
+            made = CreateTopicsRequest(topics=[creatable(one) for one in names], timeout_ms=30_000)
+            assert {topic.error_code for topic in peer.ask(made, 7).topics} == {0}
+            for number, name in enumerate(names[:11]):
+                _begin_transactions(peer, name)
+                _set_metrics(peer, f"{number}-{name}")
+        topics = [
+            CreatePartitionsTopic(name=name, count=2, assignments=None)
+            for name in chance.sample([*names, "none-1", "none-2"], 12)
+        ]
+        enlarge = CreatePartitionsRequest(topics=topics, timeout_ms=30_000, validate_only=True)
+        same(enlarge, 3, lambda told: [(one.name, one.error_code) for one in told.results])
+        users = [ScramCredentialUpsertion(
+            name=name, mechanism=1, iterations=4096, salt=b"salt", salted_password=b"p" * 32
+        ) for name in names] + [ScramCredentialUpsertion(
+            name=names[0], mechanism=2, iterations=4096, salt=b"salt", salted_password=b"p" * 64
+        )]  # fmt: skip
+        gone = [ScramCredentialDeletion(name=f"no-{name}", mechanism=1) for name in names[:5]]
+        alter = AlterUserScramCredentialsRequest(deletions=gone, upsertions=users)
+        same(alter, 0, lambda told: [(one.user, one.error_code) for one in told.results])
+        named = DescribeUserScramCredentialsRequest(users=[UserName(name=one) for one in names])
+        same(named, 0, lambda told: [one.user for one in told.results])
+        same(
+            ListTransactionsRequest(state_filters=[], producer_id_filters=[]),
+            0,
+            lambda told: [one.transactional_id for one in told.transaction_states],
+        )
+        for peer in peers:
+            _wait(lambda peer=peer: len(_resources(peer)) == len(_resources(ours)))  # type: ignore[misc]
+        assert _resources(ours) == _resources(theirs)
+
+
+def _begin_transactions(peer: Peer, transactional_id: str) -> None:
+    find = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
+    begin = InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=60_000,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+    _wait(lambda: peer.ask(find, 6).coordinators[0].error_code == 0)
+    _wait(lambda: peer.ask(begin, 4).error_code == 0)
+
+
+def _set_metrics(peer: Peer, name: str) -> None:
+    config = AlterableConfig(name="interval.ms", config_operation=0, value="5000")
+    resource = AlterConfigsResource(resource_type=16, resource_name=name, configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    assert peer.ask(request, 1).responses[0].error_code == 0
+
+
+def _resources(peer: Peer) -> list[tuple[int, str]]:
+    told = peer.ask(ListConfigResourcesRequest(resource_types=[]), 1).config_resources
+    return [
+        (one.resource_type, one.resource_name)
+        for one in told
+        if not one.resource_name.startswith("__")
+    ]
