@@ -87,7 +87,8 @@ def test_texts_are_listed_as_by_a_timeline_hash_map() -> None:
                 timeline[key] = None
             else:
                 timeline.pop(key, None)
-        assert timeline.in_order() == expected
+            assert len(timeline.in_order()) == len(timeline)
+        assert list(timeline.in_order()) == expected
 
 
 def test_numbers_are_listed_as_by_a_timeline_hash_map() -> None:
