@@ -291,7 +291,7 @@ def test_groups_members_and_offsets_are_listed_in_kafkas_order(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_else_kafka_takes_from_maps_is_listed_in_their_order(
+def test_other_lists_have_the_order_of_kafkas_maps(
     ports: tuple[int, int], seed: int
 ) -> None:
     chance = random.Random(seed)

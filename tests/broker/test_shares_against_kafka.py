@@ -333,7 +333,7 @@ def test_members_get_the_same(pair: Pair, seed: int) -> None:
     script.end()
 
 
-def test_what_a_member_leaves_with_is_released(pair: Pair) -> None:
+def test_a_member_that_leaves_releases_its_records(pair: Pair) -> None:
     group, one = "left", ("left", 0)
     for broker in pair.brokers:
         broker.create("left")
