@@ -7,6 +7,7 @@ have no meaning here are in config.inert.
 
 from __future__ import annotations
 
+from config.http import TOKEN
 from config.listeners import (
     Listener,
     ListenerSettings,
@@ -102,6 +103,7 @@ class BrokerConfig:
     odradek_admin_token: password | None = option(
         "odradek.admin.token",
         default=None,
+        valid=TOKEN,
         doc="What a request over HTTP has to show (Authorization: Bearer …) to change anything: "
         "to have the cleaner run, or try again what failed. By default a random one, new at "
         "each start, in the file odradek-admin-token of the first log directory and printed.",

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from config.errors import ConfigError
 from config.option import option, options
-from config.values import at_least, int32, password, words
+from config.values import Validator, Value, at_least, int32, password, words
 
 _CERTIFICATE = "odradek.http.tls.certificate"
 _KEY = "odradek.http.tls.key"
+# broker/web/guesses.py says what fewer would be worth.
+_TOKEN_LENGTH_MIN = 8
+
+
+def _check_token(name: str, value: Value) -> None:
+    # An empty one is none, which is how a variable that is not set arrives.
+    if 0 < len(str(value)) < _TOKEN_LENGTH_MIN:
+        raise ConfigError(
+            f"Invalid value for configuration {name}: it is shorter than {_TOKEN_LENGTH_MIN} "
+            "characters, which can be guessed; take what `openssl rand -hex 16` prints"
+        )
+
+
+TOKEN = Validator(f"at least {_TOKEN_LENGTH_MIN} characters", _check_token)
 
 
 @options
@@ -18,6 +33,7 @@ class HttpConfig:
     odradek_http_read_token: password | None = option(
         "odradek.http.read.token",
         default=None,
+        valid=TOKEN,
         doc="What a request over HTTP has to show (Authorization: Bearer …) to read anything but "
         "/health; the admin token does, too. By default reading is free, unless there is an "
         "authorizer: then it takes the admin token.",

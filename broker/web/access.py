@@ -12,6 +12,8 @@ Reading is free, as from a PLAINTEXT listener, unless odradek.http.read.token is
 that token or the admin's. With an authorizer reading takes a token in any case, for what it denies
 over Kafka's protocol is not to be had here. /health tells whether the broker is well to everybody.
 
+Wrong tokens are slowed down (guesses.py), a right one is always served at once.
+
 A token is taken from the header Authorization and from nowhere else: addresses are logged, by
 browsers and proxies if not here.
 """
@@ -32,7 +34,8 @@ from pathlib import Path
 from aiohttp import web
 
 from broker.addresses import plain_address
-from broker.web.guesses import Guesses
+from broker.seldom import Seldom
+from broker.web.guesses import Guesses, Holds
 from broker.web.requests import Problem
 from storage.errors import StorageError
 from storage.files import FileSystem
@@ -55,17 +58,24 @@ class AdminToken:
     path: Path | None = None  # the file that it is in, if it is in one
 
 
+class TooManyWrongTokens(Problem):
+    """A wrong token after ten others within a minute; its answer is to be slowed down."""
+
+
 class Access:
     """Whom the broker lets read and change something over HTTP; the event loop owns it."""
 
     def __init__(
         self,
         admin: AdminToken,
-        guesses: Guesses,
+        now_s: Callable[[], float],
+        connections_max: Callable[[], int],
         read_token: Callable[[], str | None] = lambda: None,
         has_authorizer: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._admin, self._guesses = admin, guesses
+        self._admin = admin
+        self._guesses, self._holds = Guesses(now_s), Holds(connections_max)
+        self._slowed = Seldom(logger, now_s, "slows down wrong tokens over HTTP")
         self._read_token, self._has_authorizer = read_token, has_authorizer
 
     @property
@@ -98,29 +108,34 @@ class Access:
             self._require(request, "a token of the broker's", own, self._admin.text)
 
     def may_read(self, request: web.Request) -> bool:
-        """Tell whether what anybody may ask for can be answered in full."""
+        """Tell whether what anybody may ask for can be answered in full.
+
+        Raises TooManyWrongTokens.
+        """
         if not self.is_guarded:
             return True
         own = self._read_token()
         tokens = [self._admin.text] if own is None else [own, self._admin.text]
-        address = _address(request)
-        if "Authorization" not in request.headers or self._guesses.wait_s(address) > 0:
-            return False
         if _shows(request, *tokens):
             return True
-        self._note_wrong(request, address)
+        if "Authorization" in request.headers:
+            self._note_wrong(request, _address(request))
         return False
 
+    async def hold(self) -> None:
+        """Wait before a wrong token too many is answered, if there is a place to wait."""
+        await self._holds.hold()
+
+    @property
+    def held_count(self) -> int:
+        """How many answers are held now."""
+        return self._holds.count
+
     def _require(self, request: web.Request, what: str, *tokens: str) -> None:
+        if _shows(request, *tokens):
+            return
         has_shown = "Authorization" in request.headers
         address = _address(request)
-        # Of something without a token there is nothing to learn, however often it comes.
-        wait_s = self._guesses.wait_s(address) if has_shown else 0.0
-        if wait_s > 0:
-            told = f"too many wrong tokens from {address}: wait {math.ceil(wait_s)} seconds"
-            raise Problem(429, told, {"Retry-After": str(math.ceil(wait_s))})
-        if has_shown and _shows(request, *tokens):
-            return
         if has_shown:
             self._note_wrong(request, address)
         told = f"this is not {what}" if has_shown else f"this takes {what}"
@@ -133,13 +148,17 @@ class Access:
         )
 
     def _note_wrong(self, request: web.Request, address: str) -> None:
+        """Count a wrong token; raise TooManyWrongTokens for one too many."""
+        if self._guesses.count(address):
+            self._slowed.note(address)
+            wait_s = math.ceil(self._guesses.wait_s(address))
+            message = f"too many wrong tokens from {address}: wait {wait_s} seconds"
+            raise TooManyWrongTokens(429, message, {"Retry-After": str(wait_s)})
         # Without the query, which may hold keys of records.
         logger.warning(
             "refused a wrong token over HTTP address=%s method=%s path=%s",
             address, request.method, request.path,
         )  # fmt: skip
-        if self._guesses.count(address):
-            logger.warning("takes no more tokens over HTTP for a minute address=%s", address)
 
     def _place(self, address: str) -> str:
         """Say where the token is; paths of this machine are for those who are on it."""

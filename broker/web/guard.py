@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from aiohttp import web
 
-from broker.web.access import Access
+from broker.web.access import Access, TooManyWrongTokens
 from broker.web.limits import Limits
 from broker.web.origins import refuse_other_names, refuse_other_sites
 from broker.web.requests import Problem, answer
@@ -33,9 +33,18 @@ class Guard:
             refuse_other_sites(request)
             self._access.require_to_read(request)
             return await handler(request)
+        except TooManyWrongTokens as problem:
+            await self._access.hold()
+            response = _refusal(problem)
+            response.force_close()
+            return response
         except Problem as problem:
-            body = {"error": str(problem), **problem.facts}
-            return answer(body, problem.status, problem.headers)
+            return _refusal(problem)
         finally:
             if limits is not None:
                 limits.ended(transport)
+
+
+def _refusal(problem: Problem) -> web.Response:
+    body = {"error": str(problem), **problem.facts}
+    return answer(body, problem.status, problem.headers)

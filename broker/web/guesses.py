@@ -1,17 +1,30 @@
-"""How often an address may show a wrong token: ten times a minute.
+"""Slows down the wrong tokens of an address, and never a right one.
 
-A token that the broker has made cannot be guessed at any rate; one that somebody has set may be.
-Who has shown too many is not answered for a while whatever it shows, or it could go on guessing.
+A token is compared before anything else is asked, so a request with a right one is served at
+once, whatever came from its address. The first ten wrong ones of a minute are answered at once,
+too: people mistype. Each further one is held for a second before it is answered, as long as
+there is a place to hold it, and its connection is closed.
+
+That stops no guesser who has many connections, and need not: what makes guessing infeasible is
+the length of a token. One that the broker makes is of 128 random bits. A loop answers fewer than
+10,000 requests a second, so half of all such tokens take 2**127 / 10,000 s, which is 5 * 10**26
+years. The shortest that may be set (config/http.py) is of 8 signs: at random of 64 kinds they are
+48 bits, and half of them take 2**47 / 10,000 s, which is 450 years of all that the broker does.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from ipaddress import IPv6Address
 
 WRONG_MAX = 10
 WINDOW_S = 60.0
+HOLD_S = 1.0
+# Of the connections that there may be only one in so many is held: all others have a place still.
+HELD_SHARE = 8
+HELD_MAX = 16
 # Addresses remembered; of more the one that was wrong longest ago is forgotten.
 ADDRESSES_MAX = 4096
 _IPV6_NETWORK_BITS = 64
@@ -25,21 +38,40 @@ class Guesses:
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
     def wait_s(self, address: str) -> float:
-        """Return how long an address has to wait before it may show a token, 0.0 for not."""
+        """Return how long an address's wrong tokens are slowed down yet, 0.0 for not at all."""
         times = self._wrong.get(_network(address))
         if times is None or len(times) < WRONG_MAX:
             return 0.0
         return max(0.0, times[0] + WINDOW_S - self._now_s())
 
     def count(self, address: str) -> bool:
-        """Note that an address has shown a wrong token; tell whether it has to wait now."""
+        """Note a wrong token of an address; return whether it is one too many."""
+        is_too_many = self.wait_s(address) > 0
         network = _network(address)
         times = self._wrong.setdefault(network, deque(maxlen=WRONG_MAX))
         times.append(self._now_s())
         self._wrong.move_to_end(network)
         if len(self._wrong) > ADDRESSES_MAX:
             self._wrong.popitem(last=False)
-        return self.wait_s(address) > 0
+        return is_too_many
+
+
+class Holds:
+    """The places where answers to wrong tokens are held; the event loop owns it."""
+
+    def __init__(self, connections_max: Callable[[], int]) -> None:
+        self._connections_max = connections_max
+        self.count = 0
+
+    async def hold(self) -> None:
+        """Wait for a while if there is a place, else not at all."""
+        if self.count >= min(HELD_MAX, self._connections_max() // HELD_SHARE):
+            return
+        self.count += 1
+        try:
+            await asyncio.sleep(HOLD_S)
+        finally:
+            self.count -= 1
 
 
 def _network(address: str) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import cast
 
 from broker.addresses import plain_address
+from broker.seldom import Seldom
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,6 @@ STALL_S = 30.0
 IDLE_S = 75.0
 HANDSHAKE_S = 10.0
 REQUEST_BYTES_MAX = 1 << 20
-_TELL_EVERY_S = 60.0
 
 
 class Limits:
@@ -42,16 +42,18 @@ class Limits:
         self._open: dict[LimitedProtocol, str] = {}
         self._counts: Counter[str] = Counter()
         self._serving: dict[asyncio.BaseTransport, LimitedProtocol] = {}
-        self._refused = _Seldom(
-            loop, "refused connections over HTTP, odradek.http.connections.max are open"
+        self._refused = Seldom(
+            logger,
+            loop.time,
+            "refused connections over HTTP, odradek.http.connections.max are open",
         )
-        self._malformed = _Seldom(loop, "refused what is no request of HTTP")
+        self._malformed = Seldom(logger, loop.time, "refused what is no request of HTTP")
 
     def admit(self, address: str) -> LimitedProtocol | None:
         """Return the protocol for a connection of an address, None when there is no place."""
         limit = self._connections_max()
         if len(self._open) >= limit or self._counts[address] >= limit // 2:
-            self._refused.tell(address)
+            self._refused.note(address)
             return None
         one = LimitedProtocol(self, self._make(self))
         self._open[one] = address
@@ -84,24 +86,7 @@ class Limits:
 
     def tell_malformed(self, address: str) -> None:
         """Take note of bytes that are no request; nothing of them goes to the log."""
-        self._malformed.tell(address)
-
-
-class _Seldom:
-    """Tells of what strangers can bring about as often as they like: once a minute."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, what: str) -> None:
-        self._loop, self._what = loop, what
-        self._count = 0
-        self._tell_from_s = 0.0
-
-    def tell(self, address: str) -> None:
-        """Count one, and tell of those that were not told of yet, when it is time."""
-        self._count += 1
-        now_s = self._loop.time()
-        if now_s >= self._tell_from_s:
-            logger.warning("%s count=%d last_address=%s", self._what, self._count, address)
-            self._count, self._tell_from_s = 0, now_s + _TELL_EVERY_S
+        self._malformed.note(address)
 
 
 class LimitedProtocol(asyncio.Protocol):

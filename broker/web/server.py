@@ -26,7 +26,6 @@ from broker.web.access import Access, grant_access
 from broker.web.cleaner_routes import add_cleaner_routes
 from broker.web.groups import add_group_routes
 from broker.web.guard import Guard
-from broker.web.guesses import Guesses
 from broker.web.headers import protect
 from broker.web.limits import IDLE_S, REQUEST_BYTES_MAX, Limits
 from broker.web.malformed import RequestHandler
@@ -63,7 +62,8 @@ class HttpServer:
         self._certificate = self._read_certificate(config)
         self.access = Access(
             grant_access(broker.fs, broker.directories[0].path, broker.config.odradek_admin_token),
-            Guesses(broker.loop.time),
+            broker.loop.time,
+            self._connections_max,
             lambda: broker.configs.of(HttpConfig).odradek_http_read_token,
             lambda: broker.security.authorizer is not None,
         )
@@ -96,10 +96,7 @@ class HttpServer:
         """Accept connections on bound sockets."""
         await self._runner.setup()
         loop = self._broker.loop
-        configs = self._broker.configs
-        limits = Limits(
-            self._make_handler, loop, lambda: configs.of(HttpConfig).odradek_http_connections_max
-        )
+        limits = Limits(self._make_handler, loop, self._connections_max)
         self._guard.limits = limits
         self._sockets = sockets
         context = None
@@ -116,6 +113,9 @@ class HttpServer:
         self._acceptor = Acceptor(limits, context)
         for one in sockets:
             self._acceptor.listen(one)
+
+    def _connections_max(self) -> int:
+        return self._broker.configs.of(HttpConfig).odradek_http_connections_max
 
     def _make_handler(self, limits: Limits) -> asyncio.Protocol:
         server = self._runner.server

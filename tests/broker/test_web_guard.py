@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from broker.web.guesses import ADDRESSES_MAX, WINDOW_S, WRONG_MAX, Guesses
-from tests.broker.live import append, batch, create, on_uvloop
+from broker.web import guesses
+from broker.web.guesses import ADDRESSES_MAX, HELD_SHARE, WINDOW_S, WRONG_MAX, Guesses
+from config.effective import resolve_broker
+from config.errors import ConfigError
+from config.layers import static_layer
+from tests.broker.live import PATIENCE_S, append, batch, create, on_uvloop, until
 from tests.broker.web import ask, bearer, connection, serving
 
 READ = {"odradek.http.read.token": "look-only-17"}
@@ -94,55 +99,120 @@ async def test_a_token_is_taken_from_its_header_alone(
 
 
 @on_uvloop
-async def test_guessing_is_stopped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_wrong_tokens_are_slowed_down_and_the_right_one_never_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A request that is held would not be answered within the test's patience.
+    monkeypatch.setattr(guesses, "HOLD_S", 10 * PATIENCE_S)
+    async with serving(tmp_path, {**READ, **ADMIN}) as broker:
+        path = "/api/cleaner/retry?topic=prices&partition=0"
+        for number in range(WRONG_MAX):
+            assert (await ask(broker, path, bearer(f"guess-{number}"), "POST"))[0] == 401
+        held = asyncio.ensure_future(ask(broker, path, bearer("guess-more"), "POST"))
+        async with asyncio.timeout(PATIENCE_S):
+            await until(lambda: broker.web.access.held_count == 1)
+            # There is no such topic, which only the right token gets to hear.
+            assert (await ask(broker, path, bearer("open-sesame-41"), "POST"))[0] == 404
+            for token in ("look-only-17", "open-sesame-41"):
+                for route in ("/metrics", "/api/topics", "/health"):
+                    assert (await ask(broker, route, bearer(token)))[0] == 200
+            assert (await ask(broker, "/health"))[0] == 200
+        assert not held.done()
+        held.cancel()
+    slowed = [one for one in caplog.messages if "slows down wrong tokens" in one]
+    assert len(slowed) == 1 and len(caplog.messages) < 2 * WRONG_MAX
+
+
+@on_uvloop
+async def test_a_wrong_token_that_is_held_is_answered_and_its_connection_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guesses, "HOLD_S", 0.1)
     async with serving(tmp_path, ADMIN) as broker:
         path = "/api/cleaner/run?topic=prices"
         for number in range(WRONG_MAX):
-            assert (await ask(broker, path, bearer(f"guess-{number}"), "POST"))[0] == 401
-        status, headers, body = await ask(broker, path, bearer("open-sesame-41"), "POST")
+            await ask(broker, path, bearer(f"guess-{number}"), "POST")
+        async with asyncio.timeout(PATIENCE_S):
+            status, headers, body = await ask(broker, path, bearer("guess-more"), "POST")
         assert status == 429 and 0 < int(headers["Retry-After"]) <= WINDOW_S and b"wait" in body
-        assert (await ask(broker, "/api/topics"))[0] == 200  # it takes no token
-    told = [one for one in caplog.messages if "no more tokens" in one]
-    assert len(told) == 1 and len(caplog.messages) < 2 * WRONG_MAX
+        assert headers["Connection"] == "close"
+        assert broker.web is not None and broker.web.access.held_count == 0
+
+
+@on_uvloop
+async def test_a_crowd_of_wrong_tokens_holds_few_places_and_fills_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guesses, "HOLD_S", 10 * PATIENCE_S)
+    settings = {**ADMIN, "odradek.http.connections.max": "32"}
+    async with serving(tmp_path, settings) as broker:
+        path = "/api/cleaner/retry?topic=prices&partition=0"
+
+        async def guess(number: int) -> int:
+            return (await ask(broker, path, bearer(f"guess-{number}"), "POST"))[0]
+
+        for number in range(WRONG_MAX):
+            await guess(number)
+        held = [asyncio.ensure_future(guess(number)) for number in range(32 // HELD_SHARE)]
+        await until(lambda: broker.web.access.held_count == len(held))
+        async with asyncio.timeout(PATIENCE_S):
+            for number in range(50):  # there is no place to hold these
+                assert await guess(number) == 429
+            assert (await ask(broker, path, bearer("open-sesame-41"), "POST"))[0] == 404
+        for one in held:
+            one.cancel()
+    assert len(caplog.messages) < 2 * WRONG_MAX and "guess" not in caplog.text
 
 
 @on_uvloop
 async def test_health_helps_no_one_to_guess(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(guesses, "HOLD_S", 0.1)
     async with serving(tmp_path, {**READ, **ADMIN}) as broker:
         broker.problems = lambda: ["prices-0 is offline"]  # type: ignore[method-assign]
-        for number in range(WRONG_MAX):
+        for number in range(WRONG_MAX + 1):
             assert (await ask(broker, "/health"))[0] == 503  # shows none
-            assert b"prices" not in (await ask(broker, "/health", bearer(f"guess-{number}")))[2]
+            status, _, body = await ask(broker, "/health", bearer(f"guess-{number}"))
+            # The last is one wrong token too many, as it would be at any other route.
+            assert status == (503 if number < WRONG_MAX else 429) and b"prices" not in body
         for token in ("look-only-17", "open-sesame-41"):
             status, _, body = await ask(broker, "/health", bearer(token))
-            assert status == 503 and b"prices" not in body
-        assert (await ask(broker, "/api/topics", bearer("look-only-17")))[0] == 429
+            assert status == 503 and b"prices" in body
+        assert (await ask(broker, "/api/topics", bearer("guess-more")))[0] == 429
     told = [one for one in caplog.messages if "refused a wrong token" in one]
     assert len(told) == WRONG_MAX and "guess" not in caplog.text
 
 
-def test_an_address_may_guess_anew_after_a_while() -> None:
+@pytest.mark.parametrize("name", ["odradek.admin.token", "odradek.http.read.token"])
+def test_a_token_that_can_be_guessed_is_refused_and_not_shown(name: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolve_broker([static_layer(None, {}, [f"{name}=seven-7"])])
+    assert name in str(refused.value) and "openssl rand -hex 16" in str(refused.value)
+    assert "seven-7" not in str(refused.value)
+    resolve_broker([static_layer(None, {}, [f"{name}=eight-88"])])
+
+
+def test_an_address_may_guess_again_after_a_while() -> None:
     now_s = 100.0
-    guesses = Guesses(lambda: now_s)
-    waits = [guesses.count("10.0.0.1") for _ in range(WRONG_MAX)]
-    assert waits == [False] * (WRONG_MAX - 1) + [True]
-    assert guesses.wait_s("10.0.0.1") == WINDOW_S and guesses.wait_s("10.0.0.2") == 0
+    guessed = Guesses(lambda: now_s)
+    slowed = [guessed.count("10.0.0.1") for _ in range(WRONG_MAX + 2)]
+    assert slowed == [False] * WRONG_MAX + [True] * 2
+    assert guessed.wait_s("10.0.0.1") == WINDOW_S and guessed.wait_s("10.0.0.2") == 0
     now_s += WINDOW_S + 1
-    assert guesses.wait_s("10.0.0.1") == 0
-    guesses.count("10.0.0.1")
-    assert guesses.wait_s("10.0.0.1") == 0
+    assert guessed.wait_s("10.0.0.1") == 0
+    assert not guessed.count("10.0.0.1")
+    assert guessed.wait_s("10.0.0.1") == 0
 
 
 def test_addresses_of_one_network_are_one_guesser_and_memory_is_bounded() -> None:
-    guesses = Guesses(lambda: 0.0)
+    guessed = Guesses(lambda: 0.0)
     for number in range(WRONG_MAX):
-        guesses.count(f"2001:db8::{number + 1:x}")
-    assert guesses.wait_s("2001:db8::ffff") > 0 and guesses.wait_s("2001:db8:0:1::1") == 0
+        guessed.count(f"2001:db8::{number + 1:x}")
+    assert guessed.wait_s("2001:db8::ffff") > 0 and guessed.wait_s("2001:db8:0:1::1") == 0
     for number in range(ADDRESSES_MAX):
-        guesses.count(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
-    assert len(guesses._wrong) == ADDRESSES_MAX and guesses.wait_s("2001:db8::1") == 0
+        guessed.count(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+    assert len(guessed._wrong) == ADDRESSES_MAX and guessed.wait_s("2001:db8::1") == 0
 
 
 @on_uvloop
