@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,22 @@ async def test_the_answer_to_a_failed_login_is_held_back(tmp_path: Path) -> None
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         # The loop's clock counts milliseconds.
         assert asyncio.get_running_loop().time() - began_s >= 0.19
+
+
+@on_uvloop
+async def test_failed_logins_of_an_address_hold_up_no_right_one(tmp_path: Path) -> None:
+    # An answer that waits for this delay does not arrive within the patience of the test.
+    more = {"connection.failed.authentication.delay.ms": "120000"}
+    async with live(tmp_path, settings() | more) as broker, AsyncExitStack() as clients:
+        for _ in range(20):
+            guesser = await clients.enter_async_context(client(broker, listener=SASL))
+            await choose(guesser, "PLAIN")
+            wrong = SaslAuthenticateRequest(auth_bytes=plain_message("alice", "wrong"))
+            guesser.send(wrong, version=2)
+        await until(lambda: broker.metrics.authentications["SASL", "failed_authentication"] == 20)
+        one = await clients.enter_async_context(client(broker, listener=SASL))
+        assert (await log_in(one, "alice")).error_code == 0
+        assert (await one.ask(metadata(), version=12)).brokers
 
 
 @on_uvloop
