@@ -58,6 +58,8 @@ ENV NUMBA_CACHE_DIR=/opt/kernels \
     KAFKA_METRICS_LISTENER=0.0.0.0:9308
 VOLUME /data
 EXPOSE 9092 9308
+# Whether the process lives. /health would fail for a single partition with a problem, and whatever
+# restarts unhealthy containers would end a broker that serves all others.
 HEALTHCHECK --interval=5s --start-period=10s CMD ["python", "-c", \
-    "import urllib.request as r; r.urlopen('http://127.0.0.1:9308/health', timeout=3)"]
+    "import urllib.request as r; r.urlopen('http://127.0.0.1:9308/health/live', timeout=3)"]
 ENTRYPOINT ["odradek", "serve"]

@@ -1,6 +1,7 @@
 """Puts the broker together: what there is one of, in the order in which it starts and stops.
 
-    addresses      taken, so that a second broker gives up before it touches anything
+    addresses      taken, so that a second broker gives up before it touches anything; over HTTP
+                   the broker says that it is starting
     disk           metadata store, log directories, logs
     clients        accepted from now on, while committed offsets are read
     the rest       the cleaner, periodic work, HTTP; kernels once a client comes
@@ -53,11 +54,14 @@ from broker.topic import Topic
 from broker.topic_counts import count_append
 from broker.topics import Topics
 from broker.waiting import Purgatory
-from broker.warm_up import Demand, load_cleaner_kernels, ensure_log_kernels
+from broker.warm_up import Demand, ensure_log_kernels, load_cleaner_kernels
+from broker.web.certificate import read_certificate
+from broker.web.early import EarlyAnswers
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
 from config.connections import ConnectionConfig
 from config.effective import resolve_apart, resolve_broker
+from config.http import HttpConfig
 from config.otlp import OtlpConfig
 from config.resolution import Layer
 from config.share import ShareConfig
@@ -106,6 +110,7 @@ class Broker:
         # Taken by a request while a thread searches logs for it by time.
         self.searches = asyncio.Semaphore(_SEARCHES_MAX)
         self.web: HttpServer | None = None
+        self.accepts_clients = False
         # What stop() has to do, last started first.
         self._stopping = AsyncExitStack()
 
@@ -136,10 +141,13 @@ class Broker:
             self._static = self._with_node_id(self._static)
             config = resolve_broker([self._static]).config
             self._bind(config)
+            await self._answer_early()
             await self._load(config)
             self._accept()
             self._start_background()
-            await self._listen_http()
+            if self.http_sockets:
+                self._early.pause()  # who asks by now is answered by the HTTP server
+                await self._listen_http()
             await self._push_metrics()
         except BaseException:
             await self._stopping.aclose()
@@ -156,6 +164,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Let clients go, then make everything durable and leave the mark of a clean stop."""
+        self.accepts_clients = False
         await self._stopping.aclose()
         logger.info("stopped")
 
@@ -289,6 +298,7 @@ class Broker:
         self._stopping.push_async_callback(self._let_clients_go)
         self.server.quotas = self.security.quotas
         self.server.accept(Dispatcher(self), self.security.tls)
+        self.accepts_clients = True
         tell_open_listeners(self.server, self.configs)
 
     async def _let_clients_go(self) -> None:
@@ -324,14 +334,24 @@ class Broker:
         self.periodic.start()
         self._stopping.callback(self.periodic.stop)
 
+    async def _answer_early(self) -> None:
+        """Say over HTTP that the broker starts, until there is an HTTP server.
+
+        Raises ConfigError for a certificate that cannot be read, before the data is touched.
+        """
+        if self.http_sockets:
+            self._certificate = read_certificate(resolve_apart(HttpConfig, [self._static]))
+            self._early = EarlyAnswers(self.http_sockets, self._certificate)
+            self._stopping.callback(self._early.close)
+            await self._early.serve("starting")
+
     async def _listen_http(self) -> None:
-        if not self.http_sockets:
-            return
         # Loading the library takes as long as all the rest; clients are served meanwhile.
         await self.loop.run_in_executor(None, import_module, "broker.web.server")
         from broker.web.server import HttpServer
 
-        self.web = HttpServer(self)
+        self.web = HttpServer(self, self._certificate)
+        self._stopping.push_async_callback(self._early.serve_again, "stopping")
         self._stopping.push_async_callback(self.web.close)
         await self.web.listen(self.http_sockets)
 

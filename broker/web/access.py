@@ -45,8 +45,8 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "odradek-admin-token"
 _TOKEN_BYTES = 16
 _SCHEME = "Bearer "
-# What a page is made of says nothing of the broker.
-_FREE = re.compile(r"/|/page/.*|/health")
+# Neither what a page is made of nor whether the broker is well says anything of its data.
+_FREE = re.compile(r"/|/page/.*|/health(/live|/ready)?")
 
 
 @dataclass(frozen=True, slots=True)

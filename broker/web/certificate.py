@@ -17,6 +17,11 @@ _LOOK_S = 5.0
 Stamp = tuple[tuple[int, int, int], ...]
 
 
+def read_certificate(config: HttpConfig) -> Certificate | None:
+    """Return the HTTP listener's certificate, None where it speaks no TLS. Raises ConfigError."""
+    return None if config.tls_files is None else Certificate(config)
+
+
 class Certificate:
     """What connections are secured by; the event loop owns it."""
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from aiohttp import web
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # headers are sent before the library is loaded, too (early.py)
+    from aiohttp import web
 
 # Plain modules of JavaScript from here, which fetch from here; nothing is loaded or run besides.
 _POLICY = (

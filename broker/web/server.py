@@ -1,13 +1,16 @@
-"""The HTTP listener: the web page, /metrics for Prometheus, /health for whoever restarts things,
-/api as JSON.
+"""The HTTP listener: the web page, /metrics for Prometheus, /health, and /api as JSON.
 
-It is started after the Kafka listeners, so that loading the HTTP library delays no client.
+    /health/live    200 as long as the process serves: what restarts processes asks this
+    /health/ready   200 while clients are accepted, else 503: what sends clients here asks this
+    /health         the problems there are, 503 when there are some: alerts and people ask this
+
+It is started after the Kafka listeners, so that loading the HTTP library delays no client; before
+and after it early.py answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import socket
 from collections.abc import Sequence
@@ -24,6 +27,7 @@ from broker.tasks import start_task
 from broker.web.accepting import Acceptor
 from broker.web.access import Access, grant_access
 from broker.web.cleaner_routes import add_cleaner_routes
+from broker.web.early import LIVE, PROBLEMS, READY
 from broker.web.groups import add_group_routes
 from broker.web.guard import Guard
 from broker.web.headers import protect
@@ -33,6 +37,7 @@ from broker.web.origins import own_names
 from broker.web.page import add_page
 from broker.web.proofs import add_routes as add_proof_routes
 from broker.web.records import add_record_routes
+from broker.web.requests import answer
 from broker.web.state import add_state_routes
 from broker.web.topics import add_topic_routes
 from broker.web.turns import Turns
@@ -55,11 +60,11 @@ _LISTS_MAX, _LISTS_WAITING_MAX = 2, 64
 class HttpServer:
     """Serves the broker's state over HTTP; the event loop owns it."""
 
-    def __init__(self, broker: Broker) -> None:
-        """Read what is needed of files. Raises ConfigError."""
+    def __init__(self, broker: Broker, certificate: Certificate | None) -> None:
+        """Make the admin token; with a `certificate` connections are over TLS."""
         self._broker = broker
         config = broker.configs.of(HttpConfig)
-        self._certificate = self._read_certificate(config)
+        self._certificate = certificate
         self.access = Access(
             grant_access(broker.fs, broker.directories[0].path, broker.config.odradek_admin_token),
             broker.loop.time,
@@ -79,7 +84,9 @@ class HttpServer:
         )
         app.on_response_prepare.append(protect)
         app.router.add_get("/metrics", self._scrapes.in_turn(self._metrics))
-        app.router.add_get("/health", self._health)
+        app.router.add_get(PROBLEMS, self._health)
+        app.router.add_get(LIVE, self._live)
+        app.router.add_get(READY, self._ready)
         add_proof_routes(app, broker, self.access, self._looks)
         add_cleaner_routes(app, broker, self.access, self._looks, self._lists)
         add_page(app)
@@ -149,14 +156,6 @@ class HttpServer:
         for turns in (self._looks, self._lists, self._scrapes):
             turns.close()
 
-    @staticmethod
-    def _read_certificate(config: HttpConfig) -> Certificate | None:
-        if config.tls_files is None:
-            return None
-        from broker.web.certificate import Certificate
-
-        return Certificate(config)
-
     async def _metrics(self, _: web.Request) -> web.Response:
         with uncollected():
             snapshot = await take_snapshot(self._broker)
@@ -164,12 +163,24 @@ class HttpServer:
             del snapshot
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
+    async def _live(self, _: web.Request) -> web.Response:
+        """Answer that the event loop does, whatever else may be wrong: no restart mends it."""
+        return answer({"status": "ok"})
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        """Answer whether clients are accepted."""
+        if self._broker.accepts_clients:
+            return answer({"status": "ok"})
+        return answer({"status": "stopping"}, 503, {"Retry-After": "1"})
+
     async def _health(self, request: web.Request) -> web.Response:
+        """Answer with all that an operator has to look at, 503 when there is something.
+
+        A broker with problems serves all the same: this is for alerts and people, and neither for
+        what restarts a broker nor for what sends clients elsewhere.
+        """
         problems = self._broker.problems()
         if problems and not self.access.may_read(request):
             problems = [f"{len(problems)} of them: what they are takes a token"]
         status = "failing" if problems else "ok"
-        body = json.dumps({"status": status, "problems": problems}, indent=2) + "\n"
-        return web.Response(
-            text=body, status=503 if problems else 200, content_type="application/json"
-        )
+        return answer({"status": status, "problems": problems}, 503 if problems else 200)

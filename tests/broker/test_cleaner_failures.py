@@ -96,6 +96,8 @@ async def test_an_exception_concerns_one_log_and_no_thread(
         assert status == 503
         said = f"{kind.__name__}: out of the blue"
         assert body["problems"] == [f"partition bad-0 cannot be cleaned: {said}"]
+        # A restart would mend nothing, and clients are served.
+        assert [(await get(broker, f"/health/{one}"))[0] for one in ("live", "ready")] == [200] * 2
         (record,) = [one for one in caplog.records if one.levelno == logging.ERROR]
         assert "log=bad-0" in record.getMessage() and said in record.getMessage()
         assert record.exc_info is not None  # with its trace

@@ -1,0 +1,148 @@
+"""Answers for /health while the broker starts and while it stops, when nothing else can.
+
+    /health/live    200: the event loop answers, whoever restarts processes leaves this one alone
+    anything else   503, with what the broker is doing
+
+The library that serves the rest is loaded after the Kafka listeners (server.py), and is gone
+before the logs are closed. A recovery may take minutes; without an answer it would look like a
+process that hangs. So this speaks just enough HTTP by itself: it reads the head of a request,
+answers by its first line, and closes the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Sequence
+from typing import cast
+
+from broker.addresses import AddressError, listen
+from broker.web.certificate import Certificate
+from broker.web.headers import HEADERS
+
+logger = logging.getLogger(__name__)
+
+LIVE, READY, PROBLEMS = "/health/live", "/health/ready", "/health"
+
+CONNECTIONS_MAX = 64
+REQUEST_S = 5.0
+_HEAD_BYTES_MAX = 8192
+_BACKLOG = 100
+_HEAD_END = b"\r\n\r\n"
+
+
+class EarlyAnswers:
+    """Listens where the HTTP listener will, or did; the event loop owns it."""
+
+    def __init__(
+        self, sockets: Sequence[socket.socket], certificate: Certificate | None
+    ) -> None:
+        """Keep the addresses of bound sockets; with a `certificate` connections are over TLS."""
+        # Duplicates: the addresses are handed over and back, while connections wait in the queue.
+        self._bound = [one.dup() for one in sockets]
+        self._context = None if certificate is None else certificate.context
+        self._servers: list[asyncio.Server] = []
+        self._state = ""
+        self._open: set[_Connection] = set()
+
+    async def serve(self, state: str) -> None:
+        """Answer that the broker is in a state, "starting" say. Raises AddressError."""
+        self._state = state
+        loop = asyncio.get_running_loop()
+        for bound in self._bound:
+            listen(bound, _BACKLOG)
+            self._servers.append(
+                await loop.create_server(
+                    lambda: _Connection(self._state, self._open),
+                    sock=bound.dup(),
+                    ssl=self._context,
+                    ssl_handshake_timeout=None if self._context is None else REQUEST_S,
+                )
+            )
+
+    async def serve_again(self, state: str) -> None:
+        """Answer again; a failure to do so is logged and keeps the broker from nothing."""
+        try:
+            await self.serve(state)
+        except (AddressError, OSError) as error:
+            logger.warning("does not say over HTTP that it is %s: %s", state, error)
+
+    def pause(self) -> None:
+        """Answer no more; who connects from now on waits for the next to accept."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    def close(self) -> None:
+        """Give up the addresses, and the connections that there are."""
+        self.pause()
+        for bound in self._bound:
+            bound.close()
+        for connection in list(self._open):
+            connection.end()
+
+
+class _Connection(asyncio.Protocol):
+    """One request and its answer."""
+
+    def __init__(self, state: str, others: set[_Connection]) -> None:
+        self._state, self._others = state, others
+        self._head = b""
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are of no class of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self._timer = asyncio.get_running_loop().call_later(REQUEST_S, self.end)
+        self._others.add(self)
+        if len(self._others) > CONNECTIONS_MAX:
+            self.end()
+
+    def data_received(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._head += data
+        if _HEAD_END in self._head:
+            transport.write(_answer(self._head.partition(b"\r\n")[0], self._state))
+            transport.close()
+        elif len(self._head) > _HEAD_BYTES_MAX:
+            self.end()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._others.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def end(self) -> None:
+        """Close the connection, whatever is on its way."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _answer(line: bytes, state: str) -> bytes:
+    """Return the answer to a request's first line."""
+    method, _, rest = line.partition(b" ")
+    target = rest.partition(b" ")[0].partition(b"?")[0].decode("ascii", "replace")
+    message = f"the broker is {state}: wait until {READY} answers 200"
+    status, body = "503 Service Unavailable", dict[str, object](error=message)
+    if target == LIVE:
+        status, body = "200 OK", {"status": state}
+    elif target in (READY, PROBLEMS):
+        body = {"status": state, "problems": [message]}
+    text = (json.dumps(body, indent=2) + "\n").encode()
+    fields = {
+        **HEADERS,
+        "Cache-Control": "no-store",
+        "Content-Type": "application/json; charset=utf-8",
+        "Content-Length": str(len(text)),
+        "Connection": "close",
+    }
+    if not status.startswith("200"):
+        fields["Retry-After"] = "1"
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + (b"" if method == b"HEAD" else text)
