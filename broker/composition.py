@@ -129,6 +129,12 @@ class Broker:
             *self.disks.problems(), *self.cleaner.problems(), *self.security.problems()
         ]
 
+    def where_http_is(self) -> str:
+        """Say for a log where HTTP is served."""
+        if not self.http_sockets:
+            return "HTTP is served nowhere, metrics.listener is empty"
+        return f"HTTP is served at port {self.http_sockets[0].getsockname()[1]} (metrics.listener)"
+
     async def start(self) -> None:
         """Take the addresses, load what is on the disk, then accept connections.
 

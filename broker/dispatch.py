@@ -19,7 +19,7 @@ from broker.context import CloseConnection, Patient, RequestContext, Staged
 from broker.latency import begin_ns
 from protocol.compiler import decode_prefix
 from protocol.encoding import Chunk
-from protocol.errors import ErrorCode, ProtocolError
+from protocol.errors import ErrorCode, HttpRequest, ProtocolError
 from protocol.footprint import ALLOWANCE_BYTES, memory_max
 from protocol.frames import (
     API_VERSIONS_KEY,
@@ -131,6 +131,8 @@ class Dispatcher:
 
     def refuse(self, connection: Connection, error: ProtocolError) -> None:
         """Close a connection for bytes that are no request."""
+        if isinstance(error, HttpRequest):
+            error = HttpRequest(f"{error}: {self._broker.where_http_is()}")
         if connection.gate is not None and connection.gate.refuse(error):
             return
         self._broker.metrics.malformed_requests += 1

@@ -160,8 +160,11 @@ class Admin:
         """Return what is known of topics; raises CommandError for the first that is not there."""
         return [self.require_topic(name) for name in names]
 
-    def require_topic(self, name: str) -> TopicMetadata:
-        """Return what is known of a topic; raises CommandError when it is not there."""
+    def require_topic(self, name: str, *, for_records: bool = False) -> TopicMetadata:
+        """Return what is known of a topic; raises CommandError when it is not there.
+
+        `for_records` when records are to be written or read: then it may be made first.
+        """
         from confluent_kafka import KafkaException, TopicCollection
 
         if name in self.topics:
@@ -174,10 +177,12 @@ class Admin:
             told = error.args[0]
             if isinstance(error, KafkaException) and "UNKNOWN_TOPIC" not in told.name():
                 raise refused(told, act, self.connection.reason) from error
-        raise CommandError(
-            f"there is no topic {name}"
-            f"{did_you_mean(name, self.topics) or f': odradek topics create {name} makes it'}"
-        )
+        hint = ": odradek topics list shows those that there are"
+        if for_records:
+            hint = f": odradek topics create {name} makes it"
+        elif not self.topics:
+            hint = ": there are none that you may see"
+        raise CommandError(f"there is no topic {name}{did_you_mean(name, self.topics) or hint}")
 
     def require_broker(self, number: int) -> None:
         """Raise CommandError when there is no broker of an id: to ask it would take 30 s."""

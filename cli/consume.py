@@ -99,7 +99,7 @@ def consume(
         _require_group_options(start, stop, numbers)
     write = _writer("json" if as_json else form, text["key_separator"], text["null_value"])
     admin = connection.admin()
-    known = sorted(admin.require_topic(topic).partitions)
+    known = sorted(admin.require_topic(topic, for_records=True).partitions)
     missing = [number for number in numbers if number not in known]
     if missing:
         raise CommandError(f"{topic} has no partition {missing[0]}: it has {len(known)}, from 0")

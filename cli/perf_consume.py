@@ -62,7 +62,7 @@ def consume(
     Example: odradek perf consume prices
     """
     admin = connection.admin()
-    known = {topic: sorted(admin.require_topic(topic).partitions)}
+    known = {topic: sorted(admin.require_topic(topic, for_records=True).partitions)}
     starts, stops = resolve(admin, known, start), resolve(admin, known, END)
     todo = {one: (at, stops[one]) for one, at in starts.items() if at < stops[one]}
     shares = [dict(list(todo.items())[at::consumers]) for at in range(consumers)]

@@ -122,7 +122,7 @@ def produce(
     """
     load = Load(keys, distribution, size_bytes, tombstones)
     load.require_drawable()
-    connection.admin().require_topic(topic)
+    connection.admin().require_topic(topic, for_records=True)
     linger_ms = 5.0 if how["linger_ms"] is None else how["linger_ms"]
     more: dict[str, object] = {"queue.buffering.max.messages": _QUEUE_RECORDS}
     if how["batch_size"]:

@@ -72,7 +72,8 @@ def roundtrip(
     load = Load(keys, distribution, size_bytes)
     load.require_drawable()
     admin = connection.admin()
-    ends = resolve(admin, {topic: sorted(admin.require_topic(topic).partitions)}, END)
+    known = admin.require_topic(topic, for_records=True)
+    ends = resolve(admin, {topic: sorted(known.partitions)}, END)
     properties = producer_properties(how["acks"], how["compression"], how["linger_ms"] or 0.0)
     total = records if records or seconds else 10_000
     trip = _Trip(connection, topic, ends, Records(load, np.random.SeedSequence(seed)), properties)

@@ -103,7 +103,7 @@ def produce(
         raise click.UsageError("--transactional-id takes --acks all")
     form = form or ("value" if key_separator is None else "key-value")
     separator = (key_separator or "\t").encode() if form == "key-value" else None
-    connection.admin().require_topic(topic)
+    connection.admin().require_topic(topic, for_records=True)
     producer = connection.producer(
         {
             "partitioner": PARTITIONER,

@@ -15,6 +15,10 @@ class ProtocolError(Exception):
     """Bytes that are no message: truncated, malformed, or past a bound."""
 
 
+class HttpRequest(ProtocolError):
+    """An HTTP request where one of Kafka's protocol was awaited."""
+
+
 _RETRIABLE = True
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from protocol.compiler import encode_into
 from protocol.encoding import Chunk, Output
-from protocol.errors import ProtocolError
+from protocol.errors import HttpRequest, ProtocolError
 from protocol.schema import info_of
 from protocol.wire import read_uvarint, skip_tagged
 
@@ -40,6 +40,11 @@ _HEADER_TAGS_MAX = 1_000
 _TLS_HELLO = 0x1603
 _TLS_SENT = (
     ": TLS was sent to a listener without it (is the client's security.protocol SSL or SASL_SSL?)"
+)
+# What an HTTP request begins with, where a frame has its size: as a number it is more than 2**30,
+# so the bound on requests is lower where this counts.
+_HTTP_METHODS = frozenset(
+    (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
 )
 
 
@@ -106,6 +111,8 @@ class FrameReader:
             return None
         (size,) = SIZE.unpack_from(data, self._position)
         if not 0 <= size <= self._size_max:
+            if bytes(data[self._position : start]) in _HTTP_METHODS:
+                raise HttpRequest("an HTTP request came to a listener of Kafka's protocol")
             raise ProtocolError(
                 f"a frame of {size} bytes, {self._size_option} is {self._size_max}"
                 f"{_TLS_SENT if size >> 16 == _TLS_HELLO else ''}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import cast
@@ -26,6 +27,9 @@ STALL_S = 30.0
 IDLE_S = 75.0
 HANDSHAKE_S = 10.0
 REQUEST_BYTES_MAX = 1 << 20
+# A client's first request is small, and ApiVersions (18), Metadata (3) or SaslHandshake (17):
+# size i32, key i16, version i16 (protocol/frames.py).
+_KAFKAS = re.compile(rb"\x00\x00..\x00[\x03\x11\x12]\x00", re.DOTALL)
 
 
 class Limits:
@@ -36,7 +40,9 @@ class Limits:
         make: Callable[[Limits], asyncio.Protocol],
         loop: asyncio.AbstractEventLoop,
         connections_max: Callable[[], int],
+        kafka_addresses: str,
     ) -> None:
+        """Know nobody yet; `kafka_addresses` are for those who have taken the wrong port."""
         self._make, self.loop, self._connections_max = make, loop, connections_max
         # Whose they are; a place is held from the first byte of a handshake, not from its end.
         self._open: dict[LimitedProtocol, str] = {}
@@ -46,6 +52,12 @@ class Limits:
             logger,
             loop.time,
             "refused connections over HTTP, odradek.http.connections.max are open",
+        )
+        self._kafka = Seldom(
+            logger,
+            loop.time,
+            "a client of Kafka's protocol came to the HTTP listener, have its bootstrap.servers "
+            f"name {kafka_addresses}",
         )
         self._malformed = Seldom(logger, loop.time, "refused what is no request of HTTP")
 
@@ -84,9 +96,14 @@ class Limits:
         if transport in self._serving:
             self._serving[transport].ended()
 
-    def tell_malformed(self, address: str) -> None:
+    def note_malformed(self, transport: asyncio.BaseTransport | None) -> None:
         """Take note of bytes that are no request; nothing of them goes to the log."""
-        self._malformed.note(address)
+        one = self._serving.get(transport) if transport is not None else None
+        address = address_of(transport) if transport is not None else ""
+        if one is not None and one.is_kafkas:
+            self._kafka.note(address)
+        else:
+            self._malformed.note(address)
 
 
 class LimitedProtocol(asyncio.Protocol):
@@ -97,6 +114,9 @@ class LimitedProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_answering = False
         self._received_bytes = 0
+        # Whether the connection began as one of Kafka's protocol does.
+        self.is_kafkas = False
+        self._is_begun = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
@@ -112,6 +132,8 @@ class LimitedProtocol(asyncio.Protocol):
         """Hand on what was received, as long as it is not too much."""
         if self._transport is None:
             return
+        if not self._is_begun:
+            self._is_begun, self.is_kafkas = True, _KAFKAS.match(data) is not None
         self._received_bytes += len(data)
         if self._received_bytes > REQUEST_BYTES_MAX:
             self._reset("request is too large")

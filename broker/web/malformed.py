@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from broker.web.headers import HEADERS
-from broker.web.limits import Limits, address_of
+from broker.web.limits import Limits
 from broker.web.requests import answer
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class RequestHandler(web.RequestHandler):
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """Tell of a bug with its trace; what is wrong with a request is none."""
         if isinstance(kw.get("exc_info"), _MALFORMED):
-            self._limits.tell_malformed(address_of(self.transport) if self.transport else "")
+            self._limits.note_malformed(self.transport)
         else:
             super().log_exception(*args, **kw)
 

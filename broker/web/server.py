@@ -103,7 +103,8 @@ class HttpServer:
         """Accept connections on bound sockets."""
         await self._runner.setup()
         loop = self._broker.loop
-        limits = Limits(self._make_handler, loop, self._connections_max)
+        kafka_addresses = " or ".join(map(str, self._broker.server.listeners))
+        limits = Limits(self._make_handler, loop, self._connections_max, kafka_addresses)
         self._guard.limits = limits
         self._sockets = sockets
         context = None

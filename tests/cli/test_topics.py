@@ -80,6 +80,28 @@ def test_a_topic_that_is_not_there_is_named_with_those_like_it_and_not_made(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("topics", "describe", "{}"), "odradek topics list"),
+        (("topics", "alter", "{}", "--partitions", "9"), "odradek topics list"),
+        (("topics", "delete", "{}", "--yes"), "odradek topics list"),
+        (("configs", "describe", "--topic", "{}"), "odradek topics list"),
+        (("groups", "reset-offsets", "g", "--topic", "{}", "--to", "end"), "odradek topics list"),
+        (("produce", "{}"), "odradek topics create {}"),
+        (("consume", "{}", "--to", "end"), "odradek topics create {}"),
+    ],
+    ids=lambda one: " ".join(one[:2]) if isinstance(one, tuple) else "",
+)
+def test_a_topic_unlike_any_other_is_to_be_created_only_where_records_go(
+    arguments: tuple[str, ...], hint: str, commands: Commands
+) -> None:
+    commands.shown("topics", "create", fresh("latest-product-price"))
+    name = "x9"
+    line = commands.refusal(*(one.format(name) for one in arguments), text="1\n")
+    assert line.startswith(f"odradek: there is no topic {name}: {hint.format(name)} ")
+
+
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("topics", "create", "a b"), "TOPIC_EXCEPTION"),

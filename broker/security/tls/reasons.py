@@ -16,7 +16,8 @@ _REASONS = {
     "UNSUPPORTED_PROTOCOL": "the client offers no version of TLS that is served "
     "(ssl.enabled.protocols)",
     "WRONG_VERSION_NUMBER": NOT_TLS,
-    "HTTP_REQUEST": NOT_TLS,
+    "HTTP_REQUEST": "what came is no TLS: an HTTP request came to a listener of Kafka's protocol, "
+    "HTTP is served at metrics.listener",
 }
 # What a client sends when it does not like the broker's certificate.
 _ALERT = "ALERT_"
