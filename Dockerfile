@@ -1,13 +1,16 @@
 # The broker, and (target `pipeline`) the Spark jobs. Settings come from KAFKA_… variables, as in
 # Kafka's own images; data is in the volume /data.
 
-FROM python:3.11-slim AS builder
+# python:3.11-slim, which is python:3.11.16-slim for all platforms.
+FROM python:3.11-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7 AS runtime
+
+FROM runtime AS builder
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 RUN python -m venv /opt/odradek
 ENV PATH=/opt/odradek/bin:$PATH
-COPY requirements.lock ./
-RUN pip install -r requirements.lock
+COPY requirements-build.lock requirements.lock ./
+RUN pip install --require-hashes -r requirements-build.lock -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
 COPY config config
@@ -16,7 +19,7 @@ COPY cleaner cleaner
 COPY broker broker
 COPY cli cli
 COPY pipeline pipeline
-RUN pip install --no-deps .
+RUN pip install --no-deps --no-build-isolation .
 
 FROM builder AS kernels
 # Compiled here, so that no start has to; and without the tests that others have packed in.
@@ -27,9 +30,9 @@ RUN python -m broker.warm_up \
 
 FROM builder AS jobs
 COPY requirements-pipeline.lock ./
-RUN pip install -r requirements-pipeline.lock
+RUN pip install --require-hashes --no-build-isolation -r requirements-pipeline.lock
 
-FROM python:3.11-slim AS base
+FROM runtime AS base
 ENV PATH=/opt/odradek/bin:$PATH PYTHONUNBUFFERED=1
 RUN useradd --create-home odradek
 

@@ -8,6 +8,13 @@ READY_DEV := $(VENV)/.ready-dev
 READY_FUZZ := $(VENV)/.ready-fuzz
 READY_SPARK := $(VENV)/.ready-spark
 KAFKA := .kafka/.ready
+# What is installed has to be what the lock file names, to the last byte. No build fetches anything
+# besides: it has the tools that requirements-build.lock names.
+INSTALL := $(BIN)/python -m pip install -q --require-hashes --no-build-isolation
+# Hashes of the index's own files for all platforms, and not of what lies on this machine.
+COMPILE := env -u PIP_FIND_LINKS $(BIN)/pip-compile -q --strip-extras --allow-unsafe \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	--no-emit-options
 PACKAGES := protocol config storage cleaner broker cli pipeline
 # Tests wait for other processes, or for time to pass: one more of them than there are cores.
 WAITING := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
@@ -83,15 +90,13 @@ docs: $(READY_DEV)
 site: $(READY_DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-lock:
-	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \
-		-o requirements.lock pyproject.toml
-	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \
-		--extra dev -o requirements-dev.lock pyproject.toml
-	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \
-		--extra fuzz -o requirements-fuzz.lock pyproject.toml
-	$(BIN)/pip-compile -q --strip-extras --no-emit-index-url --no-emit-find-links \
-		--extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
+# Versions that are locked stay; `pip-compile -U` or `-P name` with these options raises them.
+lock: $(READY_DEV)
+	$(COMPILE) --all-build-deps --only-build-deps -o requirements-build.lock pyproject.toml
+	$(COMPILE) -o requirements.lock pyproject.toml
+	$(COMPILE) --extra dev -o requirements-dev.lock pyproject.toml
+	$(COMPILE) --extra fuzz -o requirements-fuzz.lock pyproject.toml
+	$(COMPILE) --extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) data .kafka .interop .secure_cache artifacts site .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
@@ -100,24 +105,23 @@ clean:
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "odradek needs Python 3.11 or newer: say make PYTHON=python3.x")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --upgrade pip
 
-$(READY): $(BIN)/python pyproject.toml requirements.lock
-	$(BIN)/python -m pip install -q -r requirements.lock
-	$(BIN)/python -m pip install -q --no-deps -e .
+$(READY): $(BIN)/python pyproject.toml requirements-build.lock requirements.lock
+	$(INSTALL) -r requirements-build.lock -r requirements.lock
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	$(BIN)/python -m broker.warm_up
 	touch $@
 
 $(READY_DEV): $(READY) requirements-dev.lock
-	$(BIN)/python -m pip install -q -r requirements-dev.lock
+	$(INSTALL) -r requirements-dev.lock
 	touch $@
 
 # Without a wheel for this Python there is no compiling it: the rest of `make fuzz` goes on.
 $(READY_FUZZ): $(READY_DEV) requirements-fuzz.lock
-	@if $(BIN)/python -m pip install -q --only-binary atheris -r requirements-fuzz.lock; \
+	@if $(INSTALL) --only-binary atheris -r requirements-fuzz.lock; \
 	then touch $@; \
-	else echo "no wheel of atheris for this Python: fuzzing by coverage is skipped"; fi
+	else echo "atheris is not installed, pip says why: fuzzing by coverage is skipped"; fi
 
 $(READY_SPARK): $(READY_DEV) requirements-pipeline.lock
-	$(BIN)/python -m pip install -q -r requirements-pipeline.lock
+	$(INSTALL) -r requirements-pipeline.lock
 	touch $@

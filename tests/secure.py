@@ -27,7 +27,10 @@ ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".secure_cache" / "clean.json"
 BASELINE = ROOT / ".secrets.baseline"
 PACKAGES = ("protocol", "config", "storage", "cleaner", "broker", "cli", "pipeline")
-LOCKS = ("requirements.lock", "requirements-pipeline.lock", "requirements-dev.lock")
+LOCKS = (
+    "requirements.lock", "requirements-build.lock", "requirements-pipeline.lock",
+    "requirements-dev.lock", "requirements-fuzz.lock",
+)  # fmt: skip
 # What a test calls a password is none, and its vectors are as random as any key; keys of known
 # forms are looked for in tests, too.
 GUESSING = ("KeywordDetector", "HexHighEntropyString", "Base64HighEntropyString")

@@ -37,7 +37,9 @@ def test_what_is_named_is_there() -> None:
         if name in BUILT:
             assert service["build"]["target"] in targets, name
         else:
-            assert re.fullmatch(r"[\w/]+:v?\d+\.\d+\.\d+", service["image"]), name
+            # A tag can be moved to another image, a digest cannot.
+            tag = r"[\w/]+:v?\d+\.\d+\.\d+"
+            assert re.fullmatch(rf"{tag}@sha256:[0-9a-f]{{64}}", service["image"]), name
         assert set(service.get("depends_on", ())) <= set(SERVICES), name
         for volume in service["volumes"]:
             source = volume.partition(":")[0]
@@ -52,7 +54,8 @@ def test_the_image_copies_what_is_there_from_stages_before() -> None:
     for line in DOCKERFILE.splitlines():
         word, *rest = line.split() or [""]
         if word == "FROM":
-            assert rest[0] in stages or re.fullmatch(r"python:3\.\d+-slim", rest[0])
+            image = r"python:3\.\d+-slim@sha256:[0-9a-f]{64}"
+            assert rest[0] in stages or re.fullmatch(image, rest[0])
             stages.append(rest[2])
         if word == "COPY":
             source = next((one[7:] for one in rest if one.startswith("--from=")), None)
@@ -72,10 +75,28 @@ def test_the_image_listens_where_it_says_and_not_as_root() -> None:
     assert re.findall(r"^USER (.*)$", broker, re.M) == ["odradek"]
 
 
-def test_each_port_is_published_once() -> None:
-    published = [port for one in SERVICES.values() for port in one.get("ports", ())]
+def _published(service: dict[str, Any], **environment: str) -> list[str]:
+    """Return a service's ports as Compose reads them, address:port:port."""
+
+    def value(found: re.Match[str]) -> str:
+        return environment.get(found[1], "") or found[2]
+
+    return [re.sub(r"\$\{(\w+):-([^}]*)\}", value, one) for one in service.get("ports", ())]
+
+
+def test_each_port_is_published_once_and_on_this_machine_alone() -> None:
+    published = [port for one in SERVICES.values() for port in _published(one)]
     assert len(set(published)) == len(published)
-    assert {"9092:9092", "9308:9308", "9090:9090", "3000:3000"} == set(published)
+    ports = ("9092:9092", "9308:9308", "9090:9090", "3000:3000")
+    assert {f"127.0.0.1:{port}" for port in ports} == set(published)
+
+
+def test_the_address_to_publish_on_is_one_variable_that_the_file_explains() -> None:
+    comment = "".join(line for line in TEXT.splitlines() if line.startswith("#"))
+    assert "ODRADEK_PUBLISH" in comment
+    for service in SERVICES.values():
+        for port in _published(service, ODRADEK_PUBLISH="0.0.0.0"):
+            assert port.startswith("0.0.0.0:")
 
 
 def test_monitoring_finds_the_broker_and_what_is_shown() -> None:
@@ -83,7 +104,8 @@ def test_monitoring_finds_the_broker_and_what_is_shown() -> None:
     prometheus = yaml.safe_load((PACKAGING / "prometheus/prometheus.yml").read_text())
     [job] = prometheus["scrape_configs"]
     [[target]] = [one["targets"] for one in job["static_configs"]]
-    assert target == "broker:9308" and "9308:9308" in SERVICES["broker"]["ports"]
+    assert target == "broker:9308"
+    assert "127.0.0.1:9308:9308" in _published(SERVICES["broker"])
     mounts = dict(volume.split(":")[:2] for volume in SERVICES["prometheus"]["volumes"])
     assert prometheus["rule_files"] == [f"{mounts['./docs/alerts']}/*.yml"]
     provisioning = PACKAGING / "grafana/provisioning"
@@ -91,7 +113,7 @@ def test_monitoring_finds_the_broker_and_what_is_shown() -> None:
         "datasources"
     ]
     host, port = source["url"].removeprefix("http://").split(":")
-    assert host in SERVICES and f"{port}:{port}" in SERVICES[host]["ports"]
+    assert host in SERVICES and f"127.0.0.1:{port}:{port}" in _published(SERVICES[host])
     [provider] = yaml.safe_load((provisioning / "dashboards/odradek.yml").read_text())["providers"]
     shown = dict(volume.split(":")[:2] for volume in SERVICES["grafana"]["volumes"])
     assert provider["options"]["path"] == shown["./docs/grafana"]
