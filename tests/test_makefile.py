@@ -1,0 +1,97 @@
+"""Every target of the Makefile works first, alone, on a fresh clone."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.dev_environment import make_environment
+
+ROOT = Path(__file__).parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+VARIABLES = dict(re.findall(r"^(\w+) :?= (.*)$", MAKEFILE, re.M))
+# What a recipe runs of the environment, and the stamp of the step that installs it.
+STAMPS = {
+    r"\$\(BIN\)/(ruff|mypy|mkdocs|pip-compile)\b": "$(READY_DEV)",
+    r"\$\(BIN\)/python -m (pytest|tests\.|bench\.)": "$(READY_DEV)",
+    r"\$\(BIN\)/python -m bench\.(demo|spark|run|curves|page)\b": "$(READY_SPARK)",
+    r"\$\(BIN\)/python -m (broker|config)\.": "$(READY)",
+    r"\$\(BIN\)/python docs/": "$(READY)",
+    r"\$\(BIN\)/odradek\b": "$(READY)",
+    r"\$\(BIN\)/python -m pip\b": "$(BIN)/python",
+}
+
+
+def rules() -> dict[str, tuple[list[str], str]]:
+    """Return the prerequisites and the recipe of each target, variables as they are written."""
+    found = {}
+    pattern = re.compile(r"^([^\s:#=.][^\n:=]*):(?!=)([^\n=]*)\n((?:\t[^\n]*\n)*)", re.M)
+    for target, needs, recipe in pattern.findall(MAKEFILE):
+        for name, value in VARIABLES.items():
+            if name in ("INSTALL", "COMPILE"):
+                recipe = recipe.replace(f"$({name})", value)
+        found[target.strip()] = needs.split(), recipe
+    return found
+
+
+def reached(target: str) -> set[str]:
+    """Return what is made before a target, by however many steps."""
+    known = rules()
+    waiting, found = list(known[target][0]), set()
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting += known.get(one, ([], ""))[0]
+    return found
+
+
+def phony() -> list[str]:
+    return re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.M)[0].split()
+
+
+def test_the_rules_are_those_that_make_knows() -> None:
+    assert set(phony()) <= set(rules())
+    for target in phony():
+        # A prerequisite that nothing makes, or a variable without a value, fails here.
+        run = subprocess.run(
+            ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("target", sorted(rules()))
+def test_what_a_target_runs_is_installed_before(target: str) -> None:
+    _, recipe = rules()[target]
+    before = reached(target) | {target}
+    used = re.findall(r"\$\(BIN\)/[^\s;&|]+(?: -m [^\s;&|]+| docs/)?", recipe)
+    for command in used:
+        stamps = [stamp for pattern, stamp in STAMPS.items() if re.match(pattern, command)]
+        assert stamps, f"say in STAMPS what installs {command}"
+        assert set(stamps) <= before, f"{command} of {target} needs {stamps}"
+
+
+@pytest.mark.slow
+def test_types_hold_on_a_clean_clone_with_the_development_packages_alone(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", "--no-hardlinks", ROOT, clone], check=True)
+    # What is to be committed counts, or the test would judge the commit before.
+    changed = subprocess.run(
+        ["git", "diff", "--binary", "HEAD"], cwd=ROOT, capture_output=True, check=True
+    ).stdout
+    if changed:
+        subprocess.run(["git", "apply"], cwd=clone, input=changed, check=True)
+    python = make_environment(tmp_path / "venv", clone / "requirements-dev.lock")
+    lacks = subprocess.run([python, "-c", "import pyspark"], capture_output=True, check=False)
+    assert lacks.returncode != 0
+    packages = VARIABLES["PACKAGES"].split()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [python, "-m", "mypy", *packages, "bench"],
+        cwd=clone, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
