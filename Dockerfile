@@ -1,7 +1,7 @@
 # The broker, and (target `pipeline`) the Spark jobs. Settings come from KAFKA_… variables, as in
 # Kafka's own images; data is in the volume /data.
 
-# python:3.11-slim when it had Python 3.11.16, for all platforms. What it is now is printed by
+# python:3.11-slim when it had Python 3.11.16, for all platforms. The present digest is printed by
 # docker buildx imagetools inspect python:3.11-slim
 FROM python:3.11-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7 AS runtime
 

@@ -8,10 +8,10 @@ READY_DEV := $(VENV)/.ready-dev
 READY_FUZZ := $(VENV)/.ready-fuzz
 READY_SPARK := $(VENV)/.ready-spark
 KAFKA := .kafka/.ready
-# What is installed has to be what the lock file names, to the last byte. No build fetches anything
-# besides: it has the tools that requirements-build.lock names.
+# Packages have the hashes of the lock file. No build fetches anything besides: its tools are those
+# of requirements-build.lock.
 INSTALL := $(BIN)/python -m pip install -q --require-hashes --no-build-isolation
-# Hashes of the index's own files for all platforms, and not of what lies on this machine.
+# Hashes of the index's own files for all platforms, not of files on this machine.
 COMPILE := env -u PIP_FIND_LINKS $(BIN)/pip-compile -q --strip-extras --allow-unsafe \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 	--no-emit-options

@@ -152,7 +152,7 @@ class Broker:
             self._accept()
             self._start_background()
             if self.http_sockets:
-                self._early.pause()  # who asks by now is answered by the HTTP server
+                self._early.pause()  # the HTTP server answers from here on
                 await self._listen_http()
             await self._push_metrics()
         except BaseException:

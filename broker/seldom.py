@@ -1,4 +1,4 @@
-"""Logs what strangers can bring about as often as they like: one line a minute at most."""
+"""Logs events that strangers can cause as often as they like: one line a minute at most."""
 
 from __future__ import annotations
 

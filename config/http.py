@@ -10,7 +10,7 @@ from config.values import Validator, Value, at_least, int32, password, words
 
 _CERTIFICATE = "odradek.http.tls.certificate"
 _KEY = "odradek.http.tls.key"
-# broker/web/guesses.py says what fewer would be worth.
+# broker/web/guesses.py has the arithmetic.
 _TOKEN_LENGTH_MIN = 8
 
 

@@ -41,8 +41,8 @@ _TLS_HELLO = 0x1603
 _TLS_SENT = (
     ": TLS was sent to a listener without it (is the client's security.protocol SSL or SASL_SSL?)"
 )
-# What an HTTP request begins with, where a frame has its size: as a number it is more than 2**30,
-# so the bound on requests is lower where this counts.
+# The first bytes of an HTTP request, where a frame has its size. As a number they are more than
+# 2**30, which is above any bound on frames that is in use.
 _HTTP_METHODS = frozenset(
     (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
 )

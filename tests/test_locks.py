@@ -1,4 +1,4 @@
-"""What is installed is what the lock files name, to the last byte."""
+"""Installed packages are those of the lock files, to the last byte."""
 
 from __future__ import annotations
 

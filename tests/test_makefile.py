@@ -14,7 +14,7 @@ from tests.dev_environment import make_environment
 ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
 VARIABLES = dict(re.findall(r"^(\w+) :?= (.*)$", MAKEFILE, re.M))
-# What a recipe runs of the environment, and the stamp of the step that installs it.
+# Commands of the environment that recipes run, and the stamp of the step that installs each.
 STAMPS = {
     r"\$\(BIN\)/(ruff|mypy|mkdocs|pip-compile)\b": "$(READY_DEV)",
     r"\$\(BIN\)/python -m (pytest|tests\.|bench\.)": "$(READY_DEV)",
@@ -39,7 +39,7 @@ def rules() -> dict[str, tuple[list[str], str]]:
 
 
 def reached(target: str) -> set[str]:
-    """Return what is made before a target, by however many steps."""
+    """Return all that is made before a target, in any number of steps."""
     known = rules()
     waiting, found = list(known[target][0]), set()
     while waiting:
@@ -65,7 +65,7 @@ def test_the_rules_are_those_that_make_knows() -> None:
 
 
 @pytest.mark.parametrize("target", sorted(rules()))
-def test_what_a_target_runs_is_installed_before(target: str) -> None:
+def test_the_commands_of_a_target_are_installed_before_it_runs(target: str) -> None:
     _, recipe = rules()[target]
     before = reached(target) | {target}
     used = re.findall(r"\$\(BIN\)/[^\s;&|]+(?: -m [^\s;&|]+| docs/)?", recipe)
@@ -79,7 +79,7 @@ def test_what_a_target_runs_is_installed_before(target: str) -> None:
 def test_types_hold_on_a_clean_clone_with_the_development_packages_alone(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", "--no-hardlinks", ROOT, clone], check=True)
-    # What is to be committed counts, or the test would judge the commit before.
+    # Changes that are not committed yet count, too.
     changed = subprocess.run(
         ["git", "diff", "--binary", "HEAD"], cwd=ROOT, capture_output=True, check=True
     ).stdout

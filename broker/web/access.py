@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "odradek-admin-token"
 _TOKEN_BYTES = 16
 _SCHEME = "Bearer "
-# Neither what a page is made of nor whether the broker is well says anything of its data.
+# The files of the page, and whether the broker is well, say nothing of its data.
 _FREE = re.compile(r"/|/page/.*|/health(/live|/ready)?")
 
 
@@ -108,7 +108,7 @@ class Access:
             self._require(request, "a token of the broker's", own, self._admin.text)
 
     def may_read(self, request: web.Request) -> bool:
-        """Tell whether what anybody may ask for can be answered in full.
+        """Return whether a request that takes no token can be answered in full.
 
         Raises TooManyWrongTokens.
         """

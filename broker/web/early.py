@@ -1,7 +1,7 @@
 """Answers for /health while the broker starts and while it stops, when nothing else can.
 
-    /health/live    200: the event loop answers, whoever restarts processes leaves this one alone
-    anything else   503, with what the broker is doing
+    /health/live    200: the event loop answers, and no restart is needed
+    anything else   503: the broker is starting, or stopping
 
 The library that serves the rest is loaded after the Kafka listeners (server.py), and is gone
 before the logs are closed. A recovery may take minutes; without an answer it would look like a
@@ -70,7 +70,7 @@ class EarlyAnswers:
             logger.warning("does not say over HTTP that it is %s: %s", state, error)
 
     def pause(self) -> None:
-        """Answer no more; who connects from now on waits for the next to accept."""
+        """Answer no more; later connections wait in the queue for the next server."""
         for server in self._servers:
             server.close()
         self._servers.clear()

@@ -5,11 +5,11 @@ once, whatever came from its address. The first ten wrong ones of a minute are a
 too: people mistype. Each further one is held for a second before it is answered, as long as
 there is a place to hold it, and its connection is closed.
 
-That stops no guesser who has many connections, and need not: what makes guessing infeasible is
-the length of a token. One that the broker makes is of 128 random bits. A loop answers fewer than
+This does not stop a guesser with many connections, and need not: guessing is infeasible because
+of the length of a token. One that the broker makes has 128 random bits. A loop answers fewer than
 10,000 requests a second, so half of all such tokens take 2**127 / 10,000 s, which is 5 * 10**26
-years. The shortest that may be set (config/http.py) is of 8 signs: at random of 64 kinds they are
-48 bits, and half of them take 2**47 / 10,000 s, which is 450 years of all that the broker does.
+years. The shortest that may be set (config/http.py) has 8 characters: at random of 64 kinds they
+are 48 bits, and half of them take 2**47 / 10,000 s: 450 years of a loop that does nothing else.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Limits:
         connections_max: Callable[[], int],
         kafka_addresses: str,
     ) -> None:
-        """Know nobody yet; `kafka_addresses` are for those who have taken the wrong port."""
+        """Have no connections yet; `kafka_addresses` are logged for clients at the wrong port."""
         self._make, self.loop, self._connections_max = make, loop, connections_max
         # Whose they are; a place is held from the first byte of a handshake, not from its end.
         self._open: dict[LimitedProtocol, str] = {}

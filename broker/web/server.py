@@ -1,8 +1,8 @@
 """The HTTP listener: the web page, /metrics for Prometheus, /health, and /api as JSON.
 
-    /health/live    200 as long as the process serves: what restarts processes asks this
-    /health/ready   200 while clients are accepted, else 503: what sends clients here asks this
-    /health         the problems there are, 503 when there are some: alerts and people ask this
+    /health/live    200 as long as the process serves; for liveness probes
+    /health/ready   200 while clients are accepted, else 503; for readiness probes
+    /health         the problems there are, 503 when there are some; for alerts and people
 
 It is started after the Kafka listeners, so that loading the HTTP library delays no client; before
 and after it early.py answers.
@@ -165,7 +165,7 @@ class HttpServer:
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _live(self, _: web.Request) -> web.Response:
-        """Answer that the event loop does, whatever else may be wrong: no restart mends it."""
+        """Answer 200: the event loop works, so a restart would mend nothing."""
         return answer({"status": "ok"})
 
     async def _ready(self, _: web.Request) -> web.Response:
@@ -177,8 +177,8 @@ class HttpServer:
     async def _health(self, request: web.Request) -> web.Response:
         """Answer with all that an operator has to look at, 503 when there is something.
 
-        A broker with problems serves all the same: this is for alerts and people, and neither for
-        what restarts a broker nor for what sends clients elsewhere.
+        A broker with problems serves all the same, so neither a restart nor a load balancer
+        should depend on this.
         """
         problems = self._broker.problems()
         if problems and not self.access.may_read(request):

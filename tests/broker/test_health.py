@@ -1,4 +1,4 @@
-"""Liveness, readiness and the list of problems: each answers what its askers need to know."""
+"""Liveness, readiness and the list of problems: one route each."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_a_broker_that_stops_is_alive_and_not_ready(
                 return response.status, str((await response.json())["status"])
 
         async with asyncio.timeout(PATIENCE_S):
-            # Never is there nobody who answers.
+            # There is an answer all the time.
             while (state := await state_of(LIVE)) != (200, "stopping"):
                 assert state == (200, "ok")
         assert await state_of(READY) == await state_of(HEALTH) == (503, "stopping")

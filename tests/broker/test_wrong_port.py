@@ -1,4 +1,4 @@
-"""Who has taken the HTTP port for Kafka's, or the other way round, is pointed to the right one."""
+"""The log names the right port when a client has mixed up those of Kafka and of HTTP."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_a_kafka_client_at_the_http_port_is_recognised(
 
 @pytest.mark.parametrize("method", METHODS)
 @on_uvloop
-async def test_an_http_request_at_kafkas_port_is_told_the_http_port(
+async def test_an_http_request_at_kafkas_port_has_the_http_port_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, method: str
 ) -> None:
     async with serving(tmp_path) as broker:
