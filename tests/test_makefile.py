@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -76,7 +77,16 @@ def test_the_commands_of_a_target_are_installed_before_it_runs(target: str) -> N
 
 
 @pytest.mark.slow
-def test_types_hold_on_a_clean_clone_with_the_development_packages_alone(tmp_path: Path) -> None:
+@pytest.mark.timeout(900)  # half a minute each; much more where others use the machine
+@pytest.mark.parametrize(
+    "command",
+    [["mypy", *VARIABLES["PACKAGES"].split(), "bench"],
+     ["pytest", "--collect-only", *shlex.split(VARIABLES["FAST"])]],
+    ids=["types", "tests"],
+)  # fmt: skip
+def test_make_check_needs_no_more_than_the_development_packages(
+    tmp_path: Path, command: list[str]
+) -> None:
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", "--no-hardlinks", ROOT, clone], check=True)
     # Changes that are not committed yet count, too.
@@ -88,10 +98,9 @@ def test_types_hold_on_a_clean_clone_with_the_development_packages_alone(tmp_pat
     python = make_environment(tmp_path / "venv", clone / "requirements-dev.lock")
     lacks = subprocess.run([python, "-c", "import pyspark"], capture_output=True, check=False)
     assert lacks.returncode != 0
-    packages = VARIABLES["PACKAGES"].split()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [python, "-m", "mypy", *packages, "bench"],
+        [python, "-m", *command],
         cwd=clone, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr

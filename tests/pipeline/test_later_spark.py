@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyspark", reason="needs the pipeline extra")
+
 from bench.processes import ROOT, OdradekProcess
 from tests.interop.programs import BUILDS
 from tests.pipeline.made import SCHEMA, consumed, delta_rows, parquet_rows

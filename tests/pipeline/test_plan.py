@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+
+pytest.importorskip("pyspark", reason="needs the pipeline extra")
+
 from pyspark.sql import SparkSession
 
 from bench.processes import ROOT

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+pytest.importorskip("pyspark", reason="needs the pipeline extra")
+
 from pyspark.sql import SparkSession
 
 from bench.cleaner_brokers import clean_stages

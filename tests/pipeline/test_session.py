@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("pyspark", reason="needs the pipeline extra")
+
 from pyspark.sql import SparkSession
 
 from pipeline.connector import DELTA, KAFKA
