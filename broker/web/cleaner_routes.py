@@ -88,7 +88,7 @@ class CleanerRoutes:
 
         return await answer_from_thread(body)
 
-    async def plan(self, request: web.Request) -> web.Response:
+    async def plan(self, request: web.Request) -> web.StreamResponse:
         """Tell what cleaning would do: of one topic exactly, of all of them at most."""
         parameters = Parameters(request, ("topic", "partition", "exact"))
         topic, number = parameters.text("topic"), parameters.number("partition")
@@ -97,8 +97,9 @@ class CleanerRoutes:
         is_exact = parameters.flag("exact", default=topic is not None)
         wanted = None if topic is None else set(logs_of(self._broker, topic, number))
         # A dry run reads logs.
-        async with (self._looks if is_exact else self._lists).turn(request):
-            return await self._plan(topic, wanted, is_exact=is_exact)
+        async with (self._looks if is_exact else self._lists).turn(request) as turn:
+            answered = await self._plan(topic, wanted, is_exact=is_exact)
+            return await turn.send(request, answered)
 
     async def _plan(
         self, topic: str | None, wanted: Collection[Log] | None, *, is_exact: bool

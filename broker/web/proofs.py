@@ -123,7 +123,7 @@ class ProofApi:
             lambda: {"topic": topic.name, "is_proved": is_proved, "partitions": told}
         )
 
-    async def get(self, request: web.Request) -> web.Response:
+    async def get(self, request: web.Request) -> web.StreamResponse:
         """Find the latest record of a key."""
         known = ("topic", "partition", "key", "key_format", "isolation", "value_bytes")
         parameters = Parameters(request, known)
@@ -139,8 +139,8 @@ class ProofApi:
             cause = f"value_bytes={value_bytes} is out of range: 0 to {VALUE_BYTES_MAX}"
             raise Problem(400, f"{cause}; a whole value is read by Kafka's protocol")
         asked = Asked(topic, numbers, key, is_committed, bounds(value_bytes))
-        async with self._looks.turn(request):
-            return await self._look_up(request, asked)
+        async with self._looks.turn(request) as turn:
+            return await turn.send(request, await self._look_up(request, asked))
 
     def _asked(self, parameters: Parameters) -> tuple[Topic, Sequence[int]]:
         """Return the topic and the partitions that a request is about."""

@@ -145,11 +145,11 @@ class RecordRoutes:
         for pace in self._paces:
             pace.stop()
 
-    async def records(self, request: web.Request) -> web.Response:
+    async def records(self, request: web.Request) -> web.StreamResponse:
         """Answer with the newest records."""
         return await self._answer(request, self._asked(request, is_latest=False))
 
-    async def latest(self, request: web.Request) -> web.Response:
+    async def latest(self, request: web.Request) -> web.StreamResponse:
         """Answer with the latest record of each of the keys that were written last."""
         return await self._answer(request, self._asked(request, is_latest=True))
 
@@ -168,9 +168,9 @@ class RecordRoutes:
         partitions = tuple(one for one in numbers if not before or one in before)
         return Asked(topic, partitions, limit, search, before, is_latest)
 
-    async def _answer(self, request: web.Request, asked: Asked) -> web.Response:
+    async def _answer(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         page, problems = Page(asked.limit), dict[int, str]()
-        async with self._looks.turn(request):
+        async with self._looks.turn(request) as turn:
             for number in asked.partitions:
                 if self._is_stopping or is_gone(request):
                     break
@@ -178,7 +178,8 @@ class RecordRoutes:
                     await self._look(request, asked, number, page)
                 except (StorageError, CleaningAborted) as error:
                     problems[number] = str(error)
-            return await answer_from_thread(lambda: _as_json(asked, page, problems))
+            answer = await answer_from_thread(lambda: _as_json(asked, page, problems))
+            return await turn.send(request, answer)
 
     async def _look(self, request: web.Request, asked: Asked, number: int, page: Page) -> None:
         log = asked.topic.log(number)

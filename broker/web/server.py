@@ -37,7 +37,7 @@ from broker.web.origins import own_names
 from broker.web.page import add_page
 from broker.web.proofs import add_routes as add_proof_routes
 from broker.web.records import add_record_routes
-from broker.web.requests import answer
+from broker.web.requests import Answer, answer
 from broker.web.state import add_state_routes
 from broker.web.topics import add_topic_routes
 from broker.web.turns import Turns
@@ -162,7 +162,7 @@ class HttpServer:
             snapshot = await take_snapshot(self._broker)
             text = await asyncio.get_running_loop().run_in_executor(None, render, snapshot)
             del snapshot
-        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return Answer(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _live(self, _: web.Request) -> web.Response:
         """Answer 200: the event loop works, so a restart would mend nothing."""

@@ -23,7 +23,32 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 # How soon it is noticed that a client has gone.
 _GONE_CHECK_S = 0.5
+# How long a turn lasts at most once an answer is being sent: a client who does not read it keeps
+# it in memory until the connection is reset (broker/web/limits.py), but no one else waiting.
+_SENDING_S = 5.0
 _RETRY = {"Retry-After": "1"}
+
+
+class Turn:
+    """A turn that one request has."""
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places = places
+        self._is_over = False
+
+    def end(self) -> None:
+        """Give the turn to the next who waits, unless that has been done."""
+        if not self._is_over:
+            self._is_over = True
+            self._places.release()
+
+    async def send(self, request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+        """Send an answer: as long as the client reads, so few are in memory as there are turns."""
+        asyncio.get_running_loop().call_later(_SENDING_S, self.end)
+        with suppress(ConnectionError):  # the library comes to it, too, and closes the connection
+            await response.prepare(request)
+            await response.write_eof()
+        return response
 
 
 class Turns:
@@ -37,7 +62,7 @@ class Turns:
         self._threads = ThreadPoolExecutor(running_max, f"http {what}")
 
     @asynccontextmanager
-    async def turn(self, request: web.Request) -> AsyncIterator[None]:
+    async def turn(self, request: web.Request) -> AsyncIterator[Turn]:
         """Wait for a turn. Raises Problem when too many wait, or the client has gone."""
         if self._places.locked() and self._waiting >= self._waiting_max:
             cause = f"{self._waiting} requests wait already for their turn to {self._what}"
@@ -47,18 +72,19 @@ class Turns:
             await self._take_place(request)
         finally:
             self._waiting -= 1
+        turn = Turn(self._places)
         try:
-            yield
+            yield turn
         finally:
-            self._places.release()
+            turn.end()
 
     def in_turn(self, handler: Handler) -> Handler:
-        """Return a handler that waits for its turn first, and has it until there is an answer."""
+        """Return a handler that waits for its turn first, and has it until the answer is sent."""
 
         @functools.wraps(handler)
         async def handle(request: web.Request) -> web.StreamResponse:
-            async with self.turn(request):
-                return await handler(request)
+            async with self.turn(request) as turn:
+                return await turn.send(request, await handler(request))
 
         return handle
 

@@ -42,6 +42,10 @@ def _large_values() -> Iterator[bytes]:
         yield batch
 
 
+def _one_value() -> Iterator[bytes]:
+    yield _packed([RawRecord(value=bytes(2 * MIB))])
+
+
 def _values() -> Iterator[bytes]:
     """Records that are not cut as values, and together are more than an answer may hold."""
     for _ in range(5):
@@ -70,6 +74,7 @@ LOGS = {
     "headers": _headers,
     "header-names": _header_names,
     "large-values": _large_values,
+    "one-value": _one_value,
     "values": _values,
     "tiny-records": _tiny_records,
     "large-keys": _large_keys,

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
@@ -243,6 +243,22 @@ def test_many_at_once_take_the_memory_of_some(world: World) -> None:
     assert set(statuses) == {200, 503}, statuses
     # Two look at a time; all others have answers, of which each is kept as text and as bytes.
     assert peak_bytes(world.broker) - resident < 3 * GROWTH_MAX_BYTES
+
+
+def test_connections_keep_nothing_of_their_last_answers(world: World) -> None:
+    target = "/api/get?topic=one-value&key=k"
+    size_bytes = ask(world, "GET", target)[1]
+    assert size_bytes > 6 * MIB
+    resident = reset_peak(world.broker)
+    with ExitStack() as stack:
+        for _ in range(MANY_AT_ONCE):
+            connection = http.client.HTTPConnection(
+                "127.0.0.1", world.broker.http_port, TIMEOUT_S
+            )
+            stack.callback(connection.close)
+            connection.request("GET", target)
+            assert len(connection.getresponse().read()) == size_bytes
+        assert peak_bytes(world.broker) - resident < MANY_AT_ONCE * size_bytes // 4
 
 
 def path_of(path: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from broker.composition import Broker
 from broker.web import proofs, records, server
+from broker.web import turns as turns_module
 from broker.web.turns import Turns
 from cleaner.errors import CleaningAborted
 from tests.broker.live import PATIENCE_S, append, batch, create, on_uvloop, until
@@ -137,3 +138,30 @@ async def test_a_look_ends_when_who_asked_has_gone(
         await stack.aclose()
         await until(ended.is_set)
         await until(lambda: not turns(broker, "looks")._places.locked())
+
+
+@pytest.mark.parametrize("sending_s", [60.0, 0.2])
+@on_uvloop
+async def test_a_turn_lasts_until_the_answer_is_read_but_not_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sending_s: float
+) -> None:
+    monkeypatch.setattr(turns_module, "_SENDING_S", sending_s)
+    async with serving(tmp_path) as broker, AsyncExitStack() as stack:
+        (log,) = (await create(broker, "prices")).logs
+        append(log, batch(bytes(1_000_000), key=b"k"))
+        one = turns(broker, "looks")
+        for _ in range(2):
+            _, writer = await stack.enter_async_context(connection(broker))
+            # Not even the sockets' own buffers take six megabytes.
+            writer.transport.pause_reading()
+            writer.write(b"GET /api/get?topic=prices&key=k HTTP/1.1\r\nHost: [::1]\r\n\r\n")
+        await until(one._places.locked)
+        asked = asyncio.ensure_future(request(broker, "GET", "/api/records?topic=prices"))
+        if sending_s > PATIENCE_S:
+            await until(lambda: one._waiting == 1)
+            done, _ = await asyncio.wait([asked], timeout=1.0)
+            assert not done
+            await stack.aclose()
+        status, _ = await asyncio.wait_for(asked, PATIENCE_S)
+        assert status == 200
+        await until(lambda: not one._places.locked())
