@@ -76,6 +76,7 @@ OWN = r"""
     | group\.streams\.(assignors|rack\.\S+|topology\.\S+) | metric\.reporters
     | principal\.builder\.class | remote\.log\.metadata\.manager\.class\.name
     | sasl\.oauthbearer\.(allow\.unverified|jwt)\.\S+
+    | super\.users | allow\.everyone\.if\.no\.acl\.found
 """
 SYNONYMS = r"(retention|roll|roll\.jitter)\.hours|flush\.scheduler\.interval\.ms"
 # What differs on purpose; it may only shrink. Commands by their beginning, and what is left out
