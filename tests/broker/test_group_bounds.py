@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from unittest import mock
 
@@ -63,6 +64,14 @@ def test_what_is_compiled_is_bounded_and_not_kept() -> None:
     with pytest.raises(re2.error):
         compile_expression(LARGE)
     assert kept_count() == 0
+
+
+def test_an_expression_of_thousands_of_classes_is_refused_at_once() -> None:
+    begun = time.thread_time()
+    with pytest.raises(re2.error, match="too large"):
+        compile_expression("(?i)" + 5_000 * r"\PL")
+    # RE2 takes most of a second to refuse it.
+    assert time.thread_time() - begun < 0.1
 
 
 def test_expressions_of_many_names_and_of_letters_of_all_scripts_are_not_too_large() -> None:
