@@ -35,7 +35,8 @@ from broker.telemetry.walk import InvalidPayload, PayloadTooLarge
 from broker.web.requests import Parameters, Problem
 from config.broker import BrokerConfig
 from config.client_metrics import ATTRIBUTES, InvalidSubscription, read_subscription
-from config.effective import check_dynamic, resolve_broker, resolve_topic
+from config.dynamic import check_dynamic
+from config.effective import resolve_broker, resolve_topic
 from config.errors import ConfigError
 from config.jaas import parse_jaas
 from config.option import Option, options_of
