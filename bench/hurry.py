@@ -81,7 +81,7 @@ Scenario = Callable[[OdradekProcess, argparse.Namespace], Figures]
 
 
 class Connection(asyncio.Protocol):
-    """One connection on which requests are sent ahead; answers are told apart by their number."""
+    """One connection on which requests are sent ahead; their number says which answer is whose."""
 
     def __init__(self) -> None:
         self._data = bytearray()

@@ -41,7 +41,7 @@ CHECKPOINTS = (
 )
 _WORDS_OF_METADATA = re.compile(r"(\w+): (\S+)")
 
-# What is shown of one record: more than a broker takes, but for one that is told to.
+# What is shown of one record: more than a broker takes unless it is configured to.
 _SHOWN_BYTES_MAX = 8 << 20
 _HEADERS_MAX = 10_000
 _METADATA_BYTES_MAX = 64 << 10

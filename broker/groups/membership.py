@@ -90,7 +90,7 @@ class Membership:
         """Return the members as Kafka lists them, which has them in a HashMap.
 
         Its table is as large as the most members at once have made it; in one place those come
-        first that were put in first. (A place of eight is a tree, which is not told apart here.)
+        first that were put in first. (A place of eight is a tree, which is left out here.)
         """
         last_place = hash_places(self.peak_count) - 1
 

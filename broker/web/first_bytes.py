@@ -1,7 +1,7 @@
 """Looks at the client hello of a connection over HTTP before OpenSSL takes it from the socket.
 
 The event loop does this TLS by itself, so the bytes are left where they are. What is refused is
-told in broker/security/tls/hello.py.
+explained in broker/security/tls/hello.py.
 """
 
 from __future__ import annotations

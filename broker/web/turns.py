@@ -23,7 +23,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 # How soon it is noticed that a client has gone.
 _GONE_CHECK_S = 0.5
-# How long a turn lasts at most once an answer is being sent: a client who does not read it keeps
+# How long a turn lasts at most once an answer is being sent: a client that does not read it keeps
 # it in memory until the connection is reset (broker/web/limits.py), but no one else waiting.
 _SENDING_S = 5.0
 _RETRY = {"Retry-After": "1"}
@@ -37,7 +37,7 @@ class Turn:
         self._is_over = False
 
     def end(self) -> None:
-        """Give the turn to the next who waits, unless that has been done."""
+        """Give the turn to the next request that waits, unless that has been done."""
         if not self._is_over:
             self._is_over = True
             self._places.release()

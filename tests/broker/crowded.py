@@ -81,7 +81,7 @@ class Crowded:
     hmac: bytes = b""
 
     def connect(self) -> Peer:
-        """Connect as the user who may do everything."""
+        """Connect as the super user."""
         return self.door.connect(self.process.port)
 
     def known(self, api_name: str) -> Mapping[str, Sequence[Any]]:

@@ -363,7 +363,7 @@ async def test_a_quarantined_log_is_tried_again_when_announced_however_clean_it_
         clock.ahead_ms += HOUR_MS
         await until(lambda: is_compacted(log) and not quarantined(broker))
         runs = broker.cleaner.desk.runs
-        await until(lambda: runs.last_good(log))  # told once the checkpoint is stored
+        await until(lambda: runs.last_good(log))  # set once the checkpoint is stored
         last = (await get_json(broker, "/api/cleaner/runs"))["runs"][0]
         assert last["result"]["reason"] == "RETRY"
 

@@ -239,9 +239,9 @@ def test_each_option_that_is_not_set_is_described_as_by_kafka(
     assert set(kafkas) <= set(ours)
     known = OTHER_DEFAULTS | NOT_DYNAMIC | REQUIRED | ONLY_KAFKAS | PLACES
     differences = {
-        name: (ours[name], told)
-        for name, told in kafkas.items()
-        if ours[name] != told and name not in known
+        name: (ours[name], kafkas_value)
+        for name, kafkas_value in kafkas.items()
+        if ours[name] != kafkas_value and name not in known
     }
     assert not differences
 

@@ -148,7 +148,7 @@ class Script:
         listed = self._same(
             ListGroupsRequest(),
             5,
-            lambda told: [one for one in told.groups if one.group_id.startswith(self.prefix)],
+            lambda answer: [one for one in answer.groups if one.group_id.startswith(self.prefix)],
         )
         ids = self.random.choices([one.group_id for one in listed] or ["none"], k=20)
         asked = [*ids, ""]
@@ -161,9 +161,9 @@ class Script:
             self._same(
                 OffsetFetchRequest(groups=[group]),
                 9,
-                lambda told: [
+                lambda answer: [
                     (topic.name, [one.partition_index for one in topic.partitions])
-                    for topic in told.groups[0].topics
+                    for topic in answer.groups[0].topics
                 ],
             )
 
@@ -188,9 +188,9 @@ class Script:
                 topic_partitions=None if epoch else [],
                 rebalance_timeout_ms=-1 if epoch else 60_000,
             )
-        told = self._same(request, 1, lambda told: (told.error_code, told.member_epoch))
-        if told[0] == 0:
-            self.members[group_id, member_id] = told[1]
+        answer = self._same(request, 1, lambda answer: (answer.error_code, answer.member_epoch))
+        if answer[0] == 0:
+            self.members[group_id, member_id] = answer[1]
 
     def _leave(self) -> None:
         if not self.members:
@@ -203,7 +203,7 @@ class Script:
             if self._is_share(group_id)
             else ConsumerGroupHeartbeatRequest
         )
-        self._same(kind(**fields), 1, lambda told: told.error_code)
+        self._same(kind(**fields), 1, lambda answer: answer.error_code)
 
     def _commit(self) -> None:
         partitions = self.random.sample(range(PARTITION_COUNT), self.random.randint(1, 6))
@@ -222,7 +222,7 @@ class Script:
         request = OffsetCommitRequest(
             group_id=self._group(), generation_id_or_member_epoch=-1, topics=topics
         )
-        self._same(request, 9, lambda told: told)
+        self._same(request, 9, lambda answer: answer)
 
     def _delete_offsets(self) -> None:
         topics = [
@@ -236,7 +236,7 @@ class Script:
             for name in self.random.sample(TOPICS, 4)
         ]
         request = OffsetDeleteRequest(group_id=self._group(), topics=topics)
-        self._same(request, 0, lambda told: told.error_code)
+        self._same(request, 0, lambda answer: answer.error_code)
 
     def _join_classic(self) -> None:
         subscription = b"\0\0" + encode(ConsumerProtocolSubscription(topics=TOPICS[:2]), 0)
@@ -248,13 +248,13 @@ class Script:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
         )
-        self._same(request, 9, lambda told: told.error_code)
+        self._same(request, 9, lambda answer: answer.error_code)
 
     def _delete(self) -> None:
         group_ids = [self._group() for _ in range(8)]
         request = DeleteGroupsRequest(groups_names=group_ids)
         self._same(
-            request, 2, lambda told: [(one.group_id, one.error_code) for one in told.results]
+            request, 2, lambda answer: [(one.group_id, one.error_code) for one in answer.results]
         )
 
     # --- by chance ------------------------------------------------------------------------
@@ -266,16 +266,16 @@ class Script:
         return group_id.endswith(("0", "5"))
 
 
-def _ids(told: Any) -> list[tuple[str, ErrorCode]]:
-    return [(one.group_id, one.error_code) for one in told.groups]
+def _ids(answer: Any) -> list[tuple[str, ErrorCode]]:
+    return [(one.group_id, one.error_code) for one in answer.groups]
 
 
-def _members(told: Any) -> list[Any]:
+def _members(answer: Any) -> list[Any]:
     return [
         (one.group_id, one.error_code, one.group_epoch, [
             (member.member_id, member.subscribed_topic_names) for member in one.members
         ])
-        for one in told.groups
+        for one in answer.groups
     ]  # fmt: skip
 
 
@@ -315,7 +315,7 @@ def test_other_lists_have_the_order_of_kafkas_maps(
             for name in chance.sample([*names, "none-1", "none-2"], 12)
         ]
         enlarge = CreatePartitionsRequest(topics=topics, timeout_ms=30_000, validate_only=True)
-        same(enlarge, 3, lambda told: [(one.name, one.error_code) for one in told.results])
+        same(enlarge, 3, lambda answer: [(one.name, one.error_code) for one in answer.results])
         users = [ScramCredentialUpsertion(
             name=name, mechanism=1, iterations=4096, salt=b"salt", salted_password=b"p" * 32
         ) for name in names] + [ScramCredentialUpsertion(
@@ -323,13 +323,13 @@ def test_other_lists_have_the_order_of_kafkas_maps(
         )]  # fmt: skip
         gone = [ScramCredentialDeletion(name=f"no-{name}", mechanism=1) for name in names[:5]]
         alter = AlterUserScramCredentialsRequest(deletions=gone, upsertions=users)
-        same(alter, 0, lambda told: [(one.user, one.error_code) for one in told.results])
+        same(alter, 0, lambda answer: [(one.user, one.error_code) for one in answer.results])
         named = DescribeUserScramCredentialsRequest(users=[UserName(name=one) for one in names])
-        same(named, 0, lambda told: [one.user for one in told.results])
+        same(named, 0, lambda answer: [one.user for one in answer.results])
         same(
             ListTransactionsRequest(state_filters=[], producer_id_filters=[]),
             0,
-            lambda told: [one.transactional_id for one in told.transaction_states],
+            lambda answer: [one.transactional_id for one in answer.transaction_states],
         )
         for peer in peers:
             _wait(lambda peer=peer: len(_resources(peer)) == len(_resources(ours)))  # type: ignore[misc]
@@ -356,9 +356,9 @@ def _set_metrics(peer: Peer, name: str) -> None:
 
 
 def _resources(peer: Peer) -> list[tuple[int, str]]:
-    told = peer.ask(ListConfigResourcesRequest(resource_types=[]), 1).config_resources
+    answer = peer.ask(ListConfigResourcesRequest(resource_types=[]), 1).config_resources
     return [
         (one.resource_type, one.resource_name)
-        for one in told
+        for one in answer
         if not one.resource_name.startswith("__")
     ]

@@ -342,7 +342,7 @@ def test_a_member_that_leaves_releases_its_records(pair: Pair) -> None:
         leaving, staying = broker.member(group, "a"), broker.member(group, "b")
         leaving.fetch(one, epoch=0, max_wait_ms=FIRST_WAIT_MS, min_bytes=1)
         leaving.acknowledge({}, epoch=-1)
-        # It is released after the answer: who waits gets it.
+        # It is released after the answer: a fetch that waits gets it.
         told = staying.fetch(one, epoch=0, max_wait_ms=FIRST_WAIT_MS, min_bytes=1)
         assert told["partitions"][one]["acquired"] == [(0, 2, 2)]
 

@@ -1,4 +1,4 @@
-"""Requests that read logs, or list very much, take turns; who has gone waits for none."""
+"""Requests that read logs or list very much take turns; a client that has gone waits for none."""
 
 from __future__ import annotations
 

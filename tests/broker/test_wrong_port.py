@@ -80,8 +80,9 @@ async def test_a_kafka_client_at_the_http_port_is_recognised(
         http_port = broker.http_sockets[0].getsockname()[1]
         await asyncio.to_thread(attempt, f"127.0.0.1:{http_port}")
         await until(lambda: warnings(caplog))
-    told = [one for one in warnings(caplog) if "Kafka's protocol came to the HTTP listener" in one]
-    assert len(told) == 1
+    came = "Kafka's protocol came to the HTTP listener"
+    lines = [one for one in warnings(caplog) if came in one]
+    assert len(lines) == 1
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -62,7 +62,7 @@ def _produce(bootstrap: str, logger: logging.Logger) -> None:
     # With debug=telemetry it says that it has found a broker to ask; it asks only where it may.
     producer = Producer({"bootstrap.servers": bootstrap, "debug": "telemetry"}, logger=logger)
     delivered: list[Any] = []
-    producer.produce("orders", b"value", on_delivery=lambda *told: delivered.append(told))
+    producer.produce("orders", b"value", on_delivery=lambda *report: delivered.append(report))
     _until(lambda: producer.poll(0.1), delivered)
     assert delivered[0][0] is None
     _linger(producer)

@@ -165,7 +165,7 @@ def _ending(kind: type[HTTPConnection], ends_at_s: float) -> Any:
 
 
 class _EndingResponse(HTTPResponse):
-    """An answer of which no byte is waited for after a time, be it of a header or of a chunk.
+    """An answer of which no byte is waited for after a time, whether of a header or of a chunk.
 
     A timeout of the socket alone begins again with each byte.
     """

@@ -66,7 +66,7 @@ def read_header(token: str) -> Header:
         raise InvalidToken(f"its header cannot be read ({type(error).__name__})") from None
     if not isinstance(header, dict):
         raise InvalidToken("its header is no object")
-    # RFC 7515 section 4.1.11: who does not understand what is critical believes nothing.
+    # RFC 7515 section 4.1.11: a token with a critical header that is not understood is refused.
     if "crit" in header or header.get("b64", True) is not True:
         raise InvalidToken("its header asks for what is not supported (crit, b64)")
     algorithm, key_id = header.get("alg"), header.get("kid")
