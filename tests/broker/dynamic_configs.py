@@ -96,6 +96,8 @@ def values(files: Files, data: Path) -> dict[str, str]:
         "max.connections.per.ip.overrides": "127.0.0.1:5",
         "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
         "metrics.listener": "127.0.0.1:0",
+        "odradek.admin.token": "a-long-token",
+        "odradek.http.read.token": "another-token",
         "odradek.otlp.endpoint": "http://127.0.0.1:1",
         "odradek.scram.users": "SCRAM-SHA-256=[name=alice,password=secret]",
         "principal.builder.class": (
