@@ -34,7 +34,7 @@ test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/python -m tests.secure
 	$(BIN)/python -m pytest -n $(WAITING) $(FAST)
 	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile --no-loadscope-reorder \
-		-m "(slow or kafka or spark) and not interop"
+		-m "(slow or kafka or spark) and not interop and not fuzz"
 
 # With fewer examples of each property than `make test`.
 check: $(READY_DEV)

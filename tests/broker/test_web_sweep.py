@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import os
-import socket
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +69,8 @@ ROUTES: dict[tuple[str, str], list[Query]] = {
     ("GET", "/page"): [{}],
     ("GET", "/metrics"): [{}],
     ("GET", "/health"): [{}],
+    ("GET", "/health/live"): [{}],
+    ("GET", "/health/ready"): [{}],
     ("GET", "/api/broker"): [{}],
     ("GET", "/api/samples"): [{}, {"since_ms": 0}],
     ("GET", "/api/events"): [{}],
@@ -162,11 +164,11 @@ def commit(port: int) -> None:
 
 
 def wait_for_http(broker: OdradekProcess) -> None:
-    """Wait for the HTTP listener, which comes after Kafka's."""
+    """Wait for the HTTP server, which comes after Kafka's listeners and makes the token."""
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
-        with suppress(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", broker.http_port), TIMEOUT_S).close()
+        with suppress(OSError):
+            urllib.request.urlopen(f"{broker.http}/health/ready", timeout=TIMEOUT_S).close()
             return
         time.sleep(0.05)
     raise AssertionError(broker.log_text()[-3_000:])
