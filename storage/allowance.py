@@ -81,7 +81,10 @@ class Allowance:
 
     def spend_walking(self, size_bytes: int) -> None:
         """Count a walk over records by a kernel; raises TooLaborious before it."""
-        self._spend(_WALK_NS * size_bytes)
+        work_ns = _WALK_NS * size_bytes  # as _spend does: each batch comes by here
+        if work_ns > self._work_ns:
+            raise TooLaborious
+        self._work_ns -= work_ns
 
     def spend_looking(self, records: int) -> None:
         """Count looks at records one by one; raises TooLaborious before them."""

@@ -252,7 +252,9 @@ def _walk(
     if allowance is None:
         return _validate(section, 0, len(section), count, needs_keys, NO_LIMIT)
     if _validate is not validate_records_plain:
-        allowance.spend_walking(len(section))
+        size = len(section)
+        allowance.spend_walking(size)
+        return _validate(section, 0, size, count, needs_keys, NO_LIMIT)
     try:
         found = _validate(section, 0, len(section), count, needs_keys, allowance.items)
     except TooManyItems as error:
