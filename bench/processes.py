@@ -69,6 +69,7 @@ class OdradekProcess:
     log_level: str = "INFO"
     options: Sequence[str] = ()  # of `odradek serve`, besides these
     is_bare: bool = False  # whether only these and the environment say where it listens
+    module: str = "cli.main"  # with another, what surrounds the command
     port: int = field(default_factory=free_port)
     http_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -105,7 +106,7 @@ class OdradekProcess:
             "metrics.listener": f"127.0.0.1:{self.http_port}",
             **self.settings,
         }
-        arguments = [sys.executable, "-m", "cli.main", "serve", "--log-level", self.log_level]
+        arguments = [sys.executable, "-m", self.module, "serve", "--log-level", self.log_level]
         arguments += self.options
         for key, value in settings.items():
             arguments += ["--set", f"{key}={value}"]

@@ -207,7 +207,9 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.append(slot)
         return slot
 
-    def reply_later(self, awaited: asyncio.Future[Any], *, overlaps: bool) -> Slot:
+    def reply_later(
+        self, awaited: asyncio.Future[Any] | None = None, *, overlaps: bool = False
+    ) -> Slot:
         """Reserve the next response's place for one that is not ready yet.
 
         `overlaps` tells whether requests that may overlap can be served meanwhile.
@@ -215,6 +217,11 @@ class Connection(asyncio.BufferedProtocol):
         slot = Slot(awaited, overlaps=overlaps)
         self._pending.append(slot)
         return slot
+
+    def overlap(self, slot: Slot) -> None:
+        """From now on serve requests that may overlap with one that was alone."""
+        slot.overlaps = True
+        self._serve_soon()
 
     def hold_others(self, slot: Slot, until: asyncio.Future[None]) -> None:
         """Serve no request after this one until a future is done, though they may overlap."""

@@ -1,9 +1,4 @@
-"""Takes a frame, finds its API, decodes, calls the handler, and sends what it answers.
-
-A handler answers at once or with an awaitable. This is one of the two places where any
-exception is caught: a bug in a handler is logged with its trace and answered by closing the
-connection.
-"""
+"""Takes a frame, finds its API, and has it served (serving.py) in one piece or in slices."""
 
 from __future__ import annotations
 
@@ -15,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from broker import apis
 from broker.apis import Handler
-from broker.context import CloseConnection, Patient, RequestContext, Staged
+from broker.context import CloseConnection, RequestContext
 from broker.latency import begin_ns
+from broker.serving import Serving
+from broker.slices import Slices
 from protocol.compiler import decode_prefix
 from protocol.encoding import Chunk
-from protocol.errors import ErrorCode, HttpRequest, ProtocolError
-from protocol.footprint import ALLOWANCE_BYTES, memory_max
+from protocol.errors import HttpRequest, ProtocolError
+from protocol.footprint import ALLOWANCE_BYTES
 from protocol.frames import (
     API_VERSIONS_KEY,
     FETCH_KEY,
     PRODUCE_KEY,
     RequestHeader,
-    body_bytes,
     encode_response,
     read_request_header,
     skip_header_tags,
@@ -35,11 +31,15 @@ from protocol.frames import (
 if TYPE_CHECKING:
     from broker.composition import Broker
     from broker.connection import Connection
-    from broker.responses import Slot
     from broker.security.quotas.charge import Charge
 
 logger = logging.getLogger(__name__)
 
+# What these answer is of about the size of what they ask, or waits to be read from disk.
+_BRIEF = frozenset((PRODUCE_KEY, FETCH_KEY))
+_BRIEF_BYTES_MAX = 4 * 1024
+# Above that frames are decoded a few at a time.
+_LARGE_BYTES = 64 * 1024
 # What the frames of Produce and Fetch requests begin with.
 _OVERLAPPING = PRODUCE_KEY.to_bytes(2, "big")
 _FETCHING = FETCH_KEY.to_bytes(2, "big")
@@ -55,7 +55,9 @@ class Dispatcher:
         self.frame_size_max = broker.config.socket_request_max_bytes
         self.pending_max = broker.config.queued_max_requests
         self.backpressure = broker.backpressure
-        self._quotas = broker.security.quotas
+        self.metrics = broker.metrics
+        self._slices = Slices(self._loop)
+        self.quotas = broker.security.quotas
 
     def serve(self, connection: Connection, frame: memoryview) -> None:
         """Serve one request; a malformed one closes the connection."""
@@ -71,52 +73,20 @@ class Dispatcher:
             if handler is None:
                 self._answer_unsupported(connection, header)
                 return
-            version = header.api_version
-            if version >= handler.flexible_from:
+            if header.api_version >= handler.flexible_from:
                 skip_header_tags(frame, header)
-            request: Any
-            # What follows the request is passed over, as Kafka does: librdkafka 2.16 sends
-            # three bytes too many when it asks for the metadata of all topics.
-            request, _ = decode_prefix(
-                handler.request, version, frame, header.body, memory_max(len(frame))
-            )
         except ProtocolError as error:
             self.refuse(connection, error)
             return
         except CloseConnection as close:
             connection.refuse(str(close))
             return
-        context = self._context(connection, header)
-        metrics = self._broker.metrics
-        metrics.count_request(header.api_key, version)
-        charge = None
-        if self._quotas.clients is not None:
-            charge = context.charge = self._charge(context, len(frame) - header.body, begun_ns)
-        try:
-            answer = handler.handle(context, request)
-        except CloseConnection as close:
-            _settle_unanswered(charge)
-            connection.refuse(str(close))
-            return
-        except Exception:
-            _settle_unanswered(charge)
-            self._fail(connection, handler, header)
-            return
-        times = metrics.times[header.api_key]
-        if answer is None:
-            if charge is not None:
-                self._settle(connection, header, charge, None)
-            times.observe(begun_ns)
-            return
-        slot: Slot | None
-        if hasattr(answer, "__await__"):  # isinstance(answer, Awaitable) takes ten times as long
-            slot = self._answer_later(connection, handler, header, answer, charge)
+        serving = Serving(self, connection, handler, header, frame, begun_ns)
+        size_bytes = len(frame)
+        if header.api_key in _BRIEF and size_bytes <= _BRIEF_BYTES_MAX:
+            serving.serve()
         else:
-            slot = self._reply(connection, handler, header, answer, charge)
-        if slot is None:
-            times.observe(begun_ns)
-        else:
-            slot.times, slot.begun_ns = times, begun_ns
+            serving.serve_in_slices(self._slices, is_large=size_bytes > _LARGE_BYTES)
 
     def may_overlap(self, frame: memoryview) -> bool:
         """Tell whether a request may be served while the one before it awaits its response."""
@@ -135,7 +105,7 @@ class Dispatcher:
             error = HttpRequest(f"{error}: {self._broker.where_http_is()}")
         if connection.gate is not None and connection.gate.refuse(error):
             return
-        self._broker.metrics.malformed_requests += 1
+        self.metrics.malformed_requests += 1
         connection.refuse(str(error))
 
     def guard(self, connection: Connection) -> None:
@@ -148,10 +118,11 @@ class Dispatcher:
                 self._broker.security.sasl_listener(listener.name),
                 connection,
                 partial(self._answer_versions, connection),
-                self._broker.metrics,
+                self.metrics,
             )
 
-    def _context(self, connection: Connection, header: RequestHeader) -> RequestContext:
+    def context(self, connection: Connection, header: RequestHeader) -> RequestContext:
+        """Return what a handler has to know of a request besides its body."""
         return RequestContext(
             self._broker,
             connection.listener,
@@ -183,7 +154,7 @@ class Dispatcher:
             request, _ = decode_prefix(
                 handler.request, version, frame, header.body, ALLOWANCE_BYTES
             )
-            answer = handler.handle(self._context(connection, header), request)
+            answer = handler.handle(self.context(connection, header), request)
         return encode_response(answer, version, header.correlation_id), not answer.error_code
 
     def _handler(self, header: RequestHeader) -> Handler | None:
@@ -211,106 +182,14 @@ class Dispatcher:
         reason = f"request for {name} (key {header.api_key}) version {header.api_version}"
         self.refuse(connection, ProtocolError(f"{reason}, which is not served"))
 
-    def _charge(self, context: RequestContext, size_bytes: int, begun_ns: int) -> Charge:
-        """Begin to count what a request costs."""
+    def charge(self, context: RequestContext, size_bytes: int) -> Charge:
+        """Begin to count what a request costs, from now on."""
         from broker.security.quotas.charge import Charge
 
-        quotas = self._quotas.clients
+        quotas = self.quotas.clients
         assert quotas is not None
         user, client_id = context.principal.name, context.client_id
-        return Charge(quotas, user, client_id, context.api_key, size_bytes, begun_ns)
-
-    def _settle(
-        self, connection: Connection, header: RequestHeader, charge: Charge, answer: Any
-    ) -> None:
-        """Count a request against its client's quotas, and hold it back once it is answered."""
-
-        def size_bytes() -> int:
-            return body_bytes(answer, header.api_version)
-
-        charge.settle(answer, size_bytes)
-        self._mute(connection, charge)
-
-    def _mute(self, connection: Connection, charge: Charge) -> None:
-        mute_s = charge.take_mute_s()
-        if mute_s:
-            connection.mute(mute_s)
-
-    def _reply(
-        self,
-        connection: Connection,
-        handler: Handler,
-        header: RequestHeader,
-        answer: Any,
-        charge: Charge | None,
-    ) -> Slot | None:
-        """Send a response; return its place when it has to wait for those before it."""
-        try:
-            if charge is not None:
-                self._settle(connection, header, charge, answer)
-            chunks = self._encode(handler, header, answer)
-        except Exception:
-            self._fail(connection, handler, header)
-            return None
-        slot = connection.reply(chunks)
-        if charge is not None:
-            charge.close()
-        return slot
-
-    def _encode(self, handler: Handler, header: RequestHeader, answer: Any) -> list[Chunk]:
-        chunks = encode_response(answer, header.api_version, header.correlation_id)
-        if handler.tells_error and answer.error_code:
-            self._broker.metrics.count_error(header.api_key, answer.error_code)
-        return chunks
-
-    def _answer_later(
-        self,
-        connection: Connection,
-        handler: Handler,
-        header: RequestHeader,
-        answer: Awaitable[Any],
-        charge: Charge | None,
-    ) -> Slot:
-        if charge is None:
-            awaited = asyncio.ensure_future(answer)
-        else:
-            if header.api_key == PRODUCE_KEY:
-                charge.settle_produce(is_answered=True)
-                self._mute(connection, charge)
-            charge.pause()
-            awaited = asyncio.ensure_future(charge.metered(answer))
-        slot = connection.reply_later(awaited, overlaps=header.api_key == PRODUCE_KEY)
-        if isinstance(answer, Staged):
-            connection.hold_others(slot, answer.begun)
-        elif isinstance(answer, Patient):
-            slot.hurry = answer.hurry
-
-        def done(future: asyncio.Future[Any]) -> None:
-            if future.cancelled() or connection.is_lost:
-                if not future.cancelled():
-                    future.exception()  # retrieved, so that nobody complains of it
-                return
-            if charge is not None:
-                charge.resume()
-            try:
-                response = future.result()
-                if charge is not None:
-                    self._settle(connection, header, charge, response)
-                chunks = None if response is None else self._encode(handler, header, response)
-                if charge is not None:
-                    charge.close()
-            except CloseConnection as close:
-                _settle_unanswered(charge)
-                connection.refuse(str(close))
-                return
-            except Exception:
-                _settle_unanswered(charge)
-                self._fail(connection, handler, header)
-                return
-            connection.fill(slot, chunks)
-
-        awaited.add_done_callback(done)
-        return slot
+        return Charge(quotas, user, client_id, context.api_key, size_bytes, begin_ns())
 
     def _send_later(
         self, connection: Connection, awaited: Awaitable[list[Chunk] | None]
@@ -325,7 +204,7 @@ class Dispatcher:
             try:
                 chunks = future.result()
             except Exception:
-                self._broker.metrics.failed_requests += 1
+                self.metrics.failed_requests += 1
                 logger.exception("failed to log in peer=%s", connection.peer)
                 connection.refuse("an internal error while logging in")
                 return
@@ -333,25 +212,3 @@ class Dispatcher:
                 connection.fill(slot, chunks)
 
         task.add_done_callback(done)
-
-    def _fail(self, connection: Connection, handler: Handler, header: RequestHeader) -> None:
-        self._broker.metrics.failed_requests += 1
-        logger.exception(
-            "failed to serve request api=%s version=%d client=%s peer=%s error=%s",
-            handler.api.name,
-            header.api_version,
-            header.client_id or "",
-            connection.peer,
-            ErrorCode.UNKNOWN_SERVER_ERROR.name,
-        )
-        connection.refuse(f"an internal error while serving {handler.api.name}")
-
-
-def _settle_unanswered(charge: Charge | None) -> None:
-    """Count a request whose connection is closed instead of an answer, as Kafka does.
-
-    Batches that it brought may have been appended: a client that wants no answers could have a
-    wrong one among them each time, and would have no quota.
-    """
-    if charge is not None:
-        charge.settle(None, lambda: 0)

@@ -79,7 +79,7 @@ class Slot:
     """A response's place in the order of its connection."""
 
     __slots__ = (
-        "_awaited",
+        "awaited",
         "begun_ns",
         "chunks",
         "hurry",
@@ -90,7 +90,7 @@ class Slot:
     )
 
     def __init__(self, awaited: asyncio.Future[Any] | None, *, overlaps: bool) -> None:
-        self._awaited = awaited
+        self.awaited = awaited
         self.overlaps = overlaps
         # Whether others are held back although they may overlap.
         self.is_alone = False
@@ -105,5 +105,5 @@ class Slot:
 
     def cancel(self) -> None:
         """Stop waiting: the client is gone."""
-        if self._awaited is not None and not self._awaited.done():
-            self._awaited.cancel()
+        if self.awaited is not None and not self.awaited.done():
+            self.awaited.cancel()

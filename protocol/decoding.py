@@ -10,6 +10,7 @@ import struct
 
 from protocol.emitter import Emitter, fixed_format, runs
 from protocol.footprint import TAG_BYTES, has_arrays, item_bytes
+from protocol.pacing import PACED_MIN
 from protocol.schema import Field
 
 _STRING_BYTES_MAX = 0x7FFF
@@ -129,7 +130,7 @@ def _decode_array(e: Emitter, field: Field, depth: int) -> None:
         inner = e.name(f"decode_{field.name}", e.nested(field.struct))
         _check_count(e, field, depth, 1)
         e.put(depth, f"{target} = items = []")
-        e.put(depth, "for _ in range(n):")
+        e.put(depth, f"for _ in range(n) if n < {PACED_MIN} else paced(range(n)):")
         e.put(depth + 1, f"item, p = {inner}({_arguments(e, field.struct)})")
         e.put(depth + 1, "items.append(item)")
         return
@@ -147,7 +148,7 @@ def _decode_array(e: Emitter, field: Field, depth: int) -> None:
     else:
         _check_count(e, field, depth, 1)
         e.put(depth, f"{target} = items = []")
-        e.put(depth, "for _ in range(n):")
+        e.put(depth, f"for _ in range(n) if n < {PACED_MIN} else paced(range(n)):")
         item = Field(field.name, field.spec, field.primitive, None, False, False)
         _decode_length(e, item, depth + 1)
         e.put(depth + 1, "if n < 0:")
@@ -180,7 +181,7 @@ def _decode_tagged(e: Emitter) -> None:
     if not e.tagged:
         e.put(2, "p = skip_tagged(b, p, n)")
         return
-    e.put(2, "for _ in range(n):")
+    e.put(2, f"for _ in range(n) if n < {PACED_MIN} else paced(range(n)):")
     e.put(3, "tag, p = read_uvarint(b, p)")
     e.put(3, "size, p = read_uvarint(b, p)")
     e.put(3, "take(b, p, size)")

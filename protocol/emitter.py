@@ -9,6 +9,7 @@ from typing import Any
 
 from protocol import wire
 from protocol.errors import ProtocolError
+from protocol.pacing import paced
 from protocol.schema import Field, fields_of
 
 # What generated code may call without asking.
@@ -17,6 +18,7 @@ _HELPERS = {
     "count_error": wire.count_error,
     "memory_error": wire.memory_error,
     "null_error": wire.null_error,
+    "paced": paced,
     "read_uvarint": wire.read_uvarint,
     "size_error": wire.size_error,
     "skip_tagged": wire.skip_tagged,

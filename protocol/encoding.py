@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 
 from protocol.emitter import Emitter, fixed_format, runs
+from protocol.pacing import PACED_MIN
 from protocol.schema import Field, fields_of
 
 Chunk = bytes | bytearray | memoryview
@@ -119,7 +120,7 @@ def _encode_array(e: Emitter, field: Field, depth: int, w: str) -> None:
     _encode_length(e, False, "len(v)", depth, w)
     if field.struct is not None:
         inner = e.name(f"encode_{field.name}", e.nested(field.struct))
-        e.put(depth, "for item in v:")
+        e.put(depth, f"for item in v if len(v) < {PACED_MIN} else paced(v):")
         e.put(depth + 1, f"{inner}(item, {w})")
         return
     assert field.primitive is not None
@@ -129,7 +130,7 @@ def _encode_array(e: Emitter, field: Field, depth: int, w: str) -> None:
         e.name("pack", struct.pack)
         e.put(depth, f"{w}(pack(f'>{{len(v)}}{field.primitive.format}', *v))")
     else:
-        e.put(depth, "for v in v:")
+        e.put(depth, f"for v in v if len(v) < {PACED_MIN} else paced(v):")
         _encode_octets(e, field.primitive.name, depth + 1, w)
 
 

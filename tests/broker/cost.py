@@ -80,17 +80,22 @@ def measure(
         rest(broker)
         before_bytes = reset_peak(broker) if weighs else 0
         loop_before, process_before = loop_s(broker), process_s(broker)
-        peer.socket.settimeout(PATIENCE_S if waits else 0.5)
-        received = 0
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            peer.socket.sendall(frame)
-            received = _receive(peer.socket)
+        received = exchange(peer, frame, waits=waits)
         rest(broker)
         loop_after, process_after = loop_s(broker), process_s(broker)
         grown = peak_bytes(broker) - before_bytes if weighs else 0
     return Cost(
         len(frame), received, loop_after - loop_before, process_after - process_before, grown
     )
+
+
+def exchange(peer: Peer, frame: bytes, *, waits: bool = True) -> int:
+    """Send a frame; return the size of its response, 0 when there is none."""
+    peer.socket.settimeout(PATIENCE_S if waits else 0.5)
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        peer.socket.sendall(frame)
+        return _receive(peer.socket)
+    return 0
 
 
 def rest(broker: OdradekProcess) -> None:
