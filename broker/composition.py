@@ -48,6 +48,7 @@ from broker.security.composition import Security
 from broker.security.exposure import tell_open_listeners
 from broker.server import Listener, Server
 from broker.sessions import FetchSessions
+from broker.slices import Slices
 from broker.tasks import start_task
 from broker.telemetry.clients import Telemetry
 from broker.topic import Topic
@@ -97,6 +98,7 @@ class Broker:
         self._random = random.SystemRandom()
         self.metrics = Metrics()
         self.purgatory = Purgatory(self.loop)
+        self.slices = Slices(self.loop)
         self._background: ThreadPoolExecutor | None = None
         self._background_count = 0
         self.sessions = FetchSessions(
@@ -301,6 +303,7 @@ class Broker:
         self.configs.on_changed.append(self._change_background)
         self.batch_checks = BatchChecks(self.loop)
         self._stopping.callback(self.batch_checks.close)
+        self._stopping.callback(self.slices.close)
         self._stopping.push_async_callback(self._let_clients_go)
         self.server.quotas = self.security.quotas
         self.server.accept(Dispatcher(self), self.security.tls)

@@ -21,11 +21,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.addresses import java_address
 from broker.context import ConnectedClient
 from broker.responses import Outgoing, Slot
+from broker.slices import SLICE_S
 from protocol.encoding import Chunk
 from protocol.errors import ProtocolError
 from protocol.frames import FrameReader
@@ -40,6 +42,8 @@ logger = logging.getLogger(__name__)
 _SHARED_VIEW = memoryview(bytearray(256 * 1024))
 # Who reads its responses sees their end, and closes, well within this.
 _LINGER_S = 1.0
+# So many requests are served before it is looked how long they have taken.
+_LOOK_EVERY = 8
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -256,6 +260,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._has_ended_stream:
             return
         self._outgoing.gather()
+        served, until_s = 0, 0.0
         while not self._is_blocked():
             frame = self._next
             if frame is None:
@@ -273,6 +278,14 @@ class Connection(asyncio.BufferedProtocol):
             if self._must_wait(frame):
                 self._next = frame
                 break
+            served += 1
+            if served % _LOOK_EVERY == 0:
+                now_s = perf_counter()
+                until_s = until_s or now_s + SLICE_S
+                if now_s > until_s:  # one reading may bring thousands: others have their turn
+                    self._next = frame
+                    self._serve_soon()
+                    break
             self._next = None
             if self._is_counted:
                 self._serve_counted(frame)
@@ -309,13 +322,15 @@ class Connection(asyncio.BufferedProtocol):
     def _serve_counted(self, frame: memoryview) -> None:
         """Serve a request, and count its bytes as long as they are in use.
 
-        That is until the response is ready for a Produce request; others are decoded by now.
+        That is until the response is ready for a Produce request, and for one that is served in
+        slices; others are decoded by now.
         """
         self._reserve(len(frame))
         last = self._pending[-1] if self._pending else None
         self._dispatcher.serve(self, frame)
         slot = self._pending[-1] if self._pending else None
-        if slot is not None and slot is not last and slot.overlaps and slot.chunks is None:
+        is_new = slot is not None and slot is not last and slot.chunks is None
+        if slot is not None and is_new and (slot.overlaps or slot.awaited is None):
             slot.request_bytes, self._reserved_bytes = self._reserved_bytes, 0
         else:
             self._reserve(0)

@@ -13,7 +13,6 @@ from broker.apis import Handler
 from broker.context import CloseConnection, RequestContext
 from broker.latency import begin_ns
 from broker.serving import Serving
-from broker.slices import Slices
 from protocol.compiler import decode_prefix
 from protocol.encoding import Chunk
 from protocol.errors import HttpRequest, ProtocolError
@@ -56,7 +55,7 @@ class Dispatcher:
         self.pending_max = broker.config.queued_max_requests
         self.backpressure = broker.backpressure
         self.metrics = broker.metrics
-        self._slices = Slices(self._loop)
+        self._slices = broker.slices
         self.quotas = broker.security.quotas
 
     def serve(self, connection: Connection, frame: memoryview) -> None:

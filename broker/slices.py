@@ -51,6 +51,11 @@ class Slices:
         self._is_scheduled = False
         self._is_waiting_next = False
 
+    @property
+    def standing_count(self) -> int:
+        """How many requests have begun and stand still."""
+        return len(self._standing)
+
     def run(self, work: Work, *, is_large: bool = False) -> bool:
         """Do some work, and end it at once if a slice is enough; tell whether that was so.
 
@@ -60,6 +65,14 @@ class Slices:
             self._waiting.append(work)
             return False
         return self._begin(work)
+
+    def close(self) -> None:
+        """End all where it stands; nothing is begun any more."""
+        for worker in (*self._idle, *(worker for worker, _ in self._standing)):
+            worker.give_up()
+        self._idle.clear()
+        self._standing.clear()
+        self._waiting.clear()
 
     def _begin(self, work: Work) -> bool:
         worker = self._idle.pop() if self._idle else Worker()
@@ -79,6 +92,8 @@ class Slices:
     def _turn(self) -> None:
         """Give one a slice: one that stands, or every other time one that waits."""
         self._is_scheduled = False
+        if not (self._standing or self._waiting):
+            return
         has_room = self._waiting and len(self._standing) < STANDING_MAX
         if has_room and (self._is_waiting_next or not self._standing):
             self._is_waiting_next = False
@@ -99,4 +114,6 @@ class Slices:
         outcome = worker.take()
         if len(self._idle) < _IDLE_MAX:
             self._idle.append(worker)
+        else:
+            worker.give_up()
         work.end(outcome)

@@ -11,6 +11,7 @@ still, in the middle of its loop, and the event loop serves others until it lets
     worker.begin(function, slice_s) -> whether it has ended
     worker.go_on(slice_s) -> whether it has ended         } until it has
     worker.take() -> what the function returned
+    worker.give_up(): nothing more is run
 
 Anywhere else, in a thread or in a coroutine, paced(items) is items. So the code around such a
 loop must be right when others change what they share with it between two items, as between
@@ -62,6 +63,13 @@ class Worker(greenlet):
         if error is not None:
             raise error
         return result
+
+    def give_up(self) -> None:
+        """Have the function that stands still end where it is, or none begin any more.
+
+        What is never given up is never freed: it refers to itself.
+        """
+        self.throw()
 
     def run(self) -> None:
         """Call what is given, for ever: a stack of its own is made once, not for each function."""

@@ -126,6 +126,7 @@ class Script:
     backpressure: Backpressure = field(default_factory=lambda: Backpressure(-1))
     begun: list[int] = field(default_factory=list)
     unanswered: dict[int, tuple[Connection, Any]] = field(default_factory=dict)
+    clock_s: float = 0.0  # each request takes a millisecond
 
     def may_overlap(self, frame: memoryview) -> bool:
         return frame[:2] == OVERLAPPING
@@ -136,6 +137,7 @@ class Script:
     def serve(self, connection: Connection, frame: memoryview) -> None:
         number = struct.unpack(">i", frame[2:6])[0]
         self.begun.append(number)
+        self.clock_s += 0.001
         if frame[6]:  # ready at once
             connection.reply([b"%d," % number])
             return
@@ -263,6 +265,29 @@ async def test_a_client_that_does_not_read_is_not_served_on() -> None:
     made.resume_writing()
     await asyncio.sleep(0)
     assert script.begun == [0, 1, 2, 3, 4, 5]
+    assert not wire.is_paused
+
+
+async def test_many_requests_of_one_reading_let_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script, other = Script(), Script()
+    monkeypatch.setattr("broker.connection.perf_counter", lambda: script.clock_s)
+    made, wire = connect(script)
+    count = 200
+    data = b"".join(framed(ORDINARY + struct.pack(">i?", number, True)) for number in range(count))
+    assert receive(made, data) == len(data)
+    turns = [len(script.begun)]
+    while len(script.begun) < count:
+        assert wire.is_paused
+        ping, _ = connect(other)
+        receive(ping, framed(ORDINARY + struct.pack(">i?", len(turns), True)))
+        await asyncio.sleep(0)  # a turn of the loop
+        turns.append(len(script.begun))
+    assert other.begun == list(range(1, len(turns)))
+    assert max(after - before for before, after in itertools.pairwise([0, *turns])) < 30
+    assert script.begun == list(range(count))
+    assert wire.written == b"".join(b"%d," % number for number in range(count))
     assert not wire.is_paused
 
 

@@ -1,0 +1,202 @@
+"""Long requests: others are served meanwhile, and each is answered in its turn."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker import dispatch
+from broker.security.quotas import charge
+from broker.slices import STANDING_MAX, Slices
+from protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.pacing import Worker, paced
+from tests.broker.live import batch, client, create, live, on_uvloop, until
+from tests.broker.test_connection import produce
+
+# --- the scheduler ----------------------------------------------------------------------------
+
+
+@dataclass
+class Counting:
+    """Work of some steps; notes when each is done, and what it came to."""
+
+    name: int
+    steps: int
+    log: list[int]
+    decoded: set[int]
+    done: list[int] = field(default_factory=list)
+    is_running: bool = True
+
+    def step(self) -> int:
+        self.decoded.add(self.name)
+        for _ in paced(range(self.steps)):
+            assert self.is_running
+            self.log.append(self.name)
+        self.decoded.discard(self.name)
+        return self.name
+
+    def end(self, outcome: int) -> None:
+        self.done.append(outcome)
+
+    def pause(self) -> None:
+        assert self.is_running
+        self.is_running = False
+
+    def resume(self) -> None:
+        assert not self.is_running
+        self.is_running = True
+
+
+@given(lengths=st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12))
+def test_each_turn_of_the_loop_has_one_slice_and_all_work_ends(
+    lengths: list[tuple[int, bool]],
+) -> None:
+    async def main() -> None:
+        slices = Slices(asyncio.get_running_loop())
+        log: list[int] = []
+        decoded: set[int] = set()
+        works = [
+            Counting(name, steps, log, decoded) for name, (steps, _) in enumerate(lengths)
+        ]
+        for work, (_, is_large) in zip(works, lengths, strict=True):
+            others = len(decoded)
+            ended = slices.run(work, is_large=is_large)
+            assert ended == bool(work.done)
+            if is_large and others >= STANDING_MAX:
+                assert not ended
+                assert work.name not in decoded
+        while any(not work.done for work in works):
+            before = len(log)
+            await asyncio.sleep(0)
+            assert len(log) <= before + 1
+        assert [work.done for work in works] == [[work.name] for work in works]
+        assert len(log) == sum(steps for steps, _ in lengths)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("broker.slices.SLICE_S", -1.0)
+        asyncio.run(main())
+
+
+# --- a broker ---------------------------------------------------------------------------------
+
+LONG = DescribeGroupsRequest(
+    groups=[f"group-{number}" for number in range(5_000)], include_authorized_operations=False
+)
+
+
+@pytest.fixture
+def thin_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a request give way after each item of a long array."""
+    monkeypatch.setattr("broker.slices.SLICE_S", -1.0)
+
+
+@on_uvloop
+async def test_others_are_answered_while_a_request_takes_long(
+    tmp_path: Path, thin_slices: None
+) -> None:
+    async with live(tmp_path) as broker, client(broker) as one, client(broker) as other:
+        one.send(LONG, version=6)
+        await until(lambda: broker.slices.standing_count)
+        assert not (await other.ask(ApiVersionsRequest(), version=0)).error_code
+        assert broker.slices.standing_count
+        number, response = await one.receive()
+        assert (number, len(response.groups)) == (0, len(LONG.groups))
+
+
+@on_uvloop
+async def test_requests_after_a_long_one_wait_for_it(tmp_path: Path, thin_slices: None) -> None:
+    async with live(tmp_path) as broker, client(broker) as one:
+        log = (await create(broker, "t")).partitions[0]
+        one.hold()
+        one.send(produce("t", batch(b"a")), version=9)
+        one.send(LONG, version=6)
+        one.send(produce("t", batch(b"b")), version=9)
+        one.send(ApiVersionsRequest(), version=0)
+        one.send_bytes(one.release())
+        await until(lambda: broker.slices.standing_count)
+        assert log.log_end_offset == 1
+        assert [(await one.receive())[0] for _ in range(4)] == [0, 1, 2, 3]
+        assert log.log_end_offset == 2
+
+
+@on_uvloop
+async def test_a_long_request_whose_client_has_gone_ends_by_itself(
+    tmp_path: Path, thin_slices: None
+) -> None:
+    async with live(tmp_path) as broker, client(broker) as other:
+        async with client(broker) as one:
+            one.send(LONG, version=6)
+            await until(lambda: broker.slices.standing_count)
+        await until(lambda: len(broker.server.connections) == 1)
+        await until(lambda: not broker.slices.standing_count)
+        assert not (await other.ask(ApiVersionsRequest(), version=0)).error_code
+
+
+@on_uvloop
+async def test_a_few_large_requests_are_decoded_at_a_time(
+    tmp_path: Path, thin_slices: None
+) -> None:
+    groups = [f"group-{number:060}" for number in range(1_200)]
+    large = DescribeGroupsRequest(groups=groups, include_authorized_operations=False)
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(live(tmp_path))
+        clients = [await stack.enter_async_context(client(broker)) for _ in range(10)]
+        most = 0
+        answers = []
+        for one in clients:
+            one.send(large, version=6)
+            answers.append(asyncio.ensure_future(one.receive()))
+        while not all(answer.done() for answer in answers):
+            most = max(most, broker.slices.standing_count)
+            await asyncio.sleep(0)
+        assert [len(answer.result()[1].groups) for answer in answers] == [len(groups)] * 10
+        assert 1 < most <= STANDING_MAX
+
+
+@on_uvloop
+async def test_a_quota_counts_slices_and_not_the_time_between(
+    tmp_path: Path, thin_slices: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each slice takes a millisecond, and a second passes between two."""
+    clock_ns = 0
+    go_on, turn = Worker.go_on, Slices._turn
+
+    def take_a_millisecond(worker: Worker, slice_s: float) -> bool:
+        nonlocal clock_ns
+        clock_ns += 1_000_000
+        return go_on(worker, slice_s)
+
+    def come_a_second_later(slices: Slices) -> None:
+        nonlocal clock_ns
+        clock_ns += 1_000_000_000
+        turn(slices)
+
+    monkeypatch.setattr(Worker, "go_on", take_a_millisecond)
+    monkeypatch.setattr(Slices, "_turn", come_a_second_later)
+    monkeypatch.setattr(charge, "perf_counter_ns", lambda: clock_ns)
+    monkeypatch.setattr(dispatch, "begin_ns", lambda: clock_ns)
+    async with live(tmp_path) as broker, client(broker) as one:
+        # Of all slices together it is below, of all time above.
+        for percent, is_above in ((10_000.0, False), (0.001, True)):
+            quota = EntryData(
+                entity=[EntityData(entity_type="client-id", entity_name=one.client_id)],
+                ops=[OpData(key="request_percentage", value=percent, remove=False)],
+            )
+            altering = AlterClientQuotasRequest(entries=[quota], validate_only=False)
+            assert not (await one.ask(altering, version=1)).entries[0].error_code
+            begun_ns = clock_ns
+            assert bool((await one.ask(LONG, version=6)).throttle_time_ms) == is_above
+            assert clock_ns - begun_ns > 100 * 1_000_000_000

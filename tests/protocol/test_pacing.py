@@ -1,0 +1,117 @@
+"""Work in slices: the same results as in one piece, whenever it stands still."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.compiler import decode_prefix, encode
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.pacing import Worker, paced
+
+# With slices of no time at all code stands still after each item.
+NO_TIME_S = -1.0
+NEVER_S = 3_600.0
+
+
+def run(
+    worker: Worker, function: Callable[[], Any], slice_s: float = NO_TIME_S
+) -> tuple[Any, int]:
+    """Return what a function returns, and in how many slices it was run."""
+    slices = 1
+    is_over = worker.begin(function, slice_s)
+    while not is_over:
+        slices += 1
+        is_over = worker.go_on(slice_s)
+    return worker.take(), slices
+
+
+def sums(numbers: list[list[int]]) -> list[int]:
+    return [sum(paced(some)) for some in paced(numbers)]
+
+
+@given(numbers=st.lists(st.lists(st.integers(), max_size=8), max_size=8))
+def test_code_in_slices_does_what_it_does_in_one_piece(numbers: list[list[int]]) -> None:
+    worker = Worker()
+    expected = [sum(some) for some in numbers]
+    items = len(numbers) + sum(map(len, numbers))
+    assert run(worker, lambda: sums(numbers)) == (expected, items + 1)
+    assert run(worker, lambda: sums(numbers), NEVER_S) == (expected, 1)
+
+
+def test_workers_take_turns() -> None:
+    noted: list[tuple[str, int]] = []
+
+    def note(name: str, count: int) -> None:
+        for number in paced(range(count)):
+            noted.append((name, number))
+
+    one, other = Worker(), Worker()
+    assert not one.begin(lambda: note("one", 3), NO_TIME_S)
+    assert not other.begin(lambda: note("other", 2), NO_TIME_S)
+    under_way = [one, other]
+    while under_way:
+        under_way = [worker for worker in under_way if not worker.go_on(NO_TIME_S)]
+    assert noted == [("one", 0), ("other", 0), ("one", 1), ("other", 1), ("one", 2)]
+
+
+def test_what_a_function_raises_comes_out_once_and_the_worker_goes_on() -> None:
+    def fail() -> None:
+        for number in paced(range(3)):
+            assert number < 2, "the third"
+
+    worker = Worker()
+    with pytest.raises(AssertionError, match="the third"):
+        run(worker, fail)
+    assert run(worker, lambda: 7) == (7, 1)
+
+
+def test_elsewhere_loops_are_what_they_are() -> None:
+    items = [1, 2]
+    assert paced(items) is items
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(paced(items)))
+    thread.start()
+    thread.join()
+    assert found == [items]
+
+
+def test_work_that_is_given_up_is_not_kept() -> None:
+    class Large:
+        pass
+
+    def hold(large: Large) -> None:
+        for _ in paced(range(2)):
+            assert large
+
+    worker, large = Worker(), Large()
+    gone = weakref.ref(large)
+    worker.begin(partial(hold, large), NO_TIME_S)
+    del large
+    assert gone() is not None
+    worker.give_up()
+    del worker
+    gc.collect()
+    assert gone() is None
+
+
+def test_long_arrays_are_decoded_and_encoded_in_slices() -> None:
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=f"topic-{number}") for number in range(1_000)]
+    )
+    data, slices = run(Worker(), lambda: encode(request, 12))
+    assert data == encode(request, 12)
+    assert slices > 1_000
+    (decoded, _), slices = run(
+        Worker(), lambda: decode_prefix(MetadataRequest, 12, memoryview(data))
+    )
+    assert decoded == request
+    assert slices > 1_000
