@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.apis import Handler
 from broker.context import CloseConnection, Patient, Staged
+from broker.slices import Sliced, Slices
 from protocol.compiler import decode_prefix
 from protocol.encoding import Chunk
 from protocol.errors import ErrorCode, ProtocolError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from broker.dispatch import Dispatcher
     from broker.responses import Slot
     from broker.security.quotas.charge import Charge
-    from broker.slices import Slices
 
 logger = logging.getLogger(__name__)
 
@@ -186,14 +186,16 @@ class Serving:
         """Reserve the response's place, and go on when it is there."""
         connection, charge = self._connection, self._charge
         is_produce = self._header.api_key == PRODUCE_KEY
-        if charge is None:
-            awaited = asyncio.ensure_future(answer)
-        else:
+        steps = answer
+        if self._slices is not None and not isinstance(answer, asyncio.Future):
+            steps = Sliced(answer, self._slices, self.pause, self.resume)
+        if charge is not None:
             if is_produce:
                 charge.settle_produce(is_answered=True)
                 self._mute(charge)
             charge.pause()
-            awaited = asyncio.ensure_future(charge.metered(answer))
+            steps = charge.metered(steps)
+        awaited = asyncio.ensure_future(steps)
         slot = self._slot
         if slot is None:
             slot = self._slot = connection.reply_later(awaited, overlaps=is_produce)

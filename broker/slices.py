@@ -13,9 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 from protocol.pacing import Worker
+
+T = TypeVar("T")
 
 SLICE_S = 0.005
 # As many large requests as may be decoded at a time.
@@ -117,3 +121,93 @@ class Slices:
         else:
             worker.give_up()
         work.end(outcome)
+
+
+class Sliced(Generic[T]):
+    """An answer of which each step is done in slices.
+
+    A step is from one of its awaits to the next. Who awaits the answer and gives up while a step
+    stands still is heard at the step's end.
+    """
+
+    __slots__ = ("_answer", "_pause", "_resume", "_slices")
+
+    def __init__(
+        self,
+        answer: Awaitable[T],
+        slices: Slices,
+        pause: Callable[[], None],
+        resume: Callable[[], None],
+    ) -> None:
+        """Have `pause` and `resume` called when a step stands still and goes on."""
+        self._answer, self._slices = answer, slices
+        self._pause, self._resume = pause, resume
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        """Go on step by step."""
+        steps = self._answer.__await__()
+        thrown: BaseException | None = None
+        while True:
+            function = partial(next, steps) if thrown is None else partial(steps.throw, thrown)
+            thrown = None
+            step = _Step(function, self._pause, self._resume)
+            if not self._slices.run(step):
+                thrown = yield from step.wait()
+            try:
+                awaited = step.take()
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            if thrown is None:
+                try:
+                    yield awaited
+                except BaseException as error:  # handed on to where it is awaited
+                    thrown = error
+
+
+class _Step:
+    """One step of an answer."""
+
+    def __init__(
+        self,
+        function: Callable[[], Any],
+        pause: Callable[[], None],
+        resume: Callable[[], None],
+    ) -> None:
+        self._function = function
+        self.pause, self.resume = pause, resume
+        self._is_over = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._ended: asyncio.Future[None] | None = None
+
+    def step(self) -> None:
+        """Do it."""
+        try:
+            self._result = self._function()
+        except BaseException as error:  # handed on by take()
+            self._error = error
+
+    def end(self, outcome: object) -> None:
+        """Let the answer go on."""
+        self._is_over = True
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+    def wait(self) -> Generator[Any, Any, BaseException | None]:
+        """Wait for the end; return what was thrown at the answer meanwhile."""
+        thrown: BaseException | None = None
+        loop = asyncio.get_running_loop()
+        while not self._is_over:
+            self._ended = loop.create_future()
+            try:
+                yield from self._ended
+            except BaseException as error:  # handed on once the step is over
+                thrown = error
+        return thrown
+
+    def take(self) -> Any:
+        """Return what the answer awaits next; raises what it raised, StopIteration at its end."""
+        if self._error is not None:
+            raise self._error
+        return self._result

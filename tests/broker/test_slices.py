@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from broker import dispatch
 from broker.security.quotas import charge
-from broker.slices import STANDING_MAX, Slices
+from broker.slices import STANDING_MAX, Sliced, Slices
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
@@ -88,6 +88,92 @@ def test_each_turn_of_the_loop_has_one_slice_and_all_work_ends(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("broker.slices.SLICE_S", -1.0)
         asyncio.run(main())
+
+
+@dataclass
+class Answering:
+    """A coroutine with long loops between its awaits; notes whether it was told to end."""
+
+    futures: list[asyncio.Future[int]]
+    log: list[int] = field(default_factory=list)
+    running: list[bool] = field(default_factory=list)
+    was_cancelled: bool = False
+
+    async def answer(self, steps: int) -> int:
+        total = 0
+        try:
+            for future in self.futures:
+                for number in paced(range(steps)):
+                    self.log.append(number)
+                total += await future
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
+        for number in paced(range(steps)):
+            self.log.append(number)
+        return total
+
+    def sliced(self, slices: Slices, steps: int) -> Sliced[int]:
+        return Sliced(
+            self.answer(steps),
+            slices,
+            lambda: self.running.append(False),
+            lambda: self.running.append(True),
+        )
+
+
+@given(awaits=st.integers(0, 3), steps=st.integers(0, 4))
+def test_steps_of_coroutines_are_done_in_slices(awaits: int, steps: int) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        answering = Answering([loop.create_future() for _ in range(awaits)])
+        task = asyncio.ensure_future(answering.sliced(Slices(loop), steps))
+        for count, future in enumerate(answering.futures, 1):
+            while len(answering.log) < count * steps:
+                before = len(answering.log)
+                await asyncio.sleep(0)
+                assert len(answering.log) <= before + 2  # a step's last item, the next one's first
+            future.set_result(count)
+        assert await task == sum(range(awaits + 1))
+        assert len(answering.log) == (awaits + 1) * steps
+        # It stands still and goes on in turns, and has gone on in the end.
+        assert answering.running == [False, True] * (len(answering.running) // 2)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("broker.slices.SLICE_S", -1.0)
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_coroutine_that_stands_still_hears_later_that_nobody_waits(
+    turns: int, thin_slices: None
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        slices = Slices(loop)
+        answering = Answering([loop.create_future()])
+        task = asyncio.ensure_future(answering.sliced(slices, 5))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert answering.log in ([], list(range(5)))  # not begun, or not left in the middle
+        assert answering.was_cancelled == bool(answering.log)
+        assert not slices.standing_count
+
+    asyncio.run(main())
+
+
+async def test_what_a_coroutine_raises_comes_out(thin_slices: None) -> None:
+    async def fail() -> None:
+        for _ in paced(range(3)):
+            pass
+        raise ValueError("the end")
+
+    slices = Slices(asyncio.get_running_loop())
+    with pytest.raises(ValueError, match="the end"):
+        await Sliced(fail(), slices, lambda: None, lambda: None)
 
 
 # --- a broker ---------------------------------------------------------------------------------
