@@ -18,6 +18,7 @@ from broker.authorized_operations import (
 )
 from broker.security.authorization import CLUSTER_NAME, Noted, Requester, ResourceKind
 from broker.security.principals import ANONYMOUS, Principal
+from protocol.pacing import paced
 
 if TYPE_CHECKING:
     from broker.composition import Broker
@@ -147,7 +148,7 @@ class RequestContext:
         requester = self._requester()
         return {
             name
-            for name, count in Counter(asked).items()
+            for name, count in paced(Counter(asked).items())
             if authorizer.may(
                 requester, operation, kind, name, logs_denied=logs_denied, references=count
             )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 from broker.context import CloseConnection
+from protocol.pacing import paced
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -50,7 +51,7 @@ def answer_each(
     sizes: dict[Hashable, int] = {}
     subjects: set[Hashable] = set()
     told = []
-    for one in asked:
+    for one in paced(asked):
         key = name(one)
         about = key if subject is None else subject(one)
         if key not in answers:

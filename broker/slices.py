@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+from broker.garbage import Uncollected
 from protocol.pacing import Worker
 
 T = TypeVar("T")
@@ -54,6 +55,8 @@ class Slices:
         self._waiting: deque[Work] = deque()
         self._is_scheduled = False
         self._is_waiting_next = False
+        # While requests stand still what they are made of is not taken for garbage.
+        self._quiet = Uncollected()
 
     @property
     def standing_count(self) -> int:
@@ -77,6 +80,7 @@ class Slices:
         self._idle.clear()
         self._standing.clear()
         self._waiting.clear()
+        self._quiet.end()
 
     def _begin(self, work: Work) -> bool:
         worker = self._idle.pop() if self._idle else Worker()
@@ -85,6 +89,7 @@ class Slices:
             return True
         work.pause()
         self._standing.append((worker, work))
+        self._quiet.begin()
         self._schedule()
         return False
 
@@ -112,7 +117,10 @@ class Slices:
                 work.pause()
                 self._standing.append((worker, work))
         if self._standing or self._waiting:
+            self._quiet.look()
             self._schedule()
+        else:
+            self._quiet.end()
 
     def _end(self, worker: Worker, work: Work) -> None:
         outcome = worker.take()

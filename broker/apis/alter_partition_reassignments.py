@@ -20,6 +20,7 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
     ReassignableTopicResponse,
 )
+from protocol.pacing import paced
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
@@ -44,11 +45,11 @@ def handle(
     if is_late:
         response.error_code = ErrorCode.REQUEST_TIMED_OUT
     repeats = Repeats()
-    for asked in request.topics:
+    for asked in paced(request.topics):
         topic = context.broker.topics.get(asked.name)
         node_id = context.broker.config.node_id
         results: list[ReassignablePartitionResponse] = []
-        for one in asked.partitions:
+        for one in paced(asked.partitions):
             result = _late(one) if is_late else _reassign(topic, asked, one, node_id)
             if results:  # what is refused is told with the topic's name, each time
                 repeats.add(len(result.error_message or ""))
@@ -71,10 +72,10 @@ def _denied(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassi
                         error_code=_DENIED,
                         error_message=told,
                     )
-                    for one in topic.partitions
+                    for one in paced(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            for topic in paced(request.topics)
         ],
     )
 

@@ -19,6 +19,7 @@ from protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from protocol.pacing import paced
 
 
 async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
@@ -28,19 +29,19 @@ async def handle(context: RequestContext, request: DeleteGroupsRequest) -> Delet
     groups = context.broker.groups
     permitted = context.permitted(Operation.DELETE, ResourceKind.GROUP, names)
     asked = groups.in_asking_order(group_id for group_id in names if group_id in permitted)
-    begun = {group_id: _delete(context.broker, group_id) for group_id in asked}
+    begun = {group_id: _delete(context.broker, group_id) for group_id in paced(asked)}
     errors: dict[str, ErrorCode] = {}
-    for group_id, answer in begun.items():
+    for group_id, answer in paced(begun.items()):
         errors[group_id] = answer if isinstance(answer, ErrorCode) else await answer
     results = [
         DeletableGroupResult(group_id=group_id, error_code=errors[group_id])
-        for _, some in groupby(asked, groups.partition_of)
+        for _, some in paced(groupby(asked, groups.partition_of))
         for group_id in _in_order(context.broker, list(some), errors)
     ]
     refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     results += [
         DeletableGroupResult(group_id=group_id, error_code=refused)
-        for group_id in names
+        for group_id in paced(names)
         if group_id not in permitted
     ]
     return DeleteGroupsResponse(throttle_time_ms=0, results=results)

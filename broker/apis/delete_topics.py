@@ -20,6 +20,7 @@ from protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from protocol.pacing import paced
 from protocol.wire import ZERO_UUID
 
 _TOPICS_SINCE = 6
@@ -54,7 +55,7 @@ def _sort_out(
     results = []
     names: Counter[str] = Counter()
     ids: Counter[bytes] = Counter()
-    for one in asked:
+    for one in paced(asked):
         if one.name is not None and one.topic_id != ZERO_UUID:
             message = "You may not specify both topic name and topic id."
             results.append(_refused(one.name, one.topic_id, message))
@@ -67,7 +68,7 @@ def _sort_out(
             results.append(_refused(None, ZERO_UUID, message))
     describable, deletable = _permitted(context, names, ids)
     doomed: dict[bytes, str] = {}
-    for topic_id, count in ids.items():
+    for topic_id, count in paced(ids.items()):
         topic = context.broker.topics.by_id(topic_id)
         if count > 1:
             results.append(_refused(None, topic_id, "Duplicate topic id."))
@@ -79,7 +80,7 @@ def _sort_out(
             results.append(_result(told, topic_id, Refusal(_DENIED)))
         else:
             doomed[topic_id] = topic.name
-    for name, count in names.items():
+    for name, count in paced(names.items()):
         topic = context.broker.topics.get(name)
         if count > 1:
             results.append(_refused(name, ZERO_UUID, "Duplicate topic name."))

@@ -21,6 +21,7 @@ from protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from protocol.pacing import paced
 from storage import producers
 from storage.errors import StorageError
 
@@ -29,7 +30,8 @@ def handle(
     context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """Describe the producers of each partition."""
-    found = {name: _find(context, name) for name in {topic.name for topic in request.topics}}
+    names = {topic.name for topic in request.topics}
+    found = {name: _find(context, name) for name in paced(names)}
 
     def subject(asked: tuple[str, int]) -> Hashable:
         name, _ = asked  # which what is refused is told with

@@ -22,6 +22,7 @@ from protocol.messages.describe_quorum import (
     RequestedTopicData,
     TopicData,
 )
+from protocol.pacing import paced
 
 # Kafka's epoch counts elections, and there was one.
 _LEADER_EPOCH = 1
@@ -35,7 +36,7 @@ def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQ
             error_code=_DENIED, error_message=_DENIED.sentence, topics=[]
         )
     if not _asks_for_metadata(request.topics):
-        return DescribeQuorumResponse(topics=[_unknown(topic) for topic in request.topics])
+        return DescribeQuorumResponse(topics=[_unknown(topic) for topic in paced(request.topics)])
     broker = context.broker
     now_ms, node_id, revision = broker.clock.now_ms(), broker.config.node_id, broker.store.revision
     host, port = context.advertised()
@@ -83,6 +84,6 @@ def _unknown(topic: RequestedTopicData) -> TopicData:
                 error_code=error,
                 error_message=error.sentence,
             )
-            for one in topic.partitions
+            for one in paced(topic.partitions)
         ],
     )

@@ -20,6 +20,7 @@ from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from protocol.pacing import paced
 from protocol.wire import ZERO_UUID
 
 
@@ -31,18 +32,18 @@ def handle(
     from_name = _order(cursor.topic_name) if cursor else b""
     asked = {topic.name for topic in request.topics}
     names = asked or {topic.name for topic in context.broker.topics}
-    wanted = sorted((one for one in names if _order(one) >= from_name), key=_order)
+    wanted = sorted((one for one in paced(names) if _order(one) >= from_name), key=_order)
     if cursor and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
         return _refuse(request, ErrorCode.INVALID_REQUEST)
     if "" in wanted:  # no name that anybody could be allowed to see
         return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
     permitted = context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, wanted)
-    hidden = [_hidden(name) for name in wanted if asked and name not in permitted]
+    hidden = [_hidden(name) for name in paced(wanted) if asked and name not in permitted]
     wanted = [name for name in wanted if name in permitted]
     limit = context.broker.config.max_request_partition_size_limit
     room = max(min(request.response_partition_limit, limit), 1)
     response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
-    for name in wanted:
+    for name in paced(wanted):
         if room == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -58,7 +59,7 @@ def handle(
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
         room -= len(partitions)
-    for told in response.topics:
+    for told in paced(response.topics):
         told.topic_authorized_operations = context.authorized_operations(
             ResourceKind.TOPIC, told.name or ""
         )
@@ -93,7 +94,7 @@ def _describe(
                 last_known_elr=[],
                 offline_replicas=only_replica if isinstance(one, OfflinePartition) else [],
             )
-            for one in partitions
+            for one in paced(partitions)
         ],
     )
 

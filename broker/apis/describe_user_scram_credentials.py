@@ -16,6 +16,7 @@ from protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from protocol.pacing import paced
 
 _TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: "
 _UNKNOWN = "Attempt to describe a user credential that does not exist: "
@@ -40,7 +41,7 @@ def handle(
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE,
         error_message="",  # as Kafka, though null is allowed
-        results=[_described(users, user, asked[user]) for user in hash_order(asked)],
+        results=[_described(users, user, asked[user]) for user in paced(hash_order(asked))],
     )
 
 

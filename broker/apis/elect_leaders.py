@@ -18,6 +18,7 @@ from protocol.messages.elect_leaders import (
     ReplicaElectionResult,
     TopicPartitions,
 )
+from protocol.pacing import paced
 
 _PREFERRED, _UNCLEAN = 0, 1
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -35,7 +36,7 @@ def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeader
         return _response(
             [
                 _results(one.topic, one.partitions, [refused] * len(one.partitions))
-                for one in wanted or ()
+                for one in paced(wanted or ())
             ],
             refused.code,
         )
@@ -45,7 +46,7 @@ def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeader
     return _response(
         [
             _results(one.topic, one.partitions, _elect_all(topics.get(one.topic), one, repeats))
-            for one in wanted
+            for one in paced(wanted)
         ]
     )
 
@@ -65,7 +66,7 @@ def _refusal(request: ElectLeadersRequest) -> Refusal | None:
 def _elect_all(topic: Topic | None, asked: TopicPartitions, repeats: Repeats) -> list[Refusal]:
     """Say it of each partition, mostly with the topic's name. Raises CloseConnection."""
     outcomes: list[Refusal] = []
-    for number in asked.partitions:
+    for number in paced(asked.partitions):
         outcome = _elect(topic, asked.topic, number)
         if outcomes:
             repeats.add(len(str(outcome)))
@@ -91,7 +92,7 @@ def _results(
             PartitionResult(
                 partition_id=number, error_code=outcome.code, error_message=_sentence(outcome)
             )
-            for number, outcome in zip(partitions, outcomes, strict=True)
+            for number, outcome in paced(zip(partitions, outcomes, strict=True))
         ],
     )
 

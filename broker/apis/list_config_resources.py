@@ -19,6 +19,7 @@ from protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from protocol.pacing import paced
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
@@ -38,7 +39,7 @@ def handle(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
             for kind in map(ResourceType, sorted(kinds, reverse=True))  # as Kafka
-            for name in _names(context, kind)
+            for name in paced(_names(context, kind))
         ]
     )
 
@@ -46,7 +47,10 @@ def handle(
 def _names(context: RequestContext, kind: ResourceType) -> Iterable[str]:
     if kind is ResourceType.TOPIC:
         # Kafka's image of topics is a tree by the hash of their names.
-        return sorted((topic.name for topic in context.broker.topics), key=string_hash)
+        hashes = {
+            topic.name: string_hash(topic.name) for topic in paced(list(context.broker.topics))
+        }
+        return sorted(hashes, key=hashes.__getitem__)
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return [str(context.broker.configs.node_id)]
     return concurrent_order(context.broker.configs.resources.of_type(kind))

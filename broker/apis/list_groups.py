@@ -6,6 +6,7 @@ from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.security.authorization import ResourceKind
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol.pacing import paced
 
 
 def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
@@ -17,7 +18,7 @@ def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsRes
     if not context.may_to_cluster(Operation.DESCRIBE, logs_denied=False):
         groups = [
             one
-            for one in groups
+            for one in paced(groups)
             if context.may(
                 Operation.DESCRIBE, ResourceKind.GROUP, one.group_id, logs_denied=False
             )

@@ -32,6 +32,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from protocol.pacing import paced
 from storage.errors import StorageError
 from storage.log import Log
 from storage.reading import TimestampedOffset
@@ -74,15 +75,17 @@ def handle(
     is_refused = request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED)
     searches: list[_Search] = []
     counts = Counter(
-        (topic.name, one.partition_index) for topic in request.topics for one in topic.partitions
+        (topic.name, one.partition_index)
+        for topic in paced(request.topics)
+        for one in paced(topic.partitions)
     )
     permitted = context.permitted(
         Operation.DESCRIBE, ResourceKind.TOPIC, (topic.name for topic in request.topics)
     )
     is_refused = is_refused and bool(permitted)
     found: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
-    for topic in request.topics:
-        for one in topic.partitions:
+    for topic in paced(request.topics):
+        for one in paced(topic.partitions):
             index = one.partition_index
             if is_refused:
                 told = _refused(index, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -96,7 +99,7 @@ def handle(
     response = ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(name=name, partitions=list(partitions.values()))
-            for name, partitions in found.items()
+            for name, partitions in paced(found.items())
         ]
     )
     return _search(context, response, searches) if searches else response
@@ -163,7 +166,7 @@ def _take(
     context: RequestContext, searches: list[_Search], results: list[_Found]
 ) -> None:
     """Put what was found by the first searches into the response."""
-    for one, result in zip(searches, results, strict=False):
+    for one, result in paced(zip(searches, results, strict=False)):
         if isinstance(result, StorageError):
             context.broker.disks.note(one.log, result)
             one.response.error_code = code_of(result)

@@ -8,6 +8,7 @@ from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.security.authorization import ResourceKind
 from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from protocol.pacing import paced
 
 
 def handle(
@@ -34,7 +35,7 @@ def _permitted(
 ) -> ListTransactionsResponse:
     response.transaction_states = [
         one
-        for one in response.transaction_states
+        for one in paced(response.transaction_states)
         if context.may(
             Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, one.transactional_id
         )

@@ -28,6 +28,7 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from protocol.pacing import paced
 from protocol.wire import ZERO_UUID
 
 _IDS_IN_REQUESTS_SINCE = 12
@@ -46,7 +47,11 @@ def handle(
         return _answer(
             context,
             request,
-            [_describe(one, node_id) for one in context.broker.topics if one.name in permitted],
+            [
+                _describe(one, node_id)
+                for one in paced(list(context.broker.topics))
+                if one.name in permitted
+            ],
         )
     if context.api_version < _IDS_IN_REQUESTS_SINCE and any(
         one.name is None or one.topic_id != ZERO_UUID for one in wanted
@@ -67,7 +72,7 @@ def handle(
     if missing and may_create:
         return _create_then_answer(context, request, names, missing, refused)
     return _answer(
-        context, request, [_by_name(context, name, refused.get(name)) for name in names]
+        context, request, [_by_name(context, name, refused.get(name)) for name in paced(names)]
     )
 
 
@@ -87,7 +92,7 @@ def _by_ids(
     permitted = _describable(context, (one.name for one in topics.values() if one is not None))
     node_id = context.broker.config.node_id
     told = []
-    for topic_id, topic in topics.items():
+    for topic_id, topic in paced(topics.items()):
         if topic is None:
             told.append(_unnamed(topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
         elif topic.name not in permitted:
@@ -123,7 +128,7 @@ async def _create_then_answer(
     }
     # Where creation was refused because somebody else was first, the topic is there all the same.
     return _answer(
-        context, request, [_by_name(context, name, refused.get(name)) for name in names]
+        context, request, [_by_name(context, name, refused.get(name)) for name in paced(names)]
     )
 
 
@@ -176,7 +181,7 @@ def _describe(topic: Topic, node_id: int) -> MetadataResponseTopic:
                 # Its leader all the same, so that clients hear from it what is wrong.
                 offline_replicas=only_replica if isinstance(one, OfflinePartition) else [],
             )
-            for one in topic.partitions
+            for one in paced(topic.partitions)
         ],
     )
 

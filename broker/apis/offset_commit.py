@@ -21,6 +21,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponseTopic,
 )
+from protocol.pacing import paced
 
 _TOPIC_ID_VERSION = 10
 
@@ -39,7 +40,7 @@ def handle(
     )
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
-    for topic in request.topics:
+    for topic in paced(request.topics):
         _sort(topics, topic, known, refused, permitted, by_id=by_id)
     if not known:
         return OffsetCommitResponse(topics=refused)
@@ -71,8 +72,8 @@ def _sort(
         refused.append(refused_topic(replace(topic, name=name), error))
         return
     count = topics.partition_count(name) if topic_id is not None else 0
-    there = [p for p in topic.partitions if 0 <= p.partition_index < count]
-    absent = [p for p in topic.partitions if not 0 <= p.partition_index < count]
+    there = [p for p in paced(topic.partitions) if 0 <= p.partition_index < count]
+    absent = [p for p in paced(topic.partitions) if not 0 <= p.partition_index < count]
     if there and topic_id is not None:
         known.append(OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=there))
     if absent or topic_id is None:  # of a topic that is not there each mention is answered
@@ -85,7 +86,7 @@ def _merge(
 ) -> OffsetCommitResponse:
     """Put both halves of an answer together, each topic once."""
     by_name = {topic.name: topic for topic in refused}
-    for topic in stored.topics:
+    for topic in paced(stored.topics):
         half = by_name.get(topic.name)
         if half is None:
             refused.append(topic)

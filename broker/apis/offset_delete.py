@@ -15,6 +15,7 @@ from protocol.messages.offset_delete import (
     OffsetDeleteResponse,
     OffsetDeleteResponseTopic,
 )
+from protocol.pacing import paced
 
 
 async def handle(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
@@ -32,7 +33,7 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
     groups = context.broker.groups
     known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, OffsetDeleteResponseTopic] = {}
-    for topic in request.topics:
+    for topic in paced(request.topics):
         if topic.name not in permitted:
             _add(refused, answered(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
@@ -49,7 +50,7 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
     response = answer if isinstance(answer, OffsetDeleteResponse) else await answer
     if response.error_code != ErrorCode.NONE or not refused:
         return response
-    for stored in response.topics:
+    for stored in paced(response.topics):
         _add(refused, stored)
     return OffsetDeleteResponse(topics=list(refused.values()))
 

@@ -28,6 +28,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from protocol.pacing import paced
 
 _GROUP_ERROR_VERSION = 2
 _GROUPS_VERSION = 8
@@ -106,7 +107,7 @@ def _fetch(
     if by_id:
         _identify(coordinator.topics, group, answer)
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    answer.topics += [_failed_topic(topic, denied) for topic in hidden]
+    answer.topics += [_failed_topic(topic, denied) for topic in paced(hidden)]
     return answer
 
 
@@ -130,9 +131,9 @@ def _count_notes(
     """Count the metadata of partitions that are named several times. Raises CloseConnection."""
     repeats = Repeats()
     told: set[tuple[str, str, int]] = set()
-    for group, answer in answers:
+    for group, answer in paced(answers):
         for topic in answer.topics if group.topics is not None else ():
-            for one in topic.partitions:
+            for one in paced(topic.partitions):
                 if one.metadata:
                     place = group.group_id, topic.name, one.partition_index
                     repeats.add(len(one.metadata) if place in told else 0)
@@ -144,7 +145,7 @@ def _named(
 ) -> list[OffsetFetchRequestTopics]:
     """Give topics that a request names by id their names; leave out those that have none."""
     named = ((topic, topics.name_of(topic.topic_id)) for topic in asked)
-    return [replace(topic, name=name) for topic, name in named if name is not None]
+    return [replace(topic, name=name) for topic, name in paced(named) if name is not None]
 
 
 def _identify(
@@ -152,12 +153,12 @@ def _identify(
 ) -> None:
     """Name an answer's topics by id, and add those that were asked for and do not exist."""
     if asked.topics is None:
-        for topic in answer.topics:
+        for topic in paced(answer.topics):
             topic.topic_id = topics.id_of(topic.name) or topic.topic_id
         answer.topics = [t for t in answer.topics if topics.name_of(t.topic_id) == t.name]
         return
     unknown = [topic for topic in asked.topics if topics.name_of(topic.topic_id) is None]
-    answer.topics += [_failed_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in unknown]
+    answer.topics += [_failed_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in paced(unknown)]
 
 
 def _failed_topic(topic: OffsetFetchRequestTopics, error: int) -> OffsetFetchResponseTopics:
@@ -165,7 +166,7 @@ def _failed_topic(topic: OffsetFetchRequestTopics, error: int) -> OffsetFetchRes
         OffsetFetchResponsePartitions(
             partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=error
         )
-        for index in topic.partition_indexes
+        for index in paced(topic.partition_indexes)
     ]
     return OffsetFetchResponseTopics(
         name=topic.name, topic_id=topic.topic_id, partitions=partitions
@@ -188,15 +189,17 @@ def _as_one(
     topics = fetched.topics
     if fetched.error_code != ErrorCode.NONE and context.api_version < _GROUP_ERROR_VERSION:
         # Where the response has no error of its own, each partition has it.
-        topics = [_failed_topic(topic, fetched.error_code) for topic in asked.topics or ()]
+        topics = [
+            _failed_topic(topic, fetched.error_code) for topic in paced(asked.topics or ())
+        ]
     return OffsetFetchResponse(
         error_code=fetched.error_code,
         groups=[],
         topics=[
             OffsetFetchResponseTopic(
-                name=topic.name, partitions=[_as_old(p) for p in topic.partitions]
+                name=topic.name, partitions=[_as_old(p) for p in paced(topic.partitions)]
             )
-            for topic in topics
+            for topic in paced(topics)
         ],
     )
 

@@ -19,6 +19,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from protocol.pacing import paced
 from storage.errors import StorageError
 from storage.log import Log
 
@@ -44,10 +45,10 @@ def handle(
                         partition=asked.partition,
                         error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                     )
-                    for asked in one.partitions
+                    for asked in paced(one.partitions)
                 ],
             )
-            for one in request.topics
+            for one in paced(request.topics)
         ]
     )
 

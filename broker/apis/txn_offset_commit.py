@@ -17,6 +17,7 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponseTopic,
 )
+from protocol.pacing import paced
 
 # Older producers fail for good when they are told that a group is being loaded (KAFKA-7296).
 _KNOWS_LOADING_VERSION = 2
@@ -35,7 +36,7 @@ async def handle(
     groups = context.broker.groups
     known: list[TxnOffsetCommitRequestTopic] = []
     refused: dict[str, TxnOffsetCommitResponseTopic] = {}
-    for topic in request.topics:
+    for topic in paced(request.topics):
         if topic.name not in permitted:
             _add(refused, refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
@@ -51,7 +52,7 @@ async def handle(
         return TxnOffsetCommitResponse(topics=list(refused.values()))
     answer = groups.commit_in_transaction(replace(request, topics=known), context)
     response = answer if isinstance(answer, TxnOffsetCommitResponse) else await answer
-    for topic_answer in response.topics:
+    for topic_answer in paced(response.topics):
         _add(refused, topic_answer)
     return _told(TxnOffsetCommitResponse(topics=list(refused.values())), context.api_version)
 

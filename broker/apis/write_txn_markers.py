@@ -21,6 +21,7 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from protocol.pacing import paced
 from storage.transactions import Marker
 
 Codes = dict[TopicPartition, ErrorCode]
@@ -60,7 +61,7 @@ async def handle(
 
 def _alike(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
     return _answer(
-        {one.producer_id: dict.fromkeys(_partitions(one), error) for one in request.markers}
+        {one.producer_id: dict.fromkeys(_partitions(one), error) for one in paced(request.markers)}
     )
 
 
@@ -90,15 +91,15 @@ def _codes(asked: WritableTxnMarker, problems: Problems | None) -> Codes:
     partitions = _partitions(asked)
     if problems is None:
         return dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return {one: _code(problems.get(one)) for one in partitions}
+    return {one: _code(problems.get(one)) for one in paced(partitions)}
 
 
 def _partitions(asked: WritableTxnMarker) -> list[TopicPartition]:
     """Return what a marker names, each once."""
     named = {
         TopicPartition(topic.name, partition): None
-        for topic in asked.topics
-        for partition in topic.partition_indexes
+        for topic in paced(asked.topics)
+        for partition in paced(topic.partition_indexes)
     }
     return list(named)
 
@@ -106,7 +107,7 @@ def _partitions(asked: WritableTxnMarker) -> list[TopicPartition]:
 def _answer(told: dict[int, Codes]) -> WriteTxnMarkersResponse:
     markers = [
         WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(codes))
-        for producer_id, codes in told.items()
+        for producer_id, codes in paced(told.items())
     ]
     return WriteTxnMarkersResponse(markers=markers)
 
@@ -118,7 +119,7 @@ def _is_here(context: RequestContext, one: TopicPartition) -> bool:
 
 def _topics(codes: Codes) -> list[WritableTxnMarkerTopicResult]:
     by_topic: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
-    for (name, partition), code in codes.items():
+    for (name, partition), code in paced(codes.items()):
         one = WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code)
         by_topic.setdefault(name, []).append(one)
     return [

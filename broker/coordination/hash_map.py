@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from broker.coordination.java import hash_spread
+from protocol.pacing import paced
 
 K = TypeVar("K")
 
@@ -93,7 +94,7 @@ def concurrent_order(texts: Iterable[str]) -> list[str]:
     """
     places = _PLACES
     table: list[list[tuple[int, str]]] = [[] for _ in range(places)]
-    for count, text in enumerate(texts, 1):
+    for count, text in enumerate(paced(texts), 1):
         spread = hash_spread(text)
         table[spread & places - 1].append((spread, text))
         if count >= places * 3 // 4:

@@ -10,6 +10,8 @@ from functools import lru_cache
 from operator import mul
 from struct import unpack
 
+from protocol.pacing import paced
+
 
 def string_length(text: str | None) -> int:
     """Return what String.length() would, 0 for null."""
@@ -42,7 +44,8 @@ def hash_order(texts: Iterable[str], count: int = 0, capacity: int = 16) -> list
     """
     distinct = list(dict.fromkeys(texts))
     last_place = hash_places(max(len(distinct), count), capacity) - 1
-    return sorted(distinct, key=lambda text: hash_spread(text) & last_place)
+    places = [hash_spread(text) & last_place for text in paced(distinct)]
+    return [distinct[at] for at in sorted(range(len(places)), key=places.__getitem__)]
 
 
 def hash_set_order(texts: Iterable[str]) -> list[str]:

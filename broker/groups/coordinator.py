@@ -46,6 +46,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRes
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from protocol.pacing import paced
 from storage.transactions import Marker
 
 Admission = Callable[[int, TxnOffsetCommitRequest, int], Answer[ErrorCode]]
@@ -322,7 +323,7 @@ class GroupCoordinator:
     def in_asking_order(self, group_ids: Iterable[str]) -> list[str]:
         """Sort groups as Kafka does when it asks the partitions that they live in."""
         by_partition: dict[int, list[str]] = {}
-        for group_id in group_ids:
+        for group_id in paced(group_ids):
             by_partition.setdefault(self._runtime.partition_of(group_id), []).append(group_id)
         order = asking_order(CONSUMER_OFFSETS, by_partition)
         return [group_id for partition in order for group_id in by_partition[partition]]
