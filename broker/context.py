@@ -136,6 +136,7 @@ class RequestContext:
         names: Iterable[str],
         *,
         logs_denied: bool = True,
+        pace: Callable[[Iterable[tuple[str, int]]], Iterable[tuple[str, int]]] = paced,
     ) -> Set[str]:
         """Return those of some names to which the client may do something; each is asked once."""
         authorizer = self.broker.security.authorizer
@@ -148,7 +149,7 @@ class RequestContext:
         requester = self._requester()
         return {
             name
-            for name, count in paced(Counter(asked).items())
+            for name, count in pace(Counter(asked).items())
             if authorizer.may(
                 requester, operation, kind, name, logs_denied=logs_denied, references=count
             )
@@ -160,7 +161,7 @@ class RequestContext:
         if self.broker.security.authorizer is None:
             return None
         return partial(
-            self.permitted, Operation.DESCRIBE, ResourceKind.TOPIC, logs_denied=False
+            self.permitted, Operation.DESCRIBE, ResourceKind.TOPIC, logs_denied=False, pace=iter
         )
 
     def authorized_operations(self, kind: ResourceKind, name: str) -> int:

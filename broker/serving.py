@@ -23,6 +23,7 @@ from protocol.encoding import Chunk
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.footprint import memory_max
 from protocol.frames import PRODUCE_KEY, RequestHeader, body_bytes, encode_response
+from protocol.pacing import coding
 
 if TYPE_CHECKING:
     from broker.connection import Connection
@@ -154,8 +155,13 @@ class Serving:
             request: Any
             # What follows the request is passed over, as Kafka does: librdkafka 2.16 sends
             # three bytes too many when it asks for the metadata of all topics.
-            request, _ = decode_prefix(
-                handler.request, header.api_version, frame, header.body, memory_max(len(frame))
+            request, _ = coding(
+                decode_prefix,
+                handler.request,
+                header.api_version,
+                frame,
+                header.body,
+                memory_max(len(frame)),
             )
         except ProtocolError as error:
             dispatcher.refuse(self._connection, error)
@@ -177,7 +183,7 @@ class Serving:
     def _encode(self, answer: Any) -> list[Chunk]:
         header = self._header
         self._settle(answer)
-        chunks = encode_response(answer, header.api_version, header.correlation_id)
+        chunks = coding(encode_response, answer, header.api_version, header.correlation_id)
         if self._handler.tells_error and answer.error_code:
             self._dispatcher.metrics.count_error(header.api_key, answer.error_code)
         return chunks

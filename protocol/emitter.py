@@ -9,7 +9,7 @@ from typing import Any
 
 from protocol import wire
 from protocol.errors import ProtocolError
-from protocol.pacing import paced
+from protocol.pacing import paced_in_codec
 from protocol.schema import Field, fields_of
 
 # What generated code may call without asking.
@@ -18,7 +18,7 @@ _HELPERS = {
     "count_error": wire.count_error,
     "memory_error": wire.memory_error,
     "null_error": wire.null_error,
-    "paced": paced,
+    "paced": paced_in_codec,
     "read_uvarint": wire.read_uvarint,
     "size_error": wire.size_error,
     "skip_tagged": wire.skip_tagged,

@@ -13,9 +13,11 @@ still, in the middle of its loop, and the event loop serves others until it lets
     worker.take() -> what the function returned
     worker.give_up(): nothing more is run
 
-Anywhere else, in a thread or in a coroutine, paced(items) is items. So the code around such a
-loop must be right when others change what they share with it between two items, as between
-two requests; elsewhere nothing changes under its hands.
+Anywhere else, in a thread or on the loop's own stack, paced(items) is items. So the code around
+such a loop must be right when others change what they share with it between two items, as between
+two requests: handlers have such loops, and what they share; a coordinator's decisions and changes
+of what is stored have none, nor anything that they call. The loops of codecs, which both call, are
+paced within `coding` alone.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ class Worker(greenlet):
         self._outside = getcurrent()
         self._until_s = 0.0
         self._function: Callable[[], Any] | None = None
+        # Whether codecs are paced, too.
+        self.is_coding = False
         self._result: Any = None
         self._error: BaseException | None = None
 
@@ -97,3 +101,21 @@ def paced(items: Iterable[T]) -> Iterable[T]:
     """Return what to iterate over where a loop may be long: see the module."""
     worker = getcurrent()
     return worker.pace(items) if isinstance(worker, Worker) else items
+
+
+def paced_in_codec(items: Iterable[T]) -> Iterable[T]:
+    """Do as `paced` within `coding`; anywhere else return the items."""
+    worker = getcurrent()
+    return worker.pace(items) if isinstance(worker, Worker) and worker.is_coding else items
+
+
+def coding(code: Callable[..., T], *arguments: object) -> T:
+    """Decode or encode one message of a client, with long arrays in slices."""
+    worker = getcurrent()
+    if not isinstance(worker, Worker):
+        return code(*arguments)
+    worker.is_coding = True
+    try:
+        return code(*arguments)
+    finally:
+        worker.is_coding = False

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from protocol.errors import ProtocolError
-from protocol.pacing import PACED_MIN, paced
+from protocol.pacing import PACED_MIN, paced_in_codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def take(buffer: memoryview, position: int, size: int) -> memoryview:
 
 def skip_tagged(buffer: memoryview, position: int, count: int) -> int:
     """Skip the `count` tagged fields that follow; return the position after them."""
-    for _ in range(count) if count < PACED_MIN else paced(range(count)):
+    for _ in range(count) if count < PACED_MIN else paced_in_codec(range(count)):
         # Most tags and sizes are of one byte; a stranger may have sent very many.
         if buffer[position] < 0x80:
             position += 1

@@ -16,6 +16,7 @@ from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
+from protocol.pacing import paced
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ async def handle(
 ) -> AlterUserScramCredentialsResponse:
     """Write what can be done, all of it or none, and tell each user's result."""
     security = context.broker.security
-    named = hash_order(one.name for one in alterations(request))
+    named = hash_order((one.name for one in alterations(request)), pace=paced)
     if not context.may_to_cluster(Operation.ALTER):
         denied = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _told(dict.fromkeys(named, denied))
@@ -60,6 +61,6 @@ def _told(
                 error_code=0 if error is None else code_of(error),
                 error_message=None if error is None else message_of(error),
             )
-            for name, error in outcomes.items()
+            for name, error in paced(outcomes.items())
         ]
     )

@@ -18,6 +18,7 @@ from protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from protocol.pacing import paced
 
 # From which version on a client can be told to come back later (KIP-599).
 _STRICT_SINCE = 3
@@ -29,23 +30,26 @@ async def handle(
     """Enlarge what can be enlarged; a name that comes twice is refused (ControllerApis)."""
     times = Counter(one.name for one in request.topics)
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    results = [_result(name, twice) for name in hash_order(_named_twice(times))]
+    results = [_result(name, twice) for name in hash_order(_named_twice(times), pace=paced)]
     # In the order of Kafka's set, which says whose partitions are too many for one request.
-    names = hash_order(times)
+    names = hash_order(times, pace=paced)
     once = [name for name in names if times[name] == 1]
     permitted = context.permitted(Operation.ALTER, ResourceKind.TOPIC, once)
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     results += [
         CreatePartitionsTopicResult(name=name, error_code=denied)
-        for name in once
+        for name in paced(once)
         if name not in permitted
     ]
     by_name = {one.name: one for one in request.topics}
-    wanted = [_enlargement(by_name[name]) for name in once if name in permitted]
+    wanted = [_enlargement(by_name[name]) for name in paced(once) if name in permitted]
     outcomes = await context.broker.topics.enlarge(
         wanted, validate_only=request.validate_only, spend=spending(context, _STRICT_SINCE)
     )
-    results += [_result(one.name, outcome) for one, outcome in zip(wanted, outcomes, strict=True)]
+    results += [
+        _result(one.name, outcome)
+        for one, outcome in paced(zip(wanted, outcomes, strict=True))
+    ]
     return CreatePartitionsResponse(throttle_time_ms=0, results=results)
 
 

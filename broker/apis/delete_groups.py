@@ -36,7 +36,7 @@ async def handle(context: RequestContext, request: DeleteGroupsRequest) -> Delet
     results = [
         DeletableGroupResult(group_id=group_id, error_code=errors[group_id])
         for _, some in paced(groupby(asked, groups.partition_of))
-        for group_id in _in_order(context.broker, list(some), errors)
+        for group_id in _in_order(context.broker, list(paced(some)), errors)
     ]
     refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     results += [
@@ -56,13 +56,14 @@ def _in_order(
     """
     refused = [
         group_id
-        for group_id in group_ids
+        for group_id in paced(group_ids)
         if errors[group_id] is not ErrorCode.NONE and broker.share_groups.has(group_id)
     ]
-    others = [group_id for group_id in group_ids if group_id not in refused]
+    kept = set(refused)
+    others = [group_id for group_id in group_ids if group_id not in kept]
     # What is refused was put into a map one by one, the others were taken out of a copy of all.
     room = max(copied_capacity(len(group_ids)), 16)
-    return [*hash_order(refused), *hash_order(others, capacity=room)]
+    return [*hash_order(refused, pace=paced), *hash_order(others, capacity=room, pace=paced)]
 
 
 def _delete(broker: Broker, group_id: str) -> Answer[ErrorCode]:

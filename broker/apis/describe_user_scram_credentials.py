@@ -41,7 +41,10 @@ def handle(
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE,
         error_message="",  # as Kafka, though null is allowed
-        results=[_described(users, user, asked[user]) for user in paced(hash_order(asked))],
+        results=[
+            _described(users, user, asked[user])
+            for user in paced(hash_order(asked, pace=paced))
+        ],
     )
 
 

@@ -53,4 +53,4 @@ def _names(context: RequestContext, kind: ResourceType) -> Iterable[str]:
         return sorted(hashes, key=hashes.__getitem__)
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return [str(context.broker.configs.node_id)]
-    return concurrent_order(context.broker.configs.resources.of_type(kind))
+    return concurrent_order(list(context.broker.configs.resources.of_type(kind)), paced)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from broker.coordination.java import hash_spread
-from protocol.pacing import paced
 
 K = TypeVar("K")
 
@@ -87,14 +86,17 @@ class HashMapKeys(Generic[K]):
         return (value ^ value >> 16) & (self._places - 1)
 
 
-def concurrent_order(texts: Iterable[str]) -> list[str]:
+def concurrent_order(
+    texts: Iterable[str], pace: Callable[[Iterable[str]], Iterable[str]] = iter
+) -> list[str]:
     """Return texts in the order of a ConcurrentHashMap that they were put into one by one.
 
-    (What a map has held and lost is not known here; it may have made the table larger.)
+    `pace` is `paced` where they may be many. (What a map has held and lost is not known here; it
+    may have made the table larger.)
     """
     places = _PLACES
     table: list[list[tuple[int, str]]] = [[] for _ in range(places)]
-    for count, text in enumerate(paced(texts), 1):
+    for count, text in enumerate(pace(texts), 1):
         spread = hash_spread(text)
         table[spread & places - 1].append((spread, text))
         if count >= places * 3 // 4:

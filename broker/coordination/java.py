@@ -5,12 +5,10 @@ A Java string is a sequence of UTF-16 units: its length and its hash count those
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from operator import mul
 from struct import unpack
-
-from protocol.pacing import paced
 
 
 def string_length(text: str | None) -> int:
@@ -36,15 +34,21 @@ def string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-def hash_order(texts: Iterable[str], count: int = 0, capacity: int = 16) -> list[str]:
+def hash_order(
+    texts: Iterable[str],
+    count: int = 0,
+    capacity: int = 16,
+    pace: Callable[[Iterable[str]], Iterable[str]] = iter,
+) -> list[str]:
     """Return texts in the order in which a HashSet or HashMap that they were put in has them.
 
     Its table begins with the next power of two of its capacity and doubles when more than three
     quarters are taken; `count` is how many there are in it, when that is more than the texts.
+    `pace` is `paced` where a client decides how many texts there are.
     """
     distinct = list(dict.fromkeys(texts))
     last_place = hash_places(max(len(distinct), count), capacity) - 1
-    places = [hash_spread(text) & last_place for text in paced(distinct)]
+    places = [hash_spread(text) & last_place for text in pace(distinct)]
     return [distinct[at] for at in sorted(range(len(places)), key=places.__getitem__)]
 
 

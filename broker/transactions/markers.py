@@ -13,6 +13,7 @@ from broker.group_commit import GroupCommit
 from broker.topics import Topics
 from broker.transactions.state import TopicPartition
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 from storage.errors import StorageError
 from storage.log import Log
 from storage.transactions import Marker
@@ -73,7 +74,7 @@ class MarkerWriter:
     async def _begin(self, marker: Marker, partitions: Iterable[TopicPartition]) -> _Begun:
         """Append a marker to partitions, which may be all that there are: with pauses, then."""
         begun = _Begun()
-        for count, one in enumerate(partitions, start=1):
+        for count, one in enumerate(paced(partitions), start=1):
             if count % _APPENDS_MAX == 0:
                 await asyncio.sleep(0)
             try:

@@ -130,6 +130,14 @@ class Client:
         async with asyncio.timeout(PATIENCE_S):
             return await self._reader.readexactly(size)
 
+    async def read_all(self) -> bytes:
+        """Read until the end of the stream."""
+        async with asyncio.timeout(PATIENCE_S):
+            try:
+                return await self._reader.read(-1)
+            except ConnectionError:
+                return b""
+
     def end(self) -> None:
         """Send nothing more, but go on reading."""
         self._writer.write_eof()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from protocol.compiler import decode_prefix, encode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.pacing import Worker, paced
+from protocol.pacing import Worker, coding, paced
 
 # With slices of no time at all code stands still after each item.
 NO_TIME_S = -1.0
@@ -107,11 +107,18 @@ def test_long_arrays_are_decoded_and_encoded_in_slices() -> None:
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=f"topic-{number}") for number in range(1_000)]
     )
-    data, slices = run(Worker(), lambda: encode(request, 12))
+    data, slices = run(Worker(), lambda: coding(encode, request, 12))
     assert data == encode(request, 12)
     assert slices > 1_000
     (decoded, _), slices = run(
-        Worker(), lambda: decode_prefix(MetadataRequest, 12, memoryview(data))
+        Worker(), lambda: coding(decode_prefix, MetadataRequest, 12, memoryview(data))
     )
     assert decoded == request
     assert slices > 1_000
+
+
+def test_records_that_are_encoded_by_the_way_are_encoded_in_one_piece() -> None:
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=f"topic-{number}") for number in range(1_000)]
+    )
+    assert run(Worker(), lambda: encode(request, 12)) == (encode(request, 12), 1)

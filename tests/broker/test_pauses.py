@@ -1,0 +1,82 @@
+"""Where long requests stand still: in handlers and in codecs, in the middle of nothing else.
+
+Others are served while a request stands still. So a coordinator's decision, a change of what is
+stored or an append must be in one piece, with all that they call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from broker.apis import APIS
+from protocol.pacing import Worker
+from tests.broker.costly import forms
+from tests.broker.live import client, create, live, on_uvloop
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parent.parent.parent
+# What may stand still, in the middle of a loop or by calling what does.
+MAY_PAUSE = (
+    "broker/apis/",
+    "broker/context.py",
+    "broker/described_groups.py",
+    "broker/repeats.py",
+    "broker/serving.py",
+    "broker/slices.py",
+    "broker/coordination/hash_map.py:concurrent_order",
+    "broker/coordination/java.py:hash_order",
+    "broker/groups/coordinator.py:in_asking_order",
+    "broker/transactions/markers.py:Markers.write_all",  # awaits between two markers, too
+    "broker/transactions/markers.py:Markers._begin",
+    "protocol/compiler.py",
+    "protocol/frames.py",
+    "protocol/pacing.py",
+    "protocol/wire.py",
+)
+SIZE_BYTES = 3_000
+
+
+class Pauses:
+    """Notes the functions on the stack whenever a worker may stand still."""
+
+    def __init__(self) -> None:
+        self.places: set[str] = set()
+        self.count = 0
+
+    def pace(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield items as Worker.pace does, without a pause."""
+        for item in items:
+            yield item
+            self.count += 1
+            frame = sys._getframe(1)
+            while frame is not None:
+                path = Path(frame.f_code.co_filename)
+                if path.is_relative_to(ROOT):
+                    self.places.add(f"{path.relative_to(ROOT)}:{frame.f_code.co_qualname}")
+                frame = frame.f_back  # type: ignore[assignment]
+
+
+@on_uvloop
+async def test_requests_stand_still_in_handlers_and_codecs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = Pauses()
+    monkeypatch.setattr(Worker, "pace", lambda _, items: pauses.pace(items))
+    known = {"name": ["t"], "topic": ["t"], "topic_name": ["t"], "group_id": ["g"]}
+    async with live(tmp_path) as broker:
+        await create(broker, "t", 3)
+        for api in APIS:
+            for form in forms(api, api.last, known, SIZE_BYTES, ["known", "made-up"]):
+                async with client(broker) as one:
+                    one.send_bytes(form.frame())
+                    one.end()
+                    await one.read_all()
+    assert pauses.count > 10_000
+    others = {place for place in pauses.places if not place.startswith((*MAY_PAUSE, "tests/"))}
+    assert not others
