@@ -12,13 +12,17 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from broker.slices import Sliced, Slices
+
 T = TypeVar("T")
 
 
 class Changes:
     """The queue of changes; owns the tasks that run them."""
 
-    def __init__(self) -> None:
+    def __init__(self, slices: Slices | None = None) -> None:
+        """With `slices` a change of much lets requests be served while it is decided."""
+        self._slices = slices
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -35,4 +39,6 @@ class Changes:
 
     async def _in_turn(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async with self._turn:
-            return await change()
+            if self._slices is None:
+                return await change()
+            return await Sliced(change(), self._slices)

@@ -227,7 +227,7 @@ class Broker:
             metadata = await self.store.load()
         await self.store.settle()
         self.group_commit = GroupCommit(self.loop, self._kernels.add_syncs)
-        self.changes = Changes()
+        self.changes = Changes(self.slices)
         self.configs = Configs(self._static, metadata.configs, self.store, self.changes)
         self.security = Security(
             self.configs, metadata, self.store, self.changes, self.metrics, self.clock.now_ms

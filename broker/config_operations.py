@@ -22,6 +22,7 @@ from config.effective import BROKER_OPTION, TOPIC_OPTION
 from config.option import Option
 from config.values import Kind
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -72,7 +73,7 @@ async def carry_out(
     of_topics: dict[str, Alteration] = {}
     of_others: dict[Resource, Alteration] = {}
     times = Counter(wish.key for wish in wishes)
-    for wish in wishes:
+    for wish in paced(wishes):
         try:
             if times[wish.key] > 1:
                 message = "Each resource must appear at most once."
@@ -85,7 +86,7 @@ async def carry_out(
             outcomes[wish.key] = error
     accepted = [wish for wish in wishes if wish.key not in outcomes]
     failure = _failure(accepted)
-    for wish in accepted:
+    for wish in paced(accepted):
         outcomes[wish.key] = None
         try:
             if wish.resource_type == ResourceType.BROKER_LOGGER:
@@ -160,7 +161,7 @@ def _failure(wishes: Iterable[Wish]) -> Refusal | None:
 
     What is no list comes first. Kafka gives the code alone.
     """
-    for wish in wishes:
+    for wish in paced(wishes):
         unknown = _unknown_operation(wish)
         if unknown is None or wish.resource_type == ResourceType.BROKER_LOGGER:
             continue

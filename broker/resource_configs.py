@@ -16,6 +16,7 @@ from config.client_metrics import InvalidSubscription, client_metrics_entries, r
 from config.group import check_group, group_entries
 from config.resolution import Entry
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class ResourceConfigs:
     ) -> dict[Resource, Explained | None]:
         outcomes: dict[Resource, Explained | None] = {}
         altered: dict[Resource, Settings] = {}
-        for resource, alteration in wanted.items():
+        for resource, alteration in paced(wanted.items()):
             outcomes[resource] = None
             try:
                 values = alteration(self._settings.get(resource, {}))
@@ -84,7 +85,7 @@ class ResourceConfigs:
             await self._store.replace_configs(altered)
         except MetadataError as error:
             return {resource: refused or error for resource, refused in outcomes.items()}
-        for resource, values in altered.items():
+        for resource, values in paced(altered.items()):
             if values:
                 self._settings[resource] = values
             else:

@@ -71,7 +71,13 @@ class Slices:
         if is_large and (self._waiting or len(self._standing) >= STANDING_MAX):
             self._waiting.append(work)
             return False
-        return self._begin(work)
+        if not is_large:
+            return self._begin(work)
+        self._quiet.begin()
+        is_over = self._begin(work)
+        if not self._standing:
+            self._quiet.end()
+        return is_over
 
     def close(self) -> None:
         """End all where it stands; nothing is begun any more."""
@@ -131,6 +137,10 @@ class Slices:
         work.end(outcome)
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class Sliced(Generic[T]):
     """An answer of which each step is done in slices.
 
@@ -144,8 +154,8 @@ class Sliced(Generic[T]):
         self,
         answer: Awaitable[T],
         slices: Slices,
-        pause: Callable[[], None],
-        resume: Callable[[], None],
+        pause: Callable[[], None] = _nothing,
+        resume: Callable[[], None] = _nothing,
     ) -> None:
         """Have `pause` and `resume` called when a step stands still and goes on."""
         self._answer, self._slices = answer, slices

@@ -45,6 +45,7 @@ from config.broker import BrokerConfig
 from config.errors import ConfigError
 from config.topic import TopicConfig
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 from storage.errors import StorageError
 from storage.log import Log
 
@@ -259,7 +260,7 @@ class Topics:
         keys = dict(self._names_by_collision_key)
         around = Surroundings(self._configs.broker, self._configs.of_topic, names, keys)
         total = 0
-        for new in wanted:
+        for new in paced(wanted):
             try:
                 check_total(total + 1)  # saves the settings of a million topics too many
                 plan = plan_topic(new, around, topic_id=self._new_id(), now_ms=self._now_ms())
@@ -289,7 +290,7 @@ class Topics:
         self, topic_ids: Sequence[bytes], spend: Spend
     ) -> list[Explained | None]:
         outcomes: dict[bytes, Explained | None] = {}
-        for topic_id in topic_ids:
+        for topic_id in paced(topic_ids):
             known = self._by_id.get(topic_id)
             outcomes[topic_id] = None
             try:
@@ -329,7 +330,7 @@ class Topics:
         outcomes: list[Explained | None] = []
         counts: dict[bytes, int] = {}
         total = 0
-        for one in wanted:
+        for one in paced(wanted):
             topic = self.get(one.name)
             try:
                 if topic is None:
@@ -361,7 +362,8 @@ class Topics:
                 logger.error("could not add partitions topic=%s: %s", topic.name, error)
                 failed[topic.name] = error
         return [
-            refused or failed.get(one.name) for one, refused in zip(wanted, outcomes, strict=True)
+            refused or failed.get(one.name)
+            for one, refused in paced(zip(wanted, outcomes, strict=True))
         ]
 
     async def _add_partitions(self, topic: Topic, count: int) -> None:
@@ -380,7 +382,7 @@ class Topics:
     ) -> dict[str, Explained | None]:
         outcomes: dict[str, Explained | None] = {}
         altered: dict[str, tuple[Mapping[str, str], TopicConfig]] = {}
-        for name, alteration in wanted.items():
+        for name, alteration in paced(wanted.items()):
             topic = self.get(name)
             outcomes[name] = None
             try:
@@ -400,7 +402,7 @@ class Topics:
             await self._store.replace_configs(changes)
         except MetadataError as error:
             return {name: refused or error for name, refused in outcomes.items()}
-        for name, (overrides, config) in altered.items():
+        for name, (overrides, config) in paced(altered.items()):
             self._reconfigure(self._by_name[name], overrides, config)
             logger.info("changed settings topic=%s configs=%s", name, dict(overrides))
         return outcomes

@@ -25,6 +25,7 @@ from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from protocol.pacing import paced
 
 # Clients of this version and later know PRODUCER_FENCED.
 _FENCED_SINCE = 2
@@ -48,7 +49,7 @@ async def handle(
                     transactional_id=one.transactional_id,
                     topic_results=await _results(context, one),
                 )
-                for one in request.transactions
+                for one in paced(request.transactions)
             ]
         )
     only = AddPartitionsToTxnTransaction(
@@ -65,8 +66,8 @@ async def _results(
 ) -> list[AddPartitionsToTxnTopicResult]:
     partitions = [
         TopicPartition(topic.name, partition)
-        for topic in asked.topics
-        for partition in topic.partitions
+        for topic in paced(asked.topics)
+        for partition in paced(topic.partitions)
     ]
     is_client = context.api_version < _BROKERS_SINCE
     if is_client and not context.may(
@@ -80,7 +81,7 @@ async def _results(
         names = set(context.permitted(Operation.WRITE, ResourceKind.TOPIC, clients))
     unknown = {
         one: error
-        for one in partitions
+        for one in paced(partitions)
         if (error := _problem(context, one, names)) is not ErrorCode.NONE
     }
     if unknown:
@@ -91,7 +92,10 @@ async def _results(
     coordinator = context.broker.transactions
     if asked.verify_only:
         return _told_apart(
-            {one: coordinator.verify(asked.transactional_id, producer, one) for one in partitions}
+            {
+                one: coordinator.verify(asked.transactional_id, producer, one)
+                for one in paced(partitions)
+            }
         )
     added = coordinator.add_partitions(
         asked.transactional_id,
@@ -108,7 +112,7 @@ def _alike(
 ) -> list[AddPartitionsToTxnTopicResult]:
     return [
         _result(topic.name, [(partition, error) for partition in topic.partitions])
-        for topic in asked.topics
+        for topic in paced(asked.topics)
     ]
 
 
@@ -124,9 +128,9 @@ def _problem(context: RequestContext, one: TopicPartition, permitted: Set[str]) 
 def _told_apart(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
     """Tell each partition's error; topics without partitions are left out, as in Kafka."""
     by_topic: dict[str, list[tuple[int, ErrorCode]]] = {}
-    for one, error in errors.items():
+    for one, error in paced(errors.items()):
         by_topic.setdefault(one.topic, []).append((one.partition, error))
-    return [_result(name, of_topic) for name, of_topic in by_topic.items()]
+    return [_result(name, of_topic) for name, of_topic in paced(by_topic.items())]
 
 
 def _result(name: str, errors: Sequence[tuple[int, ErrorCode]]) -> AddPartitionsToTxnTopicResult:
@@ -136,6 +140,6 @@ def _result(name: str, errors: Sequence[tuple[int, ErrorCode]]) -> AddPartitions
             AddPartitionsToTxnPartitionResult(
                 partition_index=partition, partition_error_code=error
             )
-            for partition, error in errors
+            for partition, error in paced(errors)
         ],
     )

@@ -15,6 +15,7 @@ from protocol.messages.alter_client_quotas import (
     AlteredEntryData,
     EntityData,
 )
+from protocol.pacing import paced
 
 
 async def handle(
@@ -24,7 +25,7 @@ async def handle(
     if not context.may_to_cluster(Operation.ALTER_CONFIGS):
         refusal = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AlterClientQuotasResponse(
-            entries=[_outcome(_parts(one.entity), refusal) for one in request.entries]
+            entries=[_outcome(_parts(one.entity), refusal) for one in paced(request.entries)]
         )
     outcomes = await context.broker.security.quotas.alter(
         [
@@ -32,12 +33,12 @@ async def handle(
                 entity_of(_parts(entry.entity)),
                 [(one.key, None if one.remove else one.value) for one in entry.ops],
             )
-            for entry in request.entries
+            for entry in paced(request.entries)
         ],
         validate_only=request.validate_only,
     )
     return AlterClientQuotasResponse(
-        entries=[_outcome(entity, outcome) for entity, outcome in outcomes.items()]
+        entries=[_outcome(entity, outcome) for entity, outcome in paced(outcomes.items())]
     )
 
 

@@ -18,6 +18,7 @@ from protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from protocol.pacing import paced
 
 
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
@@ -29,7 +30,7 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
             [Edit(config.name, SET, config.value) for config in one.configs],
             replaces_all=True,
         )
-        for one in request.resources
+        for one in paced(request.resources)
     ]
     broker = context.broker
     outcomes = await carry_out(
@@ -48,6 +49,6 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
                 resource_type=wish.resource_type,
                 resource_name=wish.resource_name,
             )
-            for wish, outcome in zip(wishes, outcomes, strict=True)
+            for wish, outcome in paced(zip(wishes, outcomes, strict=True))
         ],
     )

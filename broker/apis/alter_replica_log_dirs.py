@@ -16,6 +16,7 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from protocol.pacing import paced
 from storage.directory import has_name_for_future
 from storage.errors import DirectoryOffline
 
@@ -26,13 +27,13 @@ async def handle(
     """Begin the moves, partition by partition; of two directories for one the last counts."""
     wanted = {
         (topic.name, number): directory.path
-        for directory in request.dirs
-        for topic in directory.topics
-        for number in topic.partitions
+        for directory in paced(request.dirs)
+        for topic in paced(directory.topics)
+        for number in paced(topic.partitions)
     }
     may = context.may_to_cluster(Operation.ALTER)
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-    for (topic, number), path in wanted.items():
+    for (topic, number), path in paced(wanted.items()):
         code = 0 if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         try:
             if may:
@@ -46,7 +47,7 @@ async def handle(
         throttle_time_ms=0,
         results=[
             AlterReplicaLogDirTopicResult(topic_name=topic, partitions=partitions)
-            for topic, partitions in results.items()
+            for topic, partitions in paced(results.items())
         ],
     )
 

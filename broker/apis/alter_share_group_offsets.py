@@ -18,6 +18,7 @@ from protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
 )
+from protocol.pacing import paced
 from protocol.wire import ZERO_UUID
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -48,7 +49,7 @@ async def handle(
             error_code=altered.error, error_message=altered.message or altered.error.sentence
         )
     responses = []
-    for topic in request.topics:
+    for topic in paced(request.topics):
         # Kafka tells the id also of a topic that is refused, and with it that there is one.
         is_permitted = topic.topic_name in permitted
         known = broker.topics.get(topic.topic_name) if is_permitted else None
@@ -56,7 +57,7 @@ async def handle(
             continue  # in Kafka refused topics come with their partitions
         topic_id = known.topic_id if known else ZERO_UUID
         told = AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id)
-        for one in topic.partitions:
+        for one in paced(topic.partitions):
             answer = AlterShareGroupOffsetsResponsePartition(partition_index=one.partition_index)
             failure = failures.get((topic_id, one.partition_index))
             if not is_permitted:

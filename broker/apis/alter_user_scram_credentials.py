@@ -39,14 +39,15 @@ async def handle(
                 await users.change(plan.changes)
         except MetadataError as error:
             return dict.fromkeys(named, error)
-        for (mechanism, user), made in plan.changes.items():
+        for (mechanism, user), made in paced(plan.changes.items()):
             done = "removed" if made is None else "wrote"
             logger.info("%s SCRAM credential user=%r mechanism=%s", done, user, mechanism)
         # Kafka goes through three maps: of users removed, of those written, and of those refused.
         removed = [user for (_, user), made in plan.changes.items() if made is None]
         written = [user for (_, user), made in plan.changes.items() if made is not None]
-        told = [*hash_order(removed), *hash_order(written), *hash_order(plan.refused)]
-        return {name: plan.refused.get(name) for name in told}
+        names = (removed, written, plan.refused)
+        ordered = (hash_order(some, pace=paced) for some in names)
+        return {name: plan.refused.get(name) for some in ordered for name in paced(some)}
 
     return _told(await security.changes.run(change))
 

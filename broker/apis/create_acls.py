@@ -12,11 +12,12 @@ from protocol.messages.create_acls import (
     CreateAclsRequest,
     CreateAclsResponse,
 )
+from protocol.pacing import paced
 
 
 async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     """Add the entries that can be; they are durable when this is answered."""
-    wanted = [read_acl(one) for one in request.creations]
+    wanted = [read_acl(one) for one in paced(request.creations)]
     try:
         acls = changeable_acls(context)
     except Refusal as refusal:
@@ -31,11 +32,11 @@ async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateA
         outcomes = await acls.create(wanted)
     except EXPLAINED as error:
         return _alike(wanted, error)
-    return CreateAclsResponse(results=[_result(outcome) for outcome in outcomes])
+    return CreateAclsResponse(results=[_result(outcome) for outcome in paced(outcomes)])
 
 
 def _alike(wanted: list[Acl], error: Explained) -> CreateAclsResponse:
-    return CreateAclsResponse(results=[_result(error) for _ in wanted])
+    return CreateAclsResponse(results=[_result(error) for _ in paced(wanted)])
 
 
 def _result(error: Explained | None) -> AclCreationResult:

@@ -19,6 +19,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from protocol.pacing import paced
 
 # From which version on a client can be told to come back later (KIP-599).
 _STRICT_SINCE = 6
@@ -34,22 +35,24 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     described = context.permitted(
         Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, once, logs_denied=False
     )
-    wanted = [_new_topic(one) for one in request.topics if one.name in permitted]
+    wanted = [_new_topic(one) for one in paced(request.topics) if one.name in permitted]
     try:
         check_request(wanted, context.broker.config.num_partitions)
     except Refusal as refusal:
-        return CreateTopicsResponse(topics=[_result(one.name, refusal) for one in request.topics])
+        return CreateTopicsResponse(
+            topics=[_result(one.name, refusal) for one in paced(request.topics)]
+        )
     outcomes = await context.broker.topics.create(
         wanted, validate_only=request.validate_only, spend=spending(context, _STRICT_SINCE)
     )
     results = [
         _result(new.name, outcome, tells_settings=new.name in described)
-        for new, outcome in zip(wanted, outcomes, strict=True)
+        for new, outcome in paced(zip(wanted, outcomes, strict=True))
     ]
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    results += [_result(name, twice) for name, count in times.items() if count > 1]
+    results += [_result(name, twice) for name, count in paced(times.items()) if count > 1]
     denied = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-    results += [_result(name, denied) for name in once if name not in permitted]
+    results += [_result(name, denied) for name in paced(once) if name not in permitted]
     return CreateTopicsResponse(topics=results)
 
 
@@ -58,7 +61,7 @@ def _new_topic(asked: CreatableTopic) -> NewTopic:
         asked.name,
         asked.num_partitions,
         asked.replication_factor,
-        [(one.partition_index, one.broker_ids) for one in asked.assignments],
+        [(one.partition_index, one.broker_ids) for one in paced(asked.assignments)],
         {one.name: one.value for one in asked.configs if one.value is not None},
         [one.name for one in asked.configs if one.value is None],
     )

@@ -13,20 +13,21 @@ from protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from protocol.pacing import paced
 
 
 async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Remove what each filter means; it is gone for good when this is answered."""
-    filters = [read_filter(one) for one in request.filters]
+    filters = [read_filter(one) for one in paced(request.filters)]
     try:
         outcomes = await changeable_acls(context).delete(filters)
     except EXPLAINED as error:
         return _alike(filters, error)
-    return DeleteAclsResponse(filter_results=[_result(outcome) for outcome in outcomes])
+    return DeleteAclsResponse(filter_results=[_result(outcome) for outcome in paced(outcomes)])
 
 
 def _alike(filters: list[AclFilter], error: Explained) -> DeleteAclsResponse:
-    return DeleteAclsResponse(filter_results=[_refused(error) for _ in filters])
+    return DeleteAclsResponse(filter_results=[_refused(error) for _ in paced(filters)])
 
 
 def _refused(error: Explained) -> DeleteAclsFilterResult:
@@ -50,6 +51,6 @@ def _result(outcome: Deleted) -> DeleteAclsFilterResult:
             operation=one.operation,
             permission_type=one.permission,
         )
-        for one in outcome
+        for one in paced(outcome)
     ]
     return DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=gone)

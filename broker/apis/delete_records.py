@@ -17,6 +17,7 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from protocol.pacing import paced
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +32,8 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
         Operation.DELETE, ResourceKind.TOPIC, (one.name for one in request.topics)
     )
     wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}
-    for one in request.topics:
-        for asked in one.partitions:
+    for one in paced(request.topics):
+        for asked in paced(one.partitions):
             wanted.setdefault(one.name, {})[asked.partition_index] = asked
     return DeleteRecordsResponse(
         throttle_time_ms=0,
@@ -41,10 +42,10 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
                 name=name,
                 partitions=[
                     _cut(topics.get(name), asked) if name in permitted else _denied(asked)
-                    for asked in partitions.values()
+                    for asked in paced(partitions.values())
                 ],
             )
-            for name, partitions in wanted.items()
+            for name, partitions in paced(wanted.items())
         ],
     )
 

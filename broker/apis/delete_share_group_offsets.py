@@ -14,6 +14,7 @@ from protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
+from protocol.pacing import paced
 
 
 async def handle(
@@ -43,10 +44,10 @@ async def handle(
         DeleteShareGroupOffsetsResponseTopic(
             topic_name=name, error_code=denied, error_message=denied.sentence
         )
-        for name in asked
+        for name in paced(asked)
         if name not in permitted
     ]
-    for topic_id in deleting.topics:
+    for topic_id in paced(deleting.topics):
         topic = broker.topics.by_id(topic_id)
         answer = DeleteShareGroupOffsetsResponseTopic(
             topic_name=topic.name if topic else "", topic_id=topic_id
@@ -55,7 +56,7 @@ async def handle(
         if failure is not None:
             answer.error_code, answer.error_message = failure.error, failure.told_of("delete")
         told.append(answer)
-    for name, (code, message) in deleting.refused.items():
+    for name, (code, message) in paced(deleting.refused.items()):
         told.append(
             DeleteShareGroupOffsetsResponseTopic(
                 topic_name=name, error_code=code, error_message=message

@@ -13,6 +13,7 @@ from protocol.messages.delete_share_group_state import (
     DeleteStateResult,
     PartitionResult,
 )
+from protocol.pacing import paced
 
 
 async def handle(
@@ -33,6 +34,6 @@ async def handle(
     return DeleteShareGroupStateResponse(
         results=[
             DeleteStateResult(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in results.items()
+            for topic_id, partitions in paced(results.items())
         ]
     )

@@ -13,6 +13,7 @@ from protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from protocol.pacing import paced
 
 
 def handle(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
@@ -31,7 +32,7 @@ def handle(context: RequestContext, request: DescribeAclsRequest) -> DescribeAcl
             resources=[],
         )
     about: dict[tuple[AclKind, str, PatternType], list[Acl]] = {}
-    for acl in acls.describe(which):
+    for acl in paced(list(acls.describe(which))):
         about.setdefault((acl.kind, acl.name, acl.pattern), []).append(acl)
     resources = [
         DescribeAclsResource(
@@ -45,9 +46,9 @@ def handle(context: RequestContext, request: DescribeAclsRequest) -> DescribeAcl
                     operation=one.operation,
                     permission_type=one.permission,
                 )
-                for one in found
+                for one in paced(found)
             ],
         )
-        for (kind, name, pattern), found in about.items()
+        for (kind, name, pattern), found in paced(about.items())
     ]
     return DescribeAclsResponse(resources=resources)

@@ -20,6 +20,7 @@ from protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from protocol.pacing import paced
 
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 _NAMES = {_EXACT: "MATCH_TYPE_EXACT", _DEFAULT: "MATCH_TYPE_DEFAULT", _ANY: "MATCH_TYPE_SPECIFIED"}
@@ -45,7 +46,7 @@ def handle(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
                 values=[ValueData(key=key, value=value) for key, value in ordered(quotas)],
             )
-            for entity, quotas in context.broker.security.quotas.entries.items()
+            for entity, quotas in paced(list(context.broker.security.quotas.entries.items()))
             if _matches(entity, request)
         ],
     )

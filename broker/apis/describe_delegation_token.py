@@ -20,6 +20,7 @@ from protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
+from protocol.pacing import paced
 
 
 def handle(
@@ -35,11 +36,13 @@ def handle(
         return DescribeDelegationTokenResponse(error_code=code)
     owners = None
     if request.owners is not None:
-        owners = {Principal(one.principal_type, one.principal_name) for one in request.owners}
+        owners = {
+            Principal(one.principal_type, one.principal_name) for one in paced(request.owners)
+        }
     return DescribeDelegationTokenResponse(
         tokens=[
             _described(token, tokens.hmac_of(token.token_id))
-            for token in tokens
+            for token in paced(list(tokens))
             if (owners is None or token.concerns_any(owners))
             and _may_see(context, token)
         ]

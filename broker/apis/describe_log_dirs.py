@@ -17,6 +17,7 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from protocol.pacing import paced
 from storage.checkpoints import TopicPartition
 from storage.directory import LogDirectory
 from storage.errors import DiskFailure
@@ -54,7 +55,7 @@ async def handle(
 def _filter(asked: list[DescribableLogDirTopic] | None) -> _Wanted:
     if asked is None:
         return lambda key: True
-    keys = {(one.topic, number) for one in asked for number in one.partitions}
+    keys = {(one.topic, number) for one in paced(asked) for number in paced(one.partitions)}
     return lambda key: key in keys
 
 
@@ -62,7 +63,7 @@ def _describe(
     home: LogDirectory, copies: list[Copy], is_wanted: _Wanted
 ) -> DescribeLogDirsResult:
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for (topic, number), log in home.logs.items():
+    for (topic, number), log in paced(list(home.logs.items())):
         if is_wanted((topic, number)):
             topics.setdefault(topic, []).append(
                 DescribeLogDirsPartition(

@@ -25,6 +25,7 @@ from protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
+from protocol.pacing import paced
 from protocol.wire import ZERO_UUID
 from storage.errors import StorageError
 
@@ -36,7 +37,7 @@ async def handle(
 ) -> DescribeShareGroupOffsetsResponse:
     """Describe each group."""
     described: dict[Hashable, DescribeShareGroupOffsetsResponseGroup] = {}
-    for group in request.groups:
+    for group in paced(request.groups):
         if _name(group) not in described:
             described[_name(group)] = await _describe(context, group)
     groups = answer_each(
@@ -77,7 +78,7 @@ async def _describe(
             Operation.DESCRIBE, ResourceKind.TOPIC, (one.topic_name for one in group.topics)
         )
         named: dict[bytes, Sequence[int]] = {}
-        for topic in group.topics:
+        for topic in paced(group.topics):
             known = broker.topics.get(topic.topic_name)
             if topic.topic_name not in permitted:
                 denied.append(_denied(topic.topic_name, topic.partitions))
@@ -92,7 +93,7 @@ async def _describe(
         wanted = named
     answers = await broker.share_groups.summarize(group_id, wanted)
     topics: dict[bytes, DescribeShareGroupOffsetsResponseTopic] = {}
-    for key, answer in answers.items():
+    for key, answer in paced(answers.items()):
         found = broker.topics.by_id(key.topic_id)
         if found is None:
             continue
@@ -123,7 +124,7 @@ def _unknown(name: str, partitions: Sequence[int]) -> DescribeShareGroupOffsetsR
             DescribeShareGroupOffsetsResponsePartition(
                 partition_index=number, start_offset=UNCHANGED_OFFSET
             )
-            for number in partitions
+            for number in paced(partitions)
         ],
     )
 
@@ -141,7 +142,7 @@ def _denied(name: str, partitions: Sequence[int]) -> DescribeShareGroupOffsetsRe
                 error_code=error,
                 error_message=error.sentence,
             )
-            for number in partitions
+            for number in paced(partitions)
         ],
     )
 

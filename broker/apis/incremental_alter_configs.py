@@ -14,6 +14,7 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from protocol.pacing import paced
 
 
 async def handle(
@@ -29,7 +30,7 @@ async def handle(
                 for config in one.configs
             ],
         )
-        for one in request.resources
+        for one in paced(request.resources)
     ]
     broker = context.broker
     outcomes = await carry_out(
@@ -48,6 +49,6 @@ async def handle(
                 resource_type=wish.resource_type,
                 resource_name=wish.resource_name,
             )
-            for wish, outcome in zip(wishes, outcomes, strict=True)
+            for wish, outcome in paced(zip(wishes, outcomes, strict=True))
         ],
     )

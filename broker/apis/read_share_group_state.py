@@ -16,6 +16,7 @@ from protocol.messages.read_share_group_state import (
     ReadStateResult,
     StateBatch,
 )
+from protocol.pacing import paced
 
 
 async def handle(
@@ -34,7 +35,7 @@ async def handle(
     return ReadShareGroupStateResponse(
         results=[
             ReadStateResult(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in results.items()
+            for topic_id, partitions in paced(results.items())
         ]
     )
 

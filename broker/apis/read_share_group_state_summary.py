@@ -15,6 +15,7 @@ from protocol.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryResponse,
     ReadStateSummaryResult,
 )
+from protocol.pacing import paced
 
 
 async def handle(
@@ -33,7 +34,7 @@ async def handle(
     return ReadShareGroupStateSummaryResponse(
         results=[
             ReadStateSummaryResult(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in results.items()
+            for topic_id, partitions in paced(results.items())
         ]
     )
 

@@ -18,6 +18,7 @@ from protocol.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+from protocol.pacing import paced
 
 
 async def handle(
@@ -34,8 +35,8 @@ async def handle(
         return ShareAcknowledgeResponse(error_code=error)
     given = {
         TopicPartition(topic.topic_id, one.partition_index): one.acknowledgement_batches
-        for topic in request.topics
-        for one in topic.partitions
+        for topic in paced(request.topics)
+        for one in paced(topic.partitions)
     }
     acknowledging = acknowledge_all(
         context, group_id, member_id, given, is_renewal=request.is_renew_ack
@@ -47,7 +48,7 @@ async def handle(
         acquisition_lock_timeout_ms=settings.partition.lock_duration_ms
     )
     topics: dict[bytes, list[PartitionData]] = {}
-    for partition, failure in results.items():
+    for partition, failure in paced(results.items()):
         code, message = told(failure)
         data = PartitionData(
             partition_index=partition.partition, error_code=code, error_message=message

@@ -21,6 +21,7 @@ from protocol.messages.write_share_group_state import (
     WriteShareGroupStateResponse,
     WriteStateResult,
 )
+from protocol.pacing import paced
 
 
 async def handle(
@@ -45,7 +46,7 @@ async def handle(
     return WriteShareGroupStateResponse(
         results=[
             WriteStateResult(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in results.items()
+            for topic_id, partitions in paced(results.items())
         ]
     )
 

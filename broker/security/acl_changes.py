@@ -31,6 +31,7 @@ from broker.security.authorization_counts import AuthorizationCounts
 from broker.security.authorizer import AclAuthorizer
 from config.acl import AclConfig
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 
 logger = logging.getLogger(__name__)
 
@@ -96,9 +97,9 @@ class AclChanges:
         return await self._changes.run(lambda: self._delete(filters))
 
     async def _create(self, acls: Sequence[Acl]) -> list[Created]:
-        outcomes = [_problem(acl) for acl in acls]
+        outcomes = [_problem(acl) for acl in paced(acls)]
         valid = [acl for acl, problem in zip(acls, outcomes, strict=True) if problem is None]
-        new = dict.fromkeys(acl for acl in valid if acl not in self.authorizer.acls)
+        new = dict.fromkeys(acl for acl in paced(valid) if acl not in self.authorizer.acls)
         if len(new) > _CHANGED_MAX:
             message = "Unable to perform excessively large batch operation."
             too_many = Refusal(ErrorCode.POLICY_VIOLATION, message)
@@ -106,7 +107,7 @@ class AclChanges:
         if new:
             await self._store.change_security(SecurityKind.ACL, {to_row(acl): "" for acl in new})
             self.authorizer.change(added=new)
-        for acl in new:
+        for acl in paced(new):
             logger.info("created %s", acl)
         return outcomes
 
@@ -135,7 +136,7 @@ class AclChanges:
             rows = dict.fromkeys(map(to_row, gone))
             await self._store.change_security(SecurityKind.ACL, rows)
             self.authorizer.change(removed=gone)
-        for acl in gone:
+        for acl in paced(gone):
             logger.info("deleted %s", acl)
         return outcomes
 

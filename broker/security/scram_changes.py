@@ -19,6 +19,7 @@ from protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from protocol.pacing import paced
 
 MECHANISMS: Mapping[int, str] = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
 NUMBERS: Mapping[str, int] = {name: number for number, name in MECHANISMS.items()}
@@ -47,7 +48,7 @@ def plan_changes(
     """Decide each user's part of a request; `exists` knows the credentials there are."""
     plan = ScramPlan()
     planned: dict[str, Key] = {}  # by user
-    for one in alterations(request):
+    for one in paced(alterations(request)):
         if one.name in plan.refused:
             continue
         try:

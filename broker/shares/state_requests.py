@@ -16,6 +16,7 @@ from broker.shares.key import SharePartitionKey
 from broker.shares.state_coordinator import all_of
 from broker.shares.state_shard import StateAnswer
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 
 _PARTITIONS_PER_SLICE = 500
 
@@ -57,8 +58,8 @@ async def ask_each(
     """Ask for each partition that a request names, and return what is told of each, by topic."""
     named = {
         SharePartitionKey(request.group_id, topic.topic_id, one.partition): one
-        for topic in request.topics
-        for one in topic.partitions
+        for topic in paced(request.topics)
+        for one in paced(topic.partitions)
     }
     if not context.may_to_cluster(Operation.CLUSTER_ACTION):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -66,7 +67,7 @@ async def ask_each(
         return _by_topic(named, answers, told)
     # All are begun before the first is waited for: one flush serves them all.
     begun = []
-    for number, (key, one) in enumerate(named.items(), 1):
+    for number, (key, one) in enumerate(paced(named.items()), 1):
         begun.append(ask(key, one))
         if number % _PARTITIONS_PER_SLICE == 0:
             await asyncio.sleep(0)  # four bytes name a partition, which takes some 20 us
@@ -80,6 +81,6 @@ def _by_topic(
     told: Callable[[int, StateAnswer], R],
 ) -> dict[bytes, list[R]]:
     results: dict[bytes, list[R]] = {}
-    for key, answer in zip(named, answers, strict=True):
+    for key, answer in paced(zip(named, answers, strict=True)):
         results.setdefault(key.topic_id, []).append(told(key.partition, answer))
     return results

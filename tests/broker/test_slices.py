@@ -173,7 +173,7 @@ async def test_what_a_coroutine_raises_comes_out(thin_slices: None) -> None:
 
     slices = Slices(asyncio.get_running_loop())
     with pytest.raises(ValueError, match="the end"):
-        await Sliced(fail(), slices, lambda: None, lambda: None)
+        await Sliced(fail(), slices)
 
 
 # --- a broker ---------------------------------------------------------------------------------

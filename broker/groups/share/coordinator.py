@@ -40,6 +40,7 @@ from protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from protocol.pacing import paced
 
 logger = logging.getLogger(__name__)
 
@@ -135,8 +136,8 @@ class ShareGroupCoordinator:
     ) -> Mapping[SharePartitionKey, StateAnswer]:
         """Read where a group stands in partitions."""
         keys = _keys(group_id, partitions)
-        answers = await all_of([self._states.summarize(key) for key in keys])
-        return dict(zip(keys, answers, strict=True))
+        answers = await all_of([self._states.summarize(key) for key in paced(keys)])
+        return dict(paced(zip(keys, answers, strict=True)))
 
     async def delete(self, group_id: str) -> ErrorCode:
         """Remove an empty group, and before it all its state."""

@@ -31,6 +31,7 @@ from broker.security.quotas.entities import (
 )
 from config.quota import QuotaConfig
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 
 if TYPE_CHECKING:
     from broker.security.quotas.addresses import AddressRates
@@ -80,7 +81,7 @@ class QuotaTable:
     ) -> dict[Entity, Explained | None]:
         outcomes: dict[Entity, Explained | None] = {}
         changed: dict[Entity, Quotas] = {}
-        for entity, operations in alterations:
+        for entity, operations in paced(alterations):
             keys = [key for key, _ in operations]
             if entity in outcomes or len(set(keys)) < len(keys):
                 # What came first is done all the same, as by ClientQuotaControlManager.
