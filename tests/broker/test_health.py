@@ -203,16 +203,18 @@ async def test_early_answers_are_few_and_short(
         async with connection(broker) as (reader, _):
             assert await is_reset(reader)
         await open_now.aclose()
-        monkeypatch.setattr(early, "REQUEST_S", 0.1)
+        assert broker._early is not None
+        await until(lambda: not broker._early._open)
         async with asyncio.timeout(PATIENCE_S):
-            for sent in (b"", b"GET /health/live HTTP/1.1\r\n", b"GET /" + b"a" * 20_000):
-                async with connection(broker) as (reader, writer):
-                    writer.write(sent)
-                    assert await is_reset(reader)
             # Bytes that are no request of HTTP have an answer that fits any request.
             async with connection(broker) as (reader, writer):
                 writer.write(b"\x00\xff\r\n\r\n")
                 assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
+            monkeypatch.setattr(early, "REQUEST_S", 0.1)
+            for sent in (b"", b"GET /health/live HTTP/1.1\r\n", b"GET /" + b"a" * 20_000):
+                async with connection(broker) as (reader, writer):
+                    writer.write(sent)
+                    assert await is_reset(reader)
 
 
 @on_uvloop

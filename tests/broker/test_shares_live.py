@@ -85,10 +85,10 @@ async def test_a_fetch_waits_for_a_lock_to_run_out(tmp_path: Path) -> None:
     def play(one: ShareBroker) -> None:
         begin(one)
         one.set_group("g", share__record__lock__duration__ms="1000")
-        one.produce("orders", 3)
         a, b = one.member("g", "a"), one.member("g", "b")
+        assert not acquired(b.fetch(ORDERS))
+        one.produce("orders", 3)
         assert acquired(a.fetch(ORDERS, max_wait_ms=LONG_MS, min_bytes=1)) == [(0, 2, 1)]
-        b.fetch(ORDERS)
         assert acquired(b.fetch(max_wait_ms=LONG_MS, min_bytes=1)) == [(0, 2, 2)]
         late = a.acknowledge({ORDERS: [(0, 2, [ACCEPT])]})
         assert late["partitions"][ORDERS][0] != 0
