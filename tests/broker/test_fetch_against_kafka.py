@@ -61,7 +61,8 @@ TOPICS = ("orders", "small", "compacted")
 PASSING = "passing"  # is deleted and created again
 PARTITIONS = 3
 UNKNOWN_SERVER_ERROR = -1
-WAIT_MS = 5_000
+# No connection here waits for ten minutes.
+WAIT_MS, NEVER_MS = 1_000, 600_000
 
 
 @dataclass(frozen=True)
@@ -401,7 +402,7 @@ def test_who_fetches_and_how_isolated(filled: tuple[Peer, Peer]) -> None:
 # What is waited for, and whether it is there.
 WAITED: Mapping[str, tuple[Make, bool]] = {
     "each may give 60 bytes": (
-        fetching({"zstd": [(0, 0), (1, 0)]}, part_max=60, min_bytes=120, max_wait_ms=WAIT_MS),
+        fetching({"zstd": [(0, 0), (1, 0)]}, part_max=60, min_bytes=120, max_wait_ms=NEVER_MS),
         True,
     ),
     "they may not give more": (
@@ -409,12 +410,15 @@ WAITED: Mapping[str, tuple[Make, bool]] = {
         False,
     ),
     "more than may come": (
-        fetching({"zstd": [(2, 0)]}, max_bytes=0, min_bytes=5, max_wait_ms=WAIT_MS),
+        fetching({"zstd": [(2, 0)]}, max_bytes=0, min_bytes=5, max_wait_ms=NEVER_MS),
         True,
     ),
-    "less than nothing": (fetching({"zstd": [(2, 0)]}, min_bytes=-5, max_wait_ms=WAIT_MS), True),
+    "less than nothing": (
+        fetching({"zstd": [(2, 0)]}, min_bytes=-5, max_wait_ms=NEVER_MS),
+        True,
+    ),
     "an error beside": (
-        fetching({"zstd": [(2, 0), (0, 99)]}, min_bytes=1, max_wait_ms=WAIT_MS),
+        fetching({"zstd": [(2, 0), (0, 99)]}, min_bytes=1, max_wait_ms=NEVER_MS),
         True,
     ),
     "an unknown one beside": (
@@ -430,7 +434,7 @@ def test_what_is_waited_for(filled: tuple[Peer, Peer], label: str) -> None:
     for peer in filled:
         begun = time.monotonic()
         peer.ask(make(peer.ids), 12)
-        assert (time.monotonic() - begun < WAIT_MS / 1000) == is_there
+        assert is_there or time.monotonic() - begun >= WAIT_MS / 1000
     assert not compare(filled, label, make, 12)
 
 

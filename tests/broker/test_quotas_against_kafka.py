@@ -41,7 +41,7 @@ SETTINGS = {
 # A throttle time is shorter by the time that has passed since the request before.
 SLACK_MS = 8_000
 # Kafka's broker hears of what its controller has done a little later.
-SETTLE_S = 20.0
+SETTLE_S = 60.0
 EXACT, DEFAULT, ANY = 0, 1, 2
 
 
@@ -304,6 +304,7 @@ def test_a_fetch_of_too_much_is_emptied_and_its_session_stays_as_it_is(both: Bot
 
 def test_changes_of_topics_come_out_of_a_bucket(both: Both) -> None:
     told: list[tuple[list[int], list[int]]] = []
+    took_ms: list[float] = []
     for one in both:
         in_force(one, entry({"client-id": "c"}, (CHANGES, 1.0)))
         in_force(one, entry({"client-id": "old"}, (CHANGES, 1.0)))
@@ -313,6 +314,7 @@ def test_changes_of_topics_come_out_of_a_bucket(both: Both) -> None:
                 return peer.ask(request, version)
 
         # Of four tokens as many are taken as are wanted; then none, until all is paid.
+        begun = time.monotonic()
         made = ask(creation("many", 34), 7)
         refused = ask(creation("few", 1), 7)
         many = [DeleteTopicState(name="many")]
@@ -322,6 +324,7 @@ def test_changes_of_topics_come_out_of_a_bucket(both: Both) -> None:
         same = ask(enlarge, 3)
         # Older clients cannot be told to come back: theirs is done, and they wait.
         older = ask(creation("older", 34), 5, client_id="old")
+        took_ms.append((time.monotonic() - begun) * 1000)
         results = (*made.topics, *refused.topics, *kept.responses, *same.results, *older.topics)
         told.append(
             (
@@ -330,8 +333,11 @@ def test_changes_of_topics_come_out_of_a_bucket(both: Both) -> None:
             )
         )
     assert told[0][0] == told[1][0] == [0, *[ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 3, 0]
-    for _, throttles in told:
-        assert throttles == pytest.approx([0, *[30_000] * 4], abs=SLACK_MS)
+    for (_, throttles), passed_ms in zip(told, took_ms, strict=True):
+        assert throttles[0] == 0
+        # What has been paid while the machine was busy is not waited for again.
+        assert min(throttles[1:]) >= 30_000 - passed_ms - SLACK_MS
+        assert max(throttles[1:]) <= 30_000 + SLACK_MS
 
 
 @pytest.mark.interop
