@@ -16,7 +16,7 @@ from protocol.frames import encode_request, read_response_header
 from protocol.messages import message_classes
 
 ADMINISTRATOR = "127.0.0.1"
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class Client:

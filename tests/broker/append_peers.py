@@ -44,7 +44,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from tests.broker.admin import creatable
 from tests.broker.test_core_against_kafka import read_frame
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 SETTLE_S = 30.0
 PARTITION_BYTES = 8 << 20
 

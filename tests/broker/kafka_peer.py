@@ -15,8 +15,8 @@ class Peer:
     """Asks one request after the other on a connection of its own."""
 
     def __init__(self, port: int, client_id: str = "a-client") -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 10)
-        self.socket.settimeout(20)
+        self.socket = socket.create_connection(("127.0.0.1", port), 60)
+        self.socket.settimeout(60)
         self._client_id = client_id
 
     def __enter__(self) -> Peer:

@@ -34,7 +34,7 @@ from storage.files import FileSystem, RealFileSystem
 from storage.log import Log
 
 # Long enough for a busy machine; only a test that fails waits for it.
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -20,7 +20,7 @@ from tests.broker.kafka_peer import Peer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
 
-SETTLE_S = 15.0
+SETTLE_S = 60.0
 ROUNDS = 150
 PORTS = tuple[int, int]
 # Some that are none: 0 is what a client does not know, 9 and 77 what no broker knows.

@@ -86,7 +86,7 @@ LATER_OPTIONS = {
     "remote.copy.lag.bytes",
     "remote.copy.lag.ms",
 }
-SETTLE_S = 10.0
+SETTLE_S = 60.0
 
 
 def topics(*wanted: CreatableTopic, validate_only: bool = False) -> CreateTopicsRequest:
@@ -336,8 +336,8 @@ async def _ask_ours(broker: Admin, request: Any) -> Any:
 def _ask_kafka(port: int, request: Any) -> Any:
     api = BY_KEY[info_of(type(request)).key]
     response, version = message_classes(api.name)[1], api.last
-    with socket.create_connection(("127.0.0.1", port), 10) as connection:
-        connection.settimeout(20)
+    with socket.create_connection(("127.0.0.1", port), 60) as connection:
+        connection.settimeout(60)
         connection.sendall(encode_request(request, version, 1, "a-client"))
         frame = memoryview(_read(connection, int.from_bytes(_read(connection, 4), "big")))
     _, position = read_response_header(frame, response, version)

@@ -22,7 +22,7 @@ from tests.conftest import StartBroker
 from tests.fuzz.seeds import FIRST_SEED
 
 PARTITIONS = 2
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 SETTINGS = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
 
 

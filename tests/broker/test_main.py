@@ -309,7 +309,7 @@ def test_a_signal_under_load_stops_it_soon_and_cleanly(
             acknowledged.append(message.offset())  # type: ignore[attr-defined]
 
     consumer.subscribe(["load"])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(acknowledged) < 2000:
         assert time.monotonic() < deadline
         for _ in range(100):
@@ -335,7 +335,7 @@ def test_a_signal_under_load_stops_it_soon_and_cleanly(
     assert "recover" not in broker.log_text().lower()
     reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "b", "log_level": 0})
     producer.poll(0)
-    _, end = reader.get_watermark_offsets(TopicPartition("load", 0), timeout=10)
+    _, end = reader.get_watermark_offsets(TopicPartition("load", 0), timeout=60)
     assert max(acknowledged) < end
     reader.close()
 

@@ -75,7 +75,7 @@ class Peer:
         cls = message_classes(type(request).__name__.removesuffix("Request"))[1]
         number = info_of(cls).versions.last if version is None else version
         with socket.create_connection(("127.0.0.1", self.process.port), 10) as connection:
-            connection.settimeout(20)
+            connection.settimeout(60)
             connection.sendall(encode_request(request, number, 1, "a-client"))
             size = _read(connection, 4)
             if not size:

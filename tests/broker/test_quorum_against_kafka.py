@@ -46,7 +46,7 @@ SETTINGS = {
 SET, DELETE, APPEND, SUBTRACT = range(4)
 BROKER, LOGGER, METRICS, GROUP = 4, 8, 16, 32
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
-SETTLE_S = 10.0
+SETTLE_S = 60.0
 SENTENCES = {code.sentence for code in ErrorCode}  # our own, for codes without an explanation
 
 # What differs on purpose, as patterns of where it does.

@@ -109,8 +109,8 @@ class Wire:
     """One connection, on which one thing is sent after the other."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 10)
-        self._socket.settimeout(10)
+        self._socket = socket.create_connection(("127.0.0.1", port), 60)
+        self._socket.settimeout(60)
 
     def __enter__(self) -> Wire:
         return self
@@ -297,7 +297,7 @@ def test_users_of_scram_change_as_with_kafka(pair: Pair) -> None:
         ours, theirs = (results(one.plaintext, request) for one in pair)
         # Kafka's broker hears of what its controller has done a little later.
         patient = isinstance(request, DescribeUserScramCredentialsRequest)
-        deadline_s = time.monotonic() + 10
+        deadline_s = time.monotonic() + 60
         while patient and ours != theirs and time.monotonic() < deadline_s:
             theirs = results(pair[1].plaintext, request)
         assert ours == theirs, request

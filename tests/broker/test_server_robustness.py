@@ -16,7 +16,7 @@ from protocol.frames import encode_request, read_response_header
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 FRAMES = 300
-TIMEOUT_S = 10
+TIMEOUT_S = 60
 
 
 def _ask(broker: OdradekProcess, data: bytes) -> bytes | None:

@@ -33,8 +33,8 @@ SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1",
 }
 STEPS = 120
-SETTLE_S = 10.0
-FIRST_WAIT_MS = 10_000
+SETTLE_S = 60.0
+FIRST_WAIT_MS = 60_000
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 RECORD_LIMIT = 1
 Partition = tuple[str, int]

@@ -95,7 +95,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Place]]:
             one.process.stop()
 
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 LOCATION = f"{PREFIX}ssl.keystore.location"
 SCRIPT: list[tuple[str, Callable[[Place], dict[str, str]]]] = [
     ("a new file", lambda at: _file(at, AUTHORITY.issue())),

@@ -35,7 +35,7 @@ KEY = "the-key-of-all-tokens"
 USERS = ("admin", "alice", "bob", "carol", "maker", "teller", "viewer")
 # What was made, by what it is called here.
 Made = dict[str, Any]
-SETTLE_S = 10.0
+SETTLE_S = 60.0
 _LITERAL, _ALLOW = 3, 3
 MINUTE_MS = 60_000
 

@@ -49,7 +49,7 @@ SETTINGS = {
 AUTHORIZER = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
 # Kafka's broker hears of what its controller has done a little later. What changes ACLs lists
 # them, too, and may be said twice.
-SETTLE_S = 10.0
+SETTLE_S = 60.0
 READING = re.compile(r"--(describe|list)\b|^(offsets|versions|acls)\b|\bdescribe\b")
 
 # Times, ids, addresses, and traces of the tools' own code.

@@ -35,9 +35,9 @@ public class SecureClient {
         System.setProperty(
                 "org.apache.kafka.sasl.oauthbearer.allowed.files",
                 token.toString().replaceFirst("file://", ""));
-        settings.put("max.block.ms", "20000");
-        settings.put("delivery.timeout.ms", "20000");
-        settings.put("request.timeout.ms", "10000");
+        settings.put("max.block.ms", "60000");
+        settings.put("delivery.timeout.ms", "60000");
+        settings.put("request.timeout.ms", "30000");
         settings.put("linger.ms", "0");
         try (KafkaProducer<String, String> producer =
                 new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {

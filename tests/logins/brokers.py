@@ -30,7 +30,7 @@ ADMIN, ADMIN_PASSWORD = "admin", "the-administrator's-secret"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 _MODULES = "org.apache.kafka.common.security."
 _ALLOWED = "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
-_SETTLE_S = 20.0
+_SETTLE_S = 60.0
 _ITERATIONS = 4096
 
 

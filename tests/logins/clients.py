@@ -18,9 +18,8 @@ from tests.logins.logins import Login
 
 OK = "ok"
 SASL, TLS = "sasl", "tls"
-TIMEOUT_S = 20.0
-# kafka-python goes on trying after a refusal, and then says that it has waited.
-_PATIENCE_MS = 5_000
+TIMEOUT_S = 60.0
+_REFUSED_MS = 5_000
 _PROGRAM = Path(__file__).with_name("SecureClient.java")
 _FLAGS = ("-Xmx256m", "-XX:TieredStopAtLevel=1")
 # How a refusal of the broker's reaches librdkafka once the handshake has seemed to be over.
@@ -73,10 +72,13 @@ class Librdkafka:
 
 
 class KafkaPython:
-    """kafka-python."""
+    """kafka-python, which goes on trying after a refusal, and then says that it has waited."""
 
     name = "kafka-python"
     knows_delegation_tokens = False
+
+    def __init__(self, *, is_refused: bool) -> None:
+        self._patience_ms = _REFUSED_MS if is_refused else int(TIMEOUT_S * 1000)
 
     def attempt(self, bootstrap: str, topic: str, login: Login) -> Outcome:
         """Write a record."""
@@ -86,8 +88,8 @@ class KafkaPython:
         try:
             producer = KafkaProducer(
                 bootstrap_servers=bootstrap,
-                bootstrap_timeout_ms=_PATIENCE_MS,
-                max_block_ms=_PATIENCE_MS,
+                bootstrap_timeout_ms=self._patience_ms,
+                max_block_ms=self._patience_ms,
                 **login.kafka_python(),
             )
             producer.send(topic, b"value", b"key").get(TIMEOUT_S)

@@ -138,7 +138,8 @@ def test_librdkafka(case: str, keys: Keys, ours: Secured, kafkas: Secured) -> No
     "case", [*(one for one in RIGHT if one != TOKEN), "PLAIN, wrong password", "wrong CA"]
 )
 def test_kafka_python(case: str, keys: Keys, ours: Secured, kafkas: Secured) -> None:
-    assert (_compared(case, KafkaPython(), keys, ours, kafkas) == OK) == (case in RIGHT)
+    client = KafkaPython(is_refused=case not in RIGHT)
+    assert (_compared(case, client, keys, ours, kafkas) == OK) == (case in RIGHT)
 
 
 @pytest.mark.interop
