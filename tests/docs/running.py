@@ -70,7 +70,7 @@ def words(line: str) -> set[str]:
     return {
         word
         for word in line.split()
-        if not re.search(r"\d|…", word) and word not in _UNITS
+        if not re.search(r"\d|…", word) and word.rstrip(",.:;)") not in _UNITS
     }
 
 

@@ -123,3 +123,5 @@ def test_figures_and_what_is_left_out_are_not_compared() -> None:
         "partitions,",
         "id",
     }
+    # A mark behind a unit changes nothing: "89 ms:" is "1.1 s:" where others use the machine.
+    assert words("cleaned in 89 ms: 9.1 MB; (12 kB), a map") == {"cleaned", "a", "map"}
