@@ -36,7 +36,7 @@ _KAFKA_FLAGS = (
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _NO_KAFKA = "Kafka's jars are not there: run `make kafka` (needs Java and Maven)"
 START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 60.0
 _HELD_PORTS_MAX = 200
 _held_ports: deque[int] = deque()  # their descriptors, until this process ends
 

@@ -45,7 +45,7 @@ from tests.broker.admin import creatable
 from tests.broker.test_core_against_kafka import read_frame
 
 TIMEOUT_S = 60
-SETTLE_S = 30.0
+SETTLE_S = 60.0
 PARTITION_BYTES = 8 << 20
 
 Topics = Mapping[str, Mapping[str, str]]

@@ -43,7 +43,7 @@ TOPICS = {
 GROUPS = ("one-group", "another-group", "a-third-group")
 TRIMMED = 7
 FIRST_COMMIT, LAST_COMMIT = 3, 11
-_WAIT_S = 30
+_WAIT_S = 60
 
 Commits = dict[tuple[str, str, int], int]
 Partition = tuple[str, int]

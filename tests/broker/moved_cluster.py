@@ -34,7 +34,7 @@ from protocol.messages.incremental_alter_configs import (
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 OFFSETS = "__consumer_offsets"
 # Segments that roll at once and are cleaned at once; nothing that time alone would change.

@@ -43,7 +43,7 @@ CONFIG = {
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 PRODUCED = ["p3:10", "p5:7", "p3:11", "p6:25", "p6:12", "p5:14", "p5:17"]
 REMAINS = ["p3:11", "p6:12", "p5:14", "p5:17"]
-WAIT_S = 30
+WAIT_S = 60
 
 
 def _wait_for_line(file: Path, line: str) -> None:

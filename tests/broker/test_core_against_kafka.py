@@ -38,7 +38,7 @@ from tests.broker.test_connection import fetch
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(240)]
 
 TIMEOUT_S = 60
-SETTLE_S = 30.0
+SETTLE_S = 60.0
 STRANGER = bytes(range(1, 17))
 TOPICS: Mapping[str, Mapping[str, str]] = {
     "orders": {},

@@ -98,7 +98,7 @@ async def test_searches_leave_threads_to_fetches_and_take_turns(tmp_path: Path) 
             asked = [asyncio.create_task(_ask(broker, number)) for number in range(2 * readers)]
             await until(lambda: begun)
             loop = asyncio.get_running_loop()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await loop.run_in_executor(broker.readers, int)
             assert len(begun) < readers
             may_go_on.set()

@@ -117,7 +117,7 @@ def work(peer: Peer) -> None:
 
 
 def families(broker: OdradekProcess) -> Mapping[str, list[Any]]:
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     return {one.name: one.samples for one in text_string_to_metric_families(text)}
 
@@ -249,6 +249,6 @@ def ask(port: int, expression: str) -> list[Any]:
         expression = expression.replace(name, value)
     query = urllib.parse.urlencode({"query": expression})
     url = f"http://127.0.0.1:{port}/api/v1/query?{query}"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         found: list[Any] = json.load(answer)["data"]["result"]
         return found

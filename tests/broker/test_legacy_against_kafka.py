@@ -44,7 +44,7 @@ from tests.storage.old_logs import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(240)]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 EPOCH_UNKNOWN = -1
 FILES_ARE_OF_MS = 1
 FS = RealFileSystem()

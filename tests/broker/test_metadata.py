@@ -165,7 +165,7 @@ async def main():
 asyncio.run(main())
 """
     root = Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", script], cwd=root, check=False, timeout=30)
+    subprocess.run([sys.executable, "-c", script], cwd=root, check=False, timeout=60)
     store = open_store(path, "another")
     loaded = asyncio.run(store.load())
     asyncio.run(store.close())

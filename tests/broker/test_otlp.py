@@ -325,7 +325,7 @@ def test_any_value_and_label_comes_as_it_is_in_requests_of_any_size(
 def test_an_installed_broker_pushes_and_stops_while_it_does(start_broker: StartBroker) -> None:
     with collecting() as collector:
         broker: OdradekProcess = start_broker(settings_of(collector))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(collector.requests) < 3:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -59,7 +59,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LONG = "x" * 245
 NAMED = bytes(range(1, 17))
-SETTLE_S = 30.0
+SETTLE_S = 60.0
 Process = OdradekProcess | KafkaProcess
 
 

@@ -230,7 +230,7 @@ def test_a_service_manager_is_told_what_the_broker_does(tmp_path: Path) -> None:
     path = str(tmp_path / "notify")
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as listening:
         listening.bind(path)
-        listening.settimeout(20)
+        listening.settimeout(60)
         configured = Configured(tmp_path / "broker", environment={"NOTIFY_SOCKET": path})
         configured.broker.start()
         ready = listening.recv(4096).decode().splitlines()

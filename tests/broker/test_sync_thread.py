@@ -44,7 +44,7 @@ async def answer(thread: SyncThread, descriptors: list[int]) -> list[int]:
     """Return the error numbers of files, 0 where there is none."""
     done: asyncio.Future[list[OSError | None]] = asyncio.get_running_loop().create_future()
     thread.sync(descriptors, done.set_result)
-    return [0 if one is None else one.errno or 0 for one in await asyncio.wait_for(done, 20)]
+    return [0 if one is None else one.errno or 0 for one in await asyncio.wait_for(done, 60)]
 
 
 def descriptors_and_threads() -> tuple[int, int]:
@@ -115,9 +115,9 @@ async def test_a_flush_without_a_thread_fails_and_a_later_one_does_not(
     with monkeypatch.context() as refusing:
         refusing.setattr(threading.Thread, "start", _refuse)
         with pytest.raises(RuntimeError, match="can't start new thread"):
-            await asyncio.wait_for(commit.flush(logs), 20)
+            await asyncio.wait_for(commit.flush(logs), 60)
         assert [log.recovery_point for log in logs] == [0, 0, 0]
-    await asyncio.wait_for(commit.flush(logs), 20)
+    await asyncio.wait_for(commit.flush(logs), 60)
     assert [log.recovery_point for log in logs] == [1, 1, 1]
     await commit.close()
 
@@ -203,7 +203,7 @@ async def test_threads_share_many_files(tmp_path: Path, pipe: int) -> None:
         if log in bad:
             log.active.log = BadFile(log.active.log, pipe)
     answers = [commit.flush([log]) for log in many]
-    await asyncio.wait(answers, timeout=20)
+    await asyncio.wait(answers, timeout=60)
     assert {log for log, one in zip(many, answers, strict=True) if one.exception()} == bad
     assert failed == bad
     assert {log for log in many if log.recovery_point < 2} == bad

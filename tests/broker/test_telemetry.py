@@ -374,7 +374,7 @@ async def test_pushes_are_read_one_by_one_and_few_wait(tmp_path: Path) -> None:
 
     def read(*args: Any) -> Push:
         reading.release()
-        assert go_on.acquire(timeout=20)
+        assert go_on.acquire(timeout=60)
         return read_push(*args)
 
     async with admin(tmp_path) as broker:
@@ -393,7 +393,7 @@ async def test_pushes_are_read_one_by_one_and_few_wait(tmp_path: Path) -> None:
             # Of three that may wait, one is read.
             assert [await one for one in pushes[3:]] == [89, 89]  # THROTTLING_QUOTA_EXCEEDED
             for _ in range(3):
-                assert await asyncio.to_thread(reading.acquire, timeout=20)
+                assert await asyncio.to_thread(reading.acquire, timeout=60)
                 assert not reading.acquire(blocking=False)
                 go_on.release()
             assert [await one for one in pushes[:3]] == [0, 0, 0]

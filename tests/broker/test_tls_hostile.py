@@ -300,7 +300,7 @@ async def test_a_renegotiation_is_refused(tmp_path: Path) -> None:
         port = broker.server.listeners[0].port
         command = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_2"]
         done = await asyncio.to_thread(
-            subprocess.run, command, input=b"R\n", capture_output=True, check=False, timeout=30
+            subprocess.run, command, input=b"R\n", capture_output=True, check=False, timeout=60
         )
         assert b"RENEGOTIATING" in done.stdout + done.stderr
         assert b"no renegotiation" in done.stderr

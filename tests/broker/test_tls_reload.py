@@ -53,7 +53,7 @@ async def alter(broker: Broker, values: Mapping[str, str], *, checks: bool = Fal
 def shown_by(broker: Broker) -> bytes:
     """Connect in a thread's way, and return the certificate that the broker shows."""
     port = broker.server.listeners[0].port
-    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port), timeout=10))
+    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port), timeout=60))
 
 
 async def shows(broker: Broker) -> x509.Certificate:

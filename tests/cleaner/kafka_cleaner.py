@@ -96,7 +96,7 @@ class KafkaCleaner:
 
     def close(self) -> None:
         """End the process by ending its input."""
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=60)
 
 
 class KafkaLog:

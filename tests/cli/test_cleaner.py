@@ -196,7 +196,7 @@ def test_the_command_asks_a_broker_that_runs_as_a_process(tmp_path: Path) -> Non
         )
 
     try:
-        deadline = time.monotonic() + 30  # HTTP comes after Kafka's listeners
+        deadline = time.monotonic() + 60  # HTTP comes after Kafka's listeners
         while (found := run("plan")).returncode and time.monotonic() < deadline:
             time.sleep(0.1)
         assert found.returncode == 0, found.stderr

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 from tests.cli.commands import Commands, fresh
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

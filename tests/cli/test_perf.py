@@ -79,11 +79,11 @@ def test_ctrl_c_ends_a_load_and_shows_what_there_is(commands: Commands, topic: s
     process = commands.start("perf", "produce", topic, "--seconds", "100", "--rate", "200",
                              "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
     try:
-        deadline_s = time.monotonic() + 30
+        deadline_s = time.monotonic() + 60
         while len(_records(commands, topic)) < 20:
             assert time.monotonic() < deadline_s
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()

@@ -25,7 +25,7 @@ from tests.cli.drawing import RECORDS
 from tests.profiles import examples
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 # Timestamps here are of 1970: retention would delete them.

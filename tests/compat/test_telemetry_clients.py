@@ -17,7 +17,7 @@ PATIENCE_S = 60.0
 
 
 def shown(broker: OdradekProcess, client_id: str) -> set[str]:
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=60) as page:
         lines = page.read().decode().splitlines()
     wanted = f'client_id="{client_id}"'
     return {line.partition("{")[0] for line in lines if wanted in line}

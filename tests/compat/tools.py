@@ -89,7 +89,7 @@ class Tools:
 
     def close(self) -> None:
         """End the process by ending its input."""
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=60)
 
 
 @dataclass(slots=True)

@@ -46,7 +46,7 @@ from tests.differential.wire import CLIENT_ID, Outcome, Peer, read_answer
 from tests.differential.world import BROKER, NODE_ID, PARTITIONS, SETTINGS, Member, World
 from tests.differential.wrong_frames import Wrong
 
-SETTLE_S = 30.0
+SETTLE_S = 60.0
 # Kafka's broker hears of all else from its controller, a little after the client does.
 _AT_ONCE = frozenset(
     (

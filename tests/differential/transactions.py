@@ -52,7 +52,7 @@ from protocol.messages.write_txn_markers import (
 from tests.differential.wire import Peer
 
 PARTITIONS = 2
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 TIMEOUT_MS = 60_000
 
 Seen = list[Any]

@@ -134,7 +134,7 @@ def test_where_reading_takes_a_token_it_is_asked_for(service: Service, page: Pag
 
 
 def runs_of(service: Service) -> list[object]:
-    with urllib.request.urlopen(f"{service.http}/api/cleaner/runs", timeout=10) as answer:
+    with urllib.request.urlopen(f"{service.http}/api/cleaner/runs", timeout=60) as answer:
         found = json.load(answer)["runs"]
         assert isinstance(found, list)
         return found

@@ -59,7 +59,7 @@ class Oracle:
 
     def close(self) -> None:
         """End the process by ending its input."""
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="module")

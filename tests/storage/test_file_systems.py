@@ -326,7 +326,7 @@ def test_a_lock_keeps_a_process_out_that_locks_as_java_does(tmp_path: Path) -> N
         assert other.stdout.readline() == b"locked\n"
         with pytest.raises(DirectoryInUse, match="in use by another process"):
             REAL.lock(lock)
-        other.communicate(b"", timeout=20)
+        other.communicate(b"", timeout=60)
     held = REAL.lock(lock)
     refused = subprocess.run([sys.executable, "-c", program], input=b"", capture_output=True)
     assert b"BlockingIOError" in refused.stderr
