@@ -249,7 +249,7 @@ def java(flags: Sequence[str]) -> list[str]:
 def kafka_tool(
     arguments: Sequence[str],
     *,
-    timeout_s: float = 120,
+    timeout_s: float = 240,
     text: str | None = None,
     check: bool = True,
     flags: Sequence[str] = QUICK_START,

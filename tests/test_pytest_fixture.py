@@ -54,7 +54,7 @@ def run(folder: Path, odradek: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
     )
 
 

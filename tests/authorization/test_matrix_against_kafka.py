@@ -154,7 +154,7 @@ def both(folder: Path) -> Iterator[Sides]:
 
 @pytest.mark.slow
 @pytest.mark.kafka
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_who_is_served_and_what_the_others_hear(tmp_path: Path) -> None:
     found: dict[str, str] = {}  # what, and who has met it first
     with both(tmp_path) as sides:

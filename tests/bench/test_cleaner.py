@@ -71,7 +71,7 @@ def test_a_report_that_is_not_all_there_yet_is_left_out() -> None:
 
 @pytest.mark.interop
 @pytest.mark.kafka
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_it_measures_both_brokers(tmp_path: Path) -> None:
     assert main(["c", "d", "--scale", "0.002", "--artifacts", str(tmp_path)]) == 0
     saved = json.loads((tmp_path / "bench-cleaner.json").read_text())

@@ -18,7 +18,7 @@ from protocol.messages.describe_acls import DescribeAclsRequest
 from protocol.schema import info_of
 from tests.broker.kafka_peer import Peer
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SETTLE_S = 60.0
 ROUNDS = 150

@@ -63,7 +63,7 @@ AUTHORIZER = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User
 SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "3000"}
 _PAYLOAD = re.compile(r"payload: (\{.*\})$")
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Move:
 def adopt(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cli.main", "adopt", *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
+        command, capture_output=True, text=True, timeout=240, cwd=ROOT, check=False,
         env={"COLUMNS": "160", "PYTHONPATH": str(ROOT), "PATH": ""},
     )  # fmt: skip
 

@@ -39,7 +39,7 @@ def ask(lines: Sequence[Mapping[str, Any]]) -> list[Any]:
         capture_output=True,
         check=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=240,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 

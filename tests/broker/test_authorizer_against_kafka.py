@@ -158,7 +158,7 @@ def _ask_kafka(worlds: list[dict[str, Any]]) -> list[Any]:
         capture_output=True,
         check=False,
         encoding="utf-8",
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

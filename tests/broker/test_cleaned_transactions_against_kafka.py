@@ -41,7 +41,7 @@ SETTINGS = {
 }
 NEVER_CLEANED = {**KAFKA_SETTINGS, "log.cleaner.backoff.ms": "3600000"}
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 Seen = dict[Place, list[SeenRecord]]
 Left = dict[Place, tuple[list[tuple[BatchHeader, tuple[Record, ...]]], list[AbortedTransaction]]]

@@ -57,7 +57,7 @@ from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_fakes import ToldTopics
 from tests.broker.kafka_peer import Peer
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 SETTINGS = {
     "offsets.topic.num.partitions": "1",

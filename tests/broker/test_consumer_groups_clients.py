@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.processes import OdradekProcess, java, kafka_tool
 from tests.protocol.kafka_jars import require_jars
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 DRIVER = Path(__file__).with_name("ConsumerDriver.java")
 PARTITIONS = 4

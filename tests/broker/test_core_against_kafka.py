@@ -35,7 +35,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from tests.broker.admin import creatable
 from tests.broker.test_connection import fetch
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 TIMEOUT_S = 60
 SETTLE_S = 60.0

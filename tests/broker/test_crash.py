@@ -11,7 +11,7 @@ from tests.storage.dump import check_data
 
 KILLS = 4
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_what_was_acknowledged_survives_kill_9(start_broker: StartBroker) -> None:

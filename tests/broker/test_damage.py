@@ -42,7 +42,7 @@ from tests.broker.damage import (
 )
 from tests.broker.live import Client, client, live, on_uvloop
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 OFFSETS = "__consumer_offsets"
 KINDS = {

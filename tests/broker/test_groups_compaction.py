@@ -72,7 +72,7 @@ async def fetched(one: Client, group: str) -> dict[int, int]:
     return {p.partition_index: p.committed_offset for p in topic.partitions}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @on_uvloop
 async def test_it_stays_small_under_steady_commits_and_is_right_after_a_restart(
     tmp_path: Path,

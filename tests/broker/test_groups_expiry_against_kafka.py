@@ -24,7 +24,7 @@ from tests.differential.actors import Actor, Stage
 from tests.differential.play import Play
 from tests.differential.wire import Peer
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 SETTINGS = {
     "offsets.topic.num.partitions": "1",

@@ -38,7 +38,7 @@ def ask(lines: list[str]) -> list[list[str]]:
         capture_output=True,
         check=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=240,
     )
     return [line.split("\t") for line in done.stdout.splitlines()]
 

@@ -42,7 +42,7 @@ from tests.storage.old_logs import (
     write,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 PATIENCE_S = 60.0
 EPOCH_UNKNOWN = -1

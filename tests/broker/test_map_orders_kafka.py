@@ -41,7 +41,7 @@ def ask(scripts: Sequence[tuple[str, Sequence[Step]]]) -> list[list[Any]]:
         capture_output=True,
         check=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=240,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -26,7 +26,7 @@ from tests.broker.provider import (
 )
 from tests.broker.sasl_peer import Refused, SaslPeer
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 # Java's clients and brokers fetch from, and read, only what is allowed so.

@@ -43,7 +43,7 @@ CHECKPOINTS = (
     "replication-offset-checkpoint",
 )
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass

@@ -138,7 +138,7 @@ def kafkas() -> dict[str, list[Any]]:
          "-cp", f"{libs}/*", str(_PROGRAM)],
         input=json.dumps(asked).encode(),
         capture_output=True,
-        timeout=90,
+        timeout=240,
         check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr.decode()

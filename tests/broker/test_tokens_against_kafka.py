@@ -29,7 +29,7 @@ from protocol.schema import info_of
 from tests.broker.sasl_peer import Refused, SaslPeer
 from tests.broker.test_token_apis import create, describe
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 KEY = "the-key-of-all-tokens"
 USERS = ("admin", "alice", "bob", "carol", "maker", "teller", "viewer")

@@ -80,7 +80,7 @@ SHOWS: dict[Deliberate, list[Step]] = {
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.usefixtures("quiet_logs"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 
 

@@ -50,7 +50,7 @@ State = dict[bytes, bytes]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.usefixtures("quiet_logs"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 
 

@@ -25,7 +25,7 @@ from storage.recovery import Checkpointed, LogIdentity, load_log
 from tests.broker.moved_cluster import KAFKA_SETTINGS, OFFSETS, cleaned_to, fill, wait_until
 from tests.cleaner.worlds import FS
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
 @dataclass(frozen=True, slots=True)

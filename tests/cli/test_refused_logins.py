@@ -12,7 +12,7 @@ from tests.cli.commands import Commands
 from tests.logins.brokers import PASSWORD, TOPIC, Keys, Secured, running
 from tests.logins.logins import MTLS, Login
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def rage(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_few_members_and_restarts(tmp_path: Path) -> None:
     rage(tmp_path, confluent, seed=1, members=4, duration_s=12)
 

@@ -30,7 +30,7 @@ class Load:
 @pytest.mark.parametrize(
     "load",
     [
-        pytest.param(Load(200_000, 2, 10, 5, 240), marks=pytest.mark.timeout(300), id="small"),
+        pytest.param(Load(200_000, 2, 10, 5, 240), marks=pytest.mark.timeout(600), id="small"),
         pytest.param(
             Load(2_000_000, 10, 20, 60, 3400),
             marks=[pytest.mark.interop, pytest.mark.timeout(3600)],

@@ -76,13 +76,13 @@ def _round(start_broker: StartBroker, count: int) -> None:
     assert "ERROR" not in broker.log_text()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_performance_tools_see_every_record_once(start_broker: StartBroker) -> None:
     _round(start_broker, SHORT)
 
 
 @pytest.mark.interop
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_share_consumers_of_the_tools_see_every_record(start_broker: StartBroker) -> None:
     broker = start_broker()
     _create(broker)

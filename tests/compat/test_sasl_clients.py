@@ -214,7 +214,7 @@ def _java(lines: list[str]) -> list[str]:
         input="\n".join(lines) + "\n",
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=240,
         check=False,
     )
     assert run.returncode == 0, run.stderr

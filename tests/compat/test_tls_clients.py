@@ -143,7 +143,7 @@ def test_javas_clients_are_let_in_and_refused_as_by_kafka(places: dict[str, Plac
         ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka_libs()}/*", str(_PROGRAM)],
         input=json.dumps(asked).encode(),
         capture_output=True,
-        timeout=110,
+        timeout=240,
         check=False,
     )
     assert run.returncode == 0, run.stderr.decode()

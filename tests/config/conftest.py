@@ -33,7 +33,7 @@ def ask_kafka() -> Ask:
             ["java", "-Xmx256m", "-cp", f"{libs}/*", str(_PROGRAM)],
             input=json.dumps(asked).encode(),
             capture_output=True,
-            timeout=90,
+            timeout=240,
             check=False,
         )
         assert run.returncode == 0, run.stderr.decode()

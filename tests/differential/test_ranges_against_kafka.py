@@ -10,7 +10,7 @@ import pytest
 from bench.processes import KafkaProcess, OdradekProcess, kafka_tool
 from broker.apis import APIS
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 # "	Fetch(1): 4 to 18 [usable: 18]," or "	OffsetDelete(47): 0 [usable: 0],"
 _LINE = re.compile(r"^\t(\w+)\((\d+)\): (\d+)(?: to (\d+))? \[usable: (\d+)\]", re.MULTILINE)

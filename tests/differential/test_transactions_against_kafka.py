@@ -77,7 +77,7 @@ def test_many_scripts(brokers: Pair) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_kafkas_own_decoder_reads_what_we_have_written(brokers: Pair) -> None:
     assert not play(brokers, 1_000)
     ours, _ = brokers

@@ -13,7 +13,7 @@ from tests.docs.running import commands, run_page, words
 
 _OUTSIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
 PAGES = [*_OUTSIDE, *sorted((ROOT / "docs").rglob("*.md"))]
-COMMAND_TIMEOUT_S, SPARK_TIMEOUT_S = 60.0, 300.0
+COMMAND_TIMEOUT_S, SPARK_TIMEOUT_S = 240.0, 300.0
 SPARK = ROOT / "docs" / "spark.md"
 
 
@@ -25,7 +25,7 @@ def marks(page: Path) -> list[pytest.MarkDecorator]:
     """Return what a run of a page needs."""
     if page == SPARK:
         return [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(1800)]
-    return [pytest.mark.slow, pytest.mark.timeout(300)]
+    return [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 RUN = [pytest.param(page, id=name(page), marks=marks(page)) for page in PAGES if commands(page)]

@@ -23,7 +23,7 @@ from tests.pipeline.model import Record, as_record, as_table, latest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 KEYS = 20
 COMPACTED = {

@@ -16,7 +16,7 @@ from pipeline.keyed import Keyed, as_records, require_unique_keys, tombstones_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROWS = [(7, "a", bytearray(b"\x00\xff"), None), (8, "b", bytearray(b""), True)]
 SCHEMA = "id int, `a name` string, raw binary, deleted boolean"

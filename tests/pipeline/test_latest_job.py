@@ -30,7 +30,7 @@ from tests.pipeline.model import as_record, as_table, latest
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PARTITIONS = 2
 

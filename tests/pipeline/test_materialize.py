@@ -30,7 +30,7 @@ from tests.pipeline.model import Record, as_table, latest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 QUERY = "11111111-2222-3333-4444-555555555555"

@@ -94,7 +94,7 @@ def test_what_is_missing_is_told_before_spark_starts(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_neighbours_and_sums_are_what_a_plain_walk_finds(spark: SparkSession) -> None:
     chance = random.Random(3)
     extents = [Extent("t", 0, 40, 160), Extent("t", 1, 0, 180), Extent("u", 0, 200, 200)]
@@ -140,7 +140,7 @@ def test_neighbours_and_sums_are_what_a_plain_walk_finds(spark: SparkSession) ->
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_command_tells_people_and_programs_and_draws(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "orders-0"
     for base in (0, 1000, 2000):

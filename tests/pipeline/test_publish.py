@@ -27,7 +27,7 @@ from tests.pipeline.model import Record, as_record, latest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PARTITIONS = 4
 ROWS = [(number, f"ticket {number}", None if number % 3 else "x") for number in range(50)]

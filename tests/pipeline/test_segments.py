@@ -34,7 +34,7 @@ from tests.pipeline.segments import read, write_segment
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 # Far longer than a cleaning takes; a broker that does not clean fails here and says so.

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.interop,  # starts Java twice, and a third time for the tests after it
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 
 

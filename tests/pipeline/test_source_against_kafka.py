@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.kafka,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 
 LATEST, EARLIEST = -1, -2

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.kafka,
     pytest.mark.interop,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 
 

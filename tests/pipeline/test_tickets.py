@@ -16,7 +16,7 @@ from pipeline.tickets import STATUSES, tickets
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_they_are_the_same_whatever_machine_makes_them(spark: SparkSession) -> None:

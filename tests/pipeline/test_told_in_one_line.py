@@ -26,7 +26,7 @@ from tests.pipeline.conftest import MakeTopic, Produce
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 Origin = TableSource | Tickets
 

@@ -49,5 +49,5 @@ def run_java(program: str, *arguments: str) -> list[list[str]]:
     """Run a Java source file beside this one; return its output's lines, split at tabs."""
     source = Path(__file__).with_name(program)
     command = ["java", "-cp", f"{LIBS}/*", str(source), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     return [line.split("\t") for line in done.stdout.splitlines()]

@@ -38,7 +38,7 @@ from storage.validation import check_batch
 from tests.broker.test_core_against_kafka import read_frame
 from tests.storage.transactional import committed_offsets
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # Java writes what is read
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # Java writes what is read
 
 FS = RealFileSystem()
 # The smallest segment that Kafka lets a topic have.
