@@ -59,6 +59,8 @@ from tests.broker.kafka_peer import Peer
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
+PATIENCE_S = 60.0
+
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "group.consumer.assignment.interval.ms": "0",
@@ -120,9 +122,8 @@ class Both:
         if group is not None and group.is_resolving:
             self.world.pass_time(5)  # Kafka does it in another thread
         written, expected = self.our_records(), self.their_records()
-        for _ in range(200):
-            if len(expected) >= len(written):
-                break
+        deadline = time.monotonic() + PATIENCE_S
+        while len(expected) < len(written) and time.monotonic() < deadline:
             time.sleep(0.02)
             expected += self.their_records()
         assert in_runs(written) == in_runs(expected), (operation, request)
@@ -259,10 +260,11 @@ class Play:
         self.group = group
         self.peer = peer
         self.both = Both(kafka, peer, group, ConsumerWorld(CONFIG, topics))
-        for _ in range(100):  # the topic of offsets is made by the first to ask for it
-            found = peer.ask(FindCoordinatorRequest(coordinator_keys=[group]), 4)
-            if found.coordinators[0].error_code == 0:
-                break
+        wanted = FindCoordinatorRequest(coordinator_keys=[group])
+        deadline = time.monotonic() + PATIENCE_S
+        # The topic of offsets is made by the first to ask for it.
+        while peer.ask(wanted, 4).coordinators[0].error_code != 0:
+            assert time.monotonic() < deadline
             time.sleep(0.1)
         for name in self.names:
             self.create(name, self.chance.randint(1, 5))
@@ -490,7 +492,8 @@ def told_partitions(owned: Mapping[bytes, Sequence[int]]) -> list[TopicPartition
 
 def wait_for_partitions(peer: Peer, name: str, count: int) -> None:
     """Wait until Kafka's coordinator of groups has heard of a topic's partitions."""
-    for _ in range(200):
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
         request = ConsumerGroupHeartbeatRequest(
             group_id="probe",
             member_id="probe",

@@ -321,7 +321,7 @@ def test_kafkas_files_are_told_as_its_tool_tells_them(kafka: KafkaProcess) -> No
         producer.commit_transaction() if is_committed else producer.abort_transaction()
     consumer = Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
-    assert consumer.poll(30) is not None
+    assert consumer.poll(60) is not None
     consumer.commit(asynchronous=False)
     consumer.close()
     kafka.stop()
