@@ -28,7 +28,7 @@ from pathlib import Path
 
 from protocol.checksum import crc32c
 from storage.errors import CorruptFile, DiskFailure
-from storage.files import FileSystem
+from storage.files import Buffer, FileSystem
 
 logger = logging.getLogger(__name__)
 
@@ -123,8 +123,9 @@ class Images:
         """
         # Even a failed write may be found later: no two images are of one generation.
         self._generation += 1
-        body = image + _GENERATION.pack(self._generation)
-        data = body + _CRC.pack(crc32c(body))
+        data = bytearray(image)  # one copy: an image may have many megabytes
+        data += _GENERATION.pack(self._generation)
+        data += _CRC.pack(crc32c(data))
         failures = [failure for path in self._places if (failure := self._put(path, data))]
         if len(failures) == len(self._places):
             raise failures[0]
@@ -173,7 +174,7 @@ class Images:
         else:
             logger.info("brought up to date path=%s from=%s", found.path, newest.path)
 
-    def _put(self, path: Path, data: bytes) -> DiskFailure | None:
+    def _put(self, path: Path, data: Buffer) -> DiskFailure | None:
         try:
             self._fs.write_atomically(path, data, is_private=True)
         except DiskFailure as failure:

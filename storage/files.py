@@ -125,7 +125,7 @@ class FileSystem(Protocol):
     def write_private(self, path: Path, data: bytes) -> None:
         """Write a small file that only the broker's own user may read."""
 
-    def write_atomically(self, path: Path, data: bytes, *, is_private: bool = False) -> None:
+    def write_atomically(self, path: Path, data: Buffer, *, is_private: bool = False) -> None:
         """Replace a small file so that a crash leaves the old or the new, whole and durable.
 
         A private one only the broker's own user may read.
@@ -377,7 +377,7 @@ class RealFileSystem:
         self._create_anew(temporary, data, 0o600)
         self.rename(temporary, path)
 
-    def _create_anew(self, temporary: Path, data: bytes, mode: int) -> None:
+    def _create_anew(self, temporary: Path, data: Buffer, mode: int) -> None:
         # What is there goes, and nothing follows it: a link of that name could lead anywhere.
         def write() -> None:
             temporary.unlink(missing_ok=True)
@@ -389,7 +389,7 @@ class RealFileSystem:
 
         _call(temporary, write)
 
-    def write_atomically(self, path: Path, data: bytes, *, is_private: bool = False) -> None:
+    def write_atomically(self, path: Path, data: Buffer, *, is_private: bool = False) -> None:
         # The order is the guarantee: data on disk before the name, the name before we return.
         temporary = path.with_name(path.name + ".tmp")
         self._create_anew(temporary, data, 0o600 if is_private else 0o666)
@@ -466,7 +466,7 @@ def _read_whole(path: Path, size_max: int) -> bytes:
     return _read(opened, 0, size)
 
 
-def _write_rest(fd: int, position: int, rest: bytes) -> None:
+def _write_rest(fd: int, position: int, rest: Buffer) -> None:
     """Go on after a short write, which a nearly full disk or a signal can cause."""
     view = memoryview(rest)
     while view:

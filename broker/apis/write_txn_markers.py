@@ -5,6 +5,7 @@ An administrator does so with a transaction that hangs: one that no coordinator 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import takewhile
 
 from broker.authorized_operations import Operation
@@ -44,18 +45,23 @@ async def handle(
         return _alike(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     told: dict[int, Codes] = {}
     for start in range(0, len(request.markers), _AT_ONCE):
-        some = request.markers[start : start + _AT_ONCE]
-        sound = list(takewhile(lambda asked: not _fails(context, asked), some))
+        # What a marker names is listed once: that is a hundred bytes for four of the request.
+        some = [(one, _partitions(one)) for one in request.markers[start : start + _AT_ONCE]]
+        sound = list(takewhile(lambda asked: not _fails(context, *asked), some))
         written = await context.broker.markers.write_all(
-            (_marker(context, asked), _partitions(asked)) for asked in sound if _is_one(asked)
+            (_marker(context, asked), partitions)
+            for asked, partitions in sound
+            if _is_one(asked)
         )
         if len(sound) < len(some):
             return _alike(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         problems = iter(written)
-        for asked in some:
-            codes = _codes(asked, next(problems) if _is_one(asked) else None)
-            if codes:
-                told.setdefault(asked.producer_id, {}).update(codes)
+        for asked, partitions in some:
+            codes = _codes(partitions, next(problems) if _is_one(asked) else None)
+            if asked.producer_id in told:
+                told[asked.producer_id].update(codes)
+            elif codes:
+                told[asked.producer_id] = codes
     return _answer(told)
 
 
@@ -70,9 +76,11 @@ def _is_one(asked: WritableTxnMarker) -> bool:
     return asked.producer_id >= 0 and asked.producer_epoch >= 0
 
 
-def _fails(context: RequestContext, asked: WritableTxnMarker) -> bool:
+def _fails(
+    context: RequestContext, asked: WritableTxnMarker, partitions: Iterable[TopicPartition]
+) -> bool:
     """Tell whether a marker of no producer ends all: it names a partition that is here."""
-    return not _is_one(asked) and any(_is_here(context, one) for one in _partitions(asked))
+    return not _is_one(asked) and any(_is_here(context, one) for one in partitions)
 
 
 def _marker(context: RequestContext, asked: WritableTxnMarker) -> Marker:
@@ -86,9 +94,8 @@ def _marker(context: RequestContext, asked: WritableTxnMarker) -> Marker:
     )
 
 
-def _codes(asked: WritableTxnMarker, problems: Problems | None) -> Codes:
+def _codes(partitions: Iterable[TopicPartition], problems: Problems | None) -> Codes:
     """Return what becomes of each partition; a marker of no producer has no problems."""
-    partitions = _partitions(asked)
     if problems is None:
         return dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return {one: _code(problems.get(one)) for one in paced(partitions)}

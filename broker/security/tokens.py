@@ -18,7 +18,7 @@ import hmac
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from broker.changes import Changes
 from broker.errors import Refusal
@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 # A token's password has 512 random bits, so that more would make nothing safer.
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _ITERATIONS = 4096
+# What a token may take in the metadata, which each change writes whole. Kafka sets no bound but
+# that of a record; whoever can log in may make tokens, so that a few with a megabyte of renewers
+# each would make all changes, and all looks at tokens, dear.
+TOKEN_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,13 @@ class Token:
     issued_ms: int
     expires_ms: int
     max_ms: int
+    # Who may see it: there may be thousands of renewers, and each look at tokens asks all tokens.
+    _concerned: frozenset[Principal] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Note whom it concerns."""
+        concerned = frozenset((self.owner, self.requester, *self.renewers))
+        object.__setattr__(self, "_concerned", concerned)
 
     def has_expired(self, now_ms: int) -> bool:
         """Tell whether it is past one of its ends."""
@@ -57,11 +68,11 @@ class Token:
 
     def concerns(self, principal: Principal) -> bool:
         """Tell whether somebody owns it, asked for it or may renew it: those may see it."""
-        return principal in (self.owner, self.requester, *self.renewers)
+        return principal in self._concerned
 
     def concerns_any(self, principals: Set[Principal]) -> bool:
         """Tell whether it concerns one of some."""
-        return not principals.isdisjoint((self.owner, self.requester, *self.renewers))
+        return not self._concerned.isdisjoint(principals)
 
     def may_be_renewed_by(self, principal: Principal) -> bool:
         """Tell whether somebody may renew it, and end it."""
@@ -120,7 +131,10 @@ class DelegationTokens:
         renewers: Sequence[Principal],
         max_lifetime_ms: int,
     ) -> Token:
-        """Make a token; 0 or less is the longest lifetime that there is. Raises MetadataError."""
+        """Make a token; 0 or less is the longest lifetime that there is.
+
+        Raises Refusal for more than TOKEN_BYTES_MAX, and MetadataError.
+        """
         now_ms, config = self._now_ms(), self._config
         lifetime_ms = config.delegation_token_max_lifetime_ms
         if max_lifetime_ms > 0:
@@ -129,6 +143,8 @@ class DelegationTokens:
         expires_ms = min(max_ms, _sum(now_ms, config.delegation_token_expiry_time_ms))
         token_id = encode_uuid(self._new_id())
         token = Token(token_id, owner, requester, tuple(renewers), now_ms, expires_ms, max_ms)
+        if len(_written(token)) > TOKEN_BYTES_MAX:
+            raise Refusal(ErrorCode.INVALID_REQUEST)
         await self._changes.run(lambda: self._store_token(token))
         logger.info(
             "created delegation token id=%s owner=%s requester=%s", token_id, owner, requester

@@ -21,6 +21,9 @@ from storage.transactions import Marker
 # Some 5 ms of appends; then the loop serves others.
 _APPENDS_MAX = 128
 
+# One for all: an error that was raised keeps its traceback, 500 bytes for four of a request.
+_UNKNOWN = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
 Problems = dict[TopicPartition, Explained]
 
 
@@ -79,7 +82,9 @@ class MarkerWriter:
                 await asyncio.sleep(0)
             try:
                 log = self._log(one)
-                if one.topic == topic_names.CONSUMER_OFFSETS:
+                if log is None:
+                    begun.problems[one] = _UNKNOWN
+                elif one.topic == topic_names.CONSUMER_OFFSETS:
                     begun.offsets[one] = self._end_offsets(one.partition, marker)
                 else:
                     self._append(marker, log)
@@ -88,13 +93,10 @@ class MarkerWriter:
                 begun.problems[one] = error
         return begun
 
-    def _log(self, partition: TopicPartition) -> Log:
-        """Return a partition's log. Raises Refusal when there is none, and StorageError."""
+    def _log(self, partition: TopicPartition) -> Log | None:
+        """Return a partition's log, None when there is none. Raises StorageError."""
         topic = self._topics.get(partition.topic)
-        log = topic.log(partition.partition) if topic is not None else None
-        if log is None:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return log
+        return topic.log(partition.partition) if topic is not None else None
 
     def _append(self, marker: Marker, log: Log) -> None:
         try:

@@ -18,6 +18,7 @@ from broker.authorized_operations import Operation
 from broker.context import ConnectedClient
 from broker.security.authorization import Requester, ResourceKind
 from broker.security.principals import ANONYMOUS, Principal
+from broker.security.tokens import TOKEN_BYTES_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.create_delegation_token import (
     CreatableRenewers,
@@ -226,3 +227,11 @@ async def test_tokens_are_there_after_a_restart(tmp_path: Path) -> None:
         (told,) = (await ask(broker, describe())).tokens
         assert (told.token_id, told.hmac) == (made.token_id, made.hmac)
         assert broker.security.token_credentials.find(made.token_id) is not None
+
+
+@on_uvloop
+async def test_a_token_with_too_many_renewers_is_refused(tmp_path: Path) -> None:
+    async with admin(tmp_path, SETTINGS) as broker:
+        answer = await ask(broker, create(None, *[BOB] * TOKEN_BYTES_MAX))
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert (await ask(broker, describe())).tokens == []

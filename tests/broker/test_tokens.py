@@ -17,7 +17,7 @@ from broker.changes import Changes
 from broker.errors import Refusal
 from broker.metadata import MetadataError, SecurityKind
 from broker.security.principals import Principal
-from broker.security.tokens import DelegationTokens, Token
+from broker.security.tokens import TOKEN_BYTES_MAX, DelegationTokens, Token
 from config.tokens import TokenConfig
 from config.values import INT64_MAX
 from protocol.errors import ErrorCode
@@ -96,6 +96,18 @@ async def code(awaitable: object) -> ErrorCode:
     with pytest.raises(Refusal) as refused:
         await awaitable  # type: ignore[misc]
     return refused.value.code
+
+
+@on_uvloop
+async def test_a_token_with_more_renewers_than_the_metadata_shall_hold_is_refused() -> None:
+    world = World()
+    many = [Principal("User", f"u{number}") for number in range(TOKEN_BYTES_MAX // 5)]
+    assert await code(world.made(*many)) is ErrorCode.INVALID_REQUEST
+    assert await code(world.made(Principal("User", "u" * TOKEN_BYTES_MAX)))
+    assert not list(world.tokens) and not world.store.rows
+    token, _ = await world.made(*many[:1_000])
+    assert token.concerns(many[999]) and not token.concerns(many[1_000])
+    assert token.concerns_any({many[1_000], many[0]}) and not token.concerns_any({many[1_000]})
 
 
 @on_uvloop

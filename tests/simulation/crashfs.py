@@ -240,7 +240,7 @@ class CrashFileSystem:
     def is_link(self, path: Path) -> bool:
         return False
 
-    def write_bytes(self, path: Path, data: bytes) -> None:
+    def write_bytes(self, path: Path, data: Buffer) -> None:
         file = self.open(path, write=True)
         file.truncate(0)
         file.append(0, (data,))
@@ -251,7 +251,7 @@ class CrashFileSystem:
     def make_private(self, path: Path) -> int | None:
         return None
 
-    def write_atomically(self, path: Path, data: bytes, *, is_private: bool = False) -> None:
+    def write_atomically(self, path: Path, data: Buffer, *, is_private: bool = False) -> None:
         temporary = path.with_name(path.name + ".tmp")
         self.write_bytes(temporary, data)
         self.open(temporary, write=True).sync()

@@ -61,7 +61,7 @@ class FaultyFileSystem:
         self.check("write", path)
         self._real.write_private(path, data)
 
-    def write_atomically(self, path: Path, data: bytes, *, is_private: bool = False) -> None:
+    def write_atomically(self, path: Path, data: Buffer, *, is_private: bool = False) -> None:
         self.check("write", path)
         self.check("sync", path)
         self._real.write_atomically(path, data, is_private=is_private)
