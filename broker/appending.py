@@ -7,13 +7,14 @@ same client has sent after this one wait for that, so that its batches keep thei
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass
 
 from broker.batch_checks import Verdict
 from broker.context import RequestContext
 from broker.errors import code_of, message_of
 from broker.partitions import OfflinePartition
+from broker.security.principals import ANONYMOUS
 from broker.topic import Topic
 from broker.topic_counts import count_refusal
 from broker.transactions.admission import TOPIC_IDS_SINCE, Refused, find_topic, forbid_ended
@@ -115,12 +116,17 @@ class Appending:
         laborious = self._laborious
         batches = [(one.log, one.records) for one in laborious]
         checks = self._context.broker.batch_checks
-        found = await checks.check(batches, self._now_ms, self._allowance)
+        found = await checks.check(batches, self._now_ms, self._allowance, self._client())
         if self._context.charge is not None:
             self._context.charge.count_ns(found.cpu_ns)
         for one, verdict in zip(laborious, found.verdicts, strict=True):
             topic = find_topic(self._context, one.data)
             one.responses[one.at] = self._append_checked(one, topic, verdict)
+
+    def _client(self) -> Hashable:
+        """Return by whom clients take turns: a user, or a connection of nobody in particular."""
+        principal = self._context.principal
+        return id(self._context.client) if principal == ANONYMOUS else principal
 
     def _append(
         self,

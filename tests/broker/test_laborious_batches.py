@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -12,14 +13,19 @@ from unittest import mock
 
 import pytest
 
+from broker.appending import Appending
 from broker.batch_checks import BatchChecks, Verdicts
 from broker.composition import Broker
+from broker.context import ConnectedClient, RequestContext
+from broker.security.principals import Principal
 from broker.security.quotas.charge import Charge
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.end_txn import EndTxnRequest
 from storage.allowance import Allowance
+from storage.errors import InvalidRecord
+from storage.validation import CheckedBatch
 from tests.broker.live import batch, client, create, live, on_uvloop, until
 from tests.broker.test_produce import request, send, stored
 from tests.broker.test_quotas import REQUEST, entity, quota
@@ -41,15 +47,19 @@ class Held:
     def __init__(self, checks: BatchChecks) -> None:
         self._checks = checks
         self.asked: list[asyncio.Event] = []
+        self.clients: list[Hashable] = []
 
-    def check(self, batches: Sequence[Any], now_ms: int, allowance: Allowance) -> Any:
+    def check(
+        self, batches: Sequence[Any], now_ms: int, allowance: Allowance, client: Hashable
+    ) -> Any:
         """Stand in for BatchChecks.check."""
         let_go = asyncio.Event()
         self.asked.append(let_go)
+        self.clients.append(client)
 
         async def check() -> Verdicts:
             await let_go.wait()
-            return await self._checks.check(batches, now_ms, allowance)
+            return await self._checks.check(batches, now_ms, allowance, client)
 
         return check()
 
@@ -212,3 +222,107 @@ async def test_the_time_of_a_thread_counts_for_the_quota(tmp_path: Path) -> None
             (answered,) = await send(broker, request({ORDERS: {0: batch(b"a")}}))
             assert answered.error_code == 0
     assert counted.call_args.args[1] > 0
+
+
+class SlowLog:
+    """A log whose checks take until they are let go; it notes whose have begun."""
+
+    def __init__(self) -> None:
+        self.begun: list[bytes] = []
+        self.may_end = threading.Semaphore(0)
+
+    def check(self, records: bytes, *, now_ms: int, allowance: Allowance) -> CheckedBatch:
+        """Stand in for Log.check."""
+        self.begun.append(records)
+        assert self.may_end.acquire(timeout=60)
+        raise InvalidRecord("refused")
+
+
+def taking_turns() -> tuple[BatchChecks, SlowLog, Callable[[str], asyncio.Future[Verdicts]]]:
+    """Return checks, the log that they are of, and what asks for one of a client."""
+    checks, log = BatchChecks(asyncio.get_running_loop()), SlowLog()
+
+    def ask(client: str) -> asyncio.Future[Verdicts]:
+        batches: Any = [(log, client.encode())]
+        return checks.check(batches, 0, Allowance(), client)
+
+    return checks, log, ask
+
+
+@on_uvloop
+async def test_clients_take_turns() -> None:
+    checks, log, ask = taking_turns()
+    greedy = [ask("greedy") for _ in range(20)]
+    await until(lambda: len(log.begun) == 2)  # both threads
+    modest = [ask("modest") for _ in range(2)]
+    other = ask("other")
+    for done in range(1, 24):
+        log.may_end.release()
+        await until(lambda done=done: len(log.begun) == min(23, done + 2))
+    first = [b"greedy", b"modest", b"other", b"greedy", b"modest"]
+    assert log.begun == [b"greedy"] * 2 + first + [b"greedy"] * 16
+    found = await asyncio.gather(*greedy, *modest, other)
+    assert all(isinstance(one.verdicts[0], InvalidRecord) for one in found)
+    checks.close()
+
+
+@on_uvloop
+async def test_a_check_that_nobody_waits_for_any_more_is_not_begun() -> None:
+    checks, log, ask = taking_turns()
+    asked = [ask("one") for _ in range(5)]
+    await until(lambda: len(log.begun) == 2)
+    given_up = [asked[1], asked[2], asked[3]]
+    for one in given_up:  # the first of them is under way
+        one.cancel()
+    log.may_end.release(3)
+    await asyncio.gather(asked[0], asked[4])
+    assert len(log.begun) == 3
+    checks.close()
+
+
+@on_uvloop
+async def test_a_close_gives_up_what_waits_for_a_thread() -> None:
+    checks, log, ask = taking_turns()
+    asked = [ask("one") for _ in range(4)]
+    await until(lambda: len(log.begun) == 2)
+    checks.close()
+    assert [one.cancelled() for one in asked] == [False, False, True, True]
+    log.may_end.release(2)
+    await asyncio.gather(*asked[:2])
+    assert len(log.begun) == 2
+
+
+@on_uvloop
+async def test_connections_of_nobody_in_particular_are_clients_of_their_own(
+    tmp_path: Path,
+) -> None:
+    async with live(tmp_path) as broker, held(broker) as checks:
+        await create(broker, "orders")
+        async with client(broker) as one, client(broker) as other:
+            for asks in (one, one, other):
+                before = len(checks.asked)
+                asks.send(request({ORDERS: {0: batch(b"a")}}), version=12)
+                await until(partial(checks.has_asked, before + 1))
+                checks.asked[-1].set()
+                await asks.receive()
+    first, again, another = checks.clients
+    assert first == again != another
+
+
+@on_uvloop
+async def test_connections_of_a_user_are_one_client(tmp_path: Path) -> None:
+    async with live(tmp_path) as broker, held(broker) as checks:
+        await create(broker, "orders")
+        asked = request({ORDERS: {0: batch(b"a")}})
+        for name in ("alice", "alice", "bob"):
+            whose = ConnectedClient(principal=Principal("User", name))
+            (listener,) = broker.server.listeners
+            context = RequestContext(broker, listener, "/127.0.0.1", 12, 1, "a", client=whose)
+            appending = Appending(context, asked, {}, set())
+            assert not appending.begin()
+            finishing = asyncio.ensure_future(appending.finish())
+            await until(lambda: checks.asked and not checks.asked[-1].is_set())
+            checks.asked[-1].set()
+            await finishing
+    first, again, another = checks.clients
+    assert first == again != another
