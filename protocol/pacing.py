@@ -89,12 +89,21 @@ class Worker(greenlet):
             wait()
 
     def pace(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield each item, and let others go on between two when the slice is over."""
-        wait = self._outside.switch
+        """Yield each item, and let others go on between two when the slice is over.
+
+        A coroutine that has awaited in its loop may go on in another worker, in a slice of that.
+        """
+        worker = self
         for item in items:
             yield item
-            if perf_counter() > self._until_s:
-                wait()
+            if perf_counter() > worker._until_s:
+                current = getcurrent()
+                if current is worker:
+                    worker._outside.switch()
+                elif isinstance(current, Worker):
+                    worker = current
+                    if perf_counter() > worker._until_s:
+                        worker._outside.switch()
 
 
 def paced(items: Iterable[T]) -> Iterable[T]:

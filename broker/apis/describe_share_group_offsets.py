@@ -86,7 +86,7 @@ async def _describe(
                 unknown.append(_unknown(topic.topic_name, topic.partitions))
             else:
                 named[known.topic_id] = topic.partitions
-        is_below = any(number < 0 for numbers in named.values() for number in numbers)
+        is_below = any(min(numbers, default=0) < 0 for numbers in paced(named.values()))
         if named and (is_below or not group_id):
             # Kafka's persister fails over what it is asked.
             return _refused(group_id, ErrorCode.UNKNOWN_SERVER_ERROR)

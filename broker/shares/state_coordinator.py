@@ -9,7 +9,7 @@ the APIs 83 to 87 for others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from broker.coordination.effects import Caller, Effect
@@ -128,7 +128,7 @@ class ShareStateCoordinator:
 
 async def all_of(answers: Sequence[Answer[StateAnswer]]) -> list[StateAnswer]:
     """Wait for answers that were begun together, so that one flush serves them all."""
-    awaited = [one for one in answers if isinstance(one, Awaitable)]
+    awaited = [one for one in answers if not isinstance(one, StateAnswer)]
     if awaited:
         await asyncio.wait([asyncio.ensure_future(one) for one in awaited])
-    return [await one if isinstance(one, Awaitable) else one for one in answers]
+    return [one if isinstance(one, StateAnswer) else await one for one in answers]

@@ -63,6 +63,23 @@ def test_workers_take_turns() -> None:
     assert noted == [("one", 0), ("other", 0), ("one", 1), ("other", 1), ("one", 2)]
 
 
+def test_a_loop_that_goes_on_in_another_worker_keeps_to_its_slices() -> None:
+    one, other = Worker(), Worker()
+    begun: Any = None
+
+    def begin() -> int:  # as a coroutine's step, up to an await within its loop
+        nonlocal begun
+        begun = iter(paced(range(4)))
+        return next(begun)
+
+    assert run(one, begin, NEVER_S) == (0, 1)
+    assert run(one, lambda: 7) == (7, 1)  # its last slice is over
+    assert run(other, lambda: next(begun), NEVER_S) == (1, 1)
+    assert run(other, lambda: next(begun)) == (2, 2)
+    assert next(begun) == 3
+    assert list(begun) == []
+
+
 def test_what_a_function_raises_comes_out_once_and_the_worker_goes_on() -> None:
     def fail() -> None:
         for number in paced(range(3)):
