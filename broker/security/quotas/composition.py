@@ -98,7 +98,10 @@ class QuotaTable:
                 changed[entity] = quotas
         if validate_only or not changed:
             return outcomes
-        rows = {write_entity(entity): write_quotas(quotas) for entity, quotas in changed.items()}
+        rows = {
+            write_entity(entity): write_quotas(quotas)
+            for entity, quotas in paced(changed.items())
+        }
         try:
             await self._store.change_security(SecurityKind.QUOTA, rows)
         except EXPLAINED as error:
@@ -106,11 +109,11 @@ class QuotaTable:
             return {entity: failed.get(entity, outcome) for entity, outcome in outcomes.items()}
         entries = {**self.entries, **changed}
         self.entries = {entity: quotas for entity, quotas in entries.items() if quotas}
-        for entity, quotas in changed.items():
-            logger.info("changed quotas entity=%s quotas=%s", dict(entity), dict(quotas))
         hosts = {**self._hosts, **hosts}
         self._hosts = {host: hosts[host] for host in _hosts_of(self.entries)}
         self._put_in_force()
+        for entity, quotas in paced(changed.items()):
+            logger.info("changed quotas entity=%s quotas=%s", dict(entity), dict(quotas))
         return outcomes
 
     def _changed(
