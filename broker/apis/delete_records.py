@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping, Set
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.scala_orders import grouped_order, table_of
 from broker.errors import EXPLAINED, Refusal, code_of
 from broker.security.authorization import ResourceKind
 from broker.topic import Topic
+from broker.topics import Topics
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -41,13 +44,35 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
             DeleteRecordsTopicResult(
                 name=name,
                 partitions=[
-                    _cut(topics.get(name), asked) if name in permitted else _denied(asked)
-                    for asked in paced(partitions.values())
+                    _cut(topics.get(name), wanted[name][index])
+                    if name in permitted
+                    else _denied(wanted[name][index])
+                    for index in paced(indexes)
                 ],
             )
-            for name, partitions in paced(wanted.items())
+            for name, indexes in paced(_in_order(wanted, permitted, topics))
         ],
     )
+
+
+def _in_order(
+    wanted: Mapping[str, Iterable[int]], permitted: Set[str], topics: Topics
+) -> list[tuple[str, list[int]]]:
+    """Return what is wanted in the order of the maps of KafkaApis.handleDeleteRecordsRequest.
+
+    It groups what was done by topic; where nothing was, the map is an immutable one, into which
+    come what the client may not delete from and then what does not exist.
+    """
+    keys = [(name, index) for name, indexes in wanted.items() for index in indexes]
+    if any(name in permitted and _exists(topics.get(name), index) for name, index in keys):
+        return grouped_order(keys)
+    denied = [key for key in keys if key[0] not in permitted]
+    unknown = [key for key in keys if key[0] in permitted]
+    return grouped_order([*table_of(denied), *table_of(unknown)], is_mutable=False)
+
+
+def _exists(topic: Topic | None, partition: int) -> bool:
+    return topic is not None and 0 <= partition < len(topic.partitions)
 
 
 def _cut(topic: Topic | None, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:

@@ -9,7 +9,8 @@ What a log knows by heart is answered at once. A search by time reads batches, a
 thread, where it may wait for the disk. Two requests search at a time, and take turns with others,
 since fetches read in the same threads. A search finds nothing past what the client may read, which
 ends at the last stable offset for read_committed consumers. A partition is answered for once, and
-one that is named twice is refused.
+one that is named twice is refused. Topics that the client may not describe come last, as they were
+asked for; the others in the order of the maps of Kafka's ReplicaManager.fetchOffset.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.scala_orders import grouped_order
 from broker.errors import code_of
 from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
@@ -30,6 +32,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from protocol.pacing import paced
@@ -72,37 +75,49 @@ def handle(
     context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Look the offsets up."""
-    is_refused = request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED)
-    searches: list[_Search] = []
+    permitted = context.permitted(
+        Operation.DESCRIBE, ResourceKind.TOPIC, (topic.name for topic in request.topics)
+    )
+    if permitted and request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        error = ErrorCode.UNKNOWN_SERVER_ERROR
+        return ListOffsetsResponse(
+            topics=[_alike(topic, error) for topic in paced(request.topics)]
+        )
     counts = Counter(
         (topic.name, one.partition_index)
         for topic in paced(request.topics)
         for one in paced(topic.partitions)
     )
-    permitted = context.permitted(
-        Operation.DESCRIBE, ResourceKind.TOPIC, (topic.name for topic in request.topics)
-    )
-    is_refused = is_refused and bool(permitted)
-    found: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+    searches: list[_Search] = []
+    denied: list[ListOffsetsTopicResponse] = []
+    found: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}
     for topic in paced(request.topics):
+        if topic.name not in permitted:
+            denied.append(_alike(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         for one in paced(topic.partitions):
-            index = one.partition_index
-            if is_refused:
-                told = _refused(index, ErrorCode.UNKNOWN_SERVER_ERROR)
-            elif topic.name not in permitted:
-                told = _refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            elif counts[topic.name, index] > 1:
-                told = _refused(index, ErrorCode.INVALID_REQUEST)
+            key = topic.name, one.partition_index
+            if counts[key] > 1:
+                found[key] = _refused(one.partition_index, ErrorCode.INVALID_REQUEST)
             else:
-                told = _list(context, request, topic.name, one, searches)
-            found.setdefault(topic.name, {})[index] = told
+                found[key] = _list(context, request, topic.name, one, searches)
     response = ListOffsetsResponse(
         topics=[
-            ListOffsetsTopicResponse(name=name, partitions=list(partitions.values()))
-            for name, partitions in paced(found.items())
+            *(
+                ListOffsetsTopicResponse(
+                    name=name, partitions=[found[name, index] for index in indexes]
+                )
+                for name, indexes in paced(grouped_order(found))
+            ),
+            *denied,
         ]
     )
     return _search(context, response, searches) if searches else response
+
+
+def _alike(topic: ListOffsetsTopic, code: ErrorCode) -> ListOffsetsTopicResponse:
+    partitions = [_refused(one.partition_index, code) for one in topic.partitions]
+    return ListOffsetsTopicResponse(name=topic.name, partitions=partitions)
 
 
 def _list(

@@ -105,7 +105,8 @@ class AclChanges:
             too_many = Refusal(ErrorCode.POLICY_VIOLATION, message)
             return [problem or too_many for problem in outcomes]
         if new:
-            await self._store.change_security(SecurityKind.ACL, {to_row(acl): "" for acl in paced(new)})
+            rows = {to_row(acl): "" for acl in paced(new)}
+            await self._store.change_security(SecurityKind.ACL, rows)
             self.authorizer.change(added=new)
         for acl in paced(new):
             logger.info("created %s", acl)
@@ -133,8 +134,8 @@ class AclChanges:
                 gone.update(dict.fromkeys(found))
             outcomes.append(found if problem is None else problem)
         if gone:
-            rows = dict.fromkeys(to_row(acl) for acl in paced(gone))
-            await self._store.change_security(SecurityKind.ACL, rows)
+            forgotten = dict.fromkeys(to_row(acl) for acl in paced(gone))
+            await self._store.change_security(SecurityKind.ACL, forgotten)
             self.authorizer.change(removed=gone)
         for acl in paced(gone):
             logger.info("deleted %s", acl)

@@ -11,6 +11,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.utils.LogContext;
 import org.apache.kafka.timeline.SnapshotRegistry;
 import org.apache.kafka.timeline.TimelineHashMap;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Plays scripts on the maps that Kafka's coordinators keep things in, a line of JSON each:
@@ -18,7 +19,8 @@ import org.apache.kafka.timeline.TimelineHashMap;
  *   {"map": "timeline", "steps": [["put", KEY], ["remove", KEY], ["compute", KEY]...]}
  *
  * and prints the keys in the order in which the map goes through them. "map" is "timeline",
- * "hash" or "concurrent"; a key is a text, a number, or [TOPIC, PARTITION].
+ * "hash", "concurrent", or one of Scala's, into which keys are only put: "mutable", "trie" and
+ * "small", which is a trie when it has more than four keys; a key is a text, a number, or [TOPIC, PARTITION].
  */
 public class MapOrderOracle {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -31,8 +33,40 @@ public class MapOrderOracle {
     }
 
     private static List<Object> play(JsonNode script) {
-        Map<Object, Object> map = empty(script.get("map").asText());
-        for (JsonNode step : script.get("steps")) {
+        Map<Object, Object> map = filled(script.get("map").asText(), script.get("steps"));
+        List<Object> keys = new ArrayList<>();
+        for (Object key : map.keySet()) {
+            TopicPartition partition = key instanceof TopicPartition ? (TopicPartition) key : null;
+            keys.add(partition == null ? key : List.of(partition.topic(), partition.partition()));
+        }
+        return keys;
+    }
+
+    private static Map<Object, Object> filled(String name, JsonNode steps) {
+        switch (name) {
+            case "mutable":
+                scala.collection.mutable.Map<Object, Object> table =
+                    new scala.collection.mutable.HashMap<>();
+                for (JsonNode step : steps) {
+                    table.put(key(step.get(1)), step);
+                }
+                return CollectionConverters.asJava(table);
+            case "trie":
+            case "small":
+                scala.collection.immutable.Map<Object, Object> trie = name.equals("trie")
+                    ? scala.collection.immutable.HashMap$.MODULE$.<Object, Object>empty()
+                    : scala.collection.immutable.Map$.MODULE$.<Object, Object>empty();
+                for (JsonNode step : steps) {
+                    trie = trie.updated(key(step.get(1)), (Object) step);
+                }
+                return CollectionConverters.asJava(trie);
+            default:
+                return played(empty(name), steps);
+        }
+    }
+
+    private static Map<Object, Object> played(Map<Object, Object> map, JsonNode steps) {
+        for (JsonNode step : steps) {
             Object key = key(step.get(1));
             switch (step.get(0).asText()) {
                 case "put":
@@ -45,12 +79,7 @@ public class MapOrderOracle {
                     map.remove(key);
             }
         }
-        List<Object> keys = new ArrayList<>();
-        for (Object key : map.keySet()) {
-            TopicPartition partition = key instanceof TopicPartition ? (TopicPartition) key : null;
-            keys.add(partition == null ? key : List.of(partition.topic(), partition.partition()));
-        }
-        return keys;
+        return map;
     }
 
     private static Map<Object, Object> empty(String name) {

@@ -7,13 +7,21 @@ import random
 import shutil
 import subprocess
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.coordination.hash_map import concurrent_order
+from broker.coordination.java import string_hash
 from broker.coordination.partition_order import asking_order, loading_order
+from broker.coordination.scala_orders import (
+    partition_hash,
+    small_order,
+    table_order,
+    trie_order,
+)
 from broker.groups.membership import Member, Membership
 from broker.groups.modern.tables import NumberTimeline, Timeline
 from tests.protocol.kafka_jars import LIBS, require_jars
@@ -141,3 +149,25 @@ def test_partitions_that_a_request_asks_for_are_gone_through_as_by_a_hash_map() 
     theirs = ask([("hash", [("compute", (OFFSETS, one)) for one in some]) for some in asked])
     for some, expected in zip(asked, theirs, strict=True):
         assert [[OFFSETS, one] for one in asking_order(OFFSETS, some)] == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "order"), [("mutable", table_order), ("trie", trie_order), ("small", small_order)]
+)
+def test_keys_are_listed_as_by_the_maps_of_scala(kind: str, order: Any) -> None:
+    chance = random.Random(kind)
+    counts = [*range(45), 96, 97, 400, 3_000]
+    names = [list(dict.fromkeys(texts(chance, count))) for count in counts]
+    # Eight names that have one hash.
+    names += [[*some, *map("".join, product(("Aa", "BB"), repeat=3))] for some in names]
+    for some in names:
+        chance.shuffle(some)
+    numbered = [[("topic", one) for one in chance.sample(range(5_000), n)] for n in counts]
+    played = [*names, *numbered]
+    theirs = ask([(kind, [("put", one) for one in some]) for some in played])
+    for some, expected in zip(names, theirs[: len(names)], strict=True):
+        assert order(some, string_hash) == expected
+    base = string_hash("topic")
+    for some, expected in zip(numbered, theirs[len(names) :], strict=True):
+        in_order = order(some, lambda key: partition_hash(base, key[1]))
+        assert [[name, one] for name, one in in_order] == expected

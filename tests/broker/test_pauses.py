@@ -45,6 +45,7 @@ MAY_PAUSE = (
     "broker/slices.py",
     "broker/coordination/hash_map.py:concurrent_order",
     "broker/coordination/java.py:hash_order",
+    "broker/coordination/scala_orders.py",
     "broker/groups/share/coordinator.py:ShareGroupCoordinator.summarize",
     "broker/groups/coordinator.py:GroupCoordinator.in_asking_order",
     "broker/shares/state_requests.py:ask_each",

@@ -1,0 +1,199 @@
+"""The order of what responses tell, in Odradek and in Apache Kafka.
+
+Kafka groups what it answers with in hash maps, of Java and of Scala. Requests of few and of many
+topics, some of which do not exist and some of which may not be described, are put to both.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from protocol.messages.create_topics import CreateTopicsRequest
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.admin import creatable
+from tests.broker.kafka_peer import Peer
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
+
+SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "offsets.topic.num.partitions": "3",
+}
+SIZES = (1, 2, 3, 4, 5, 6, 9, 11, 12, 13, 17, 23, 24, 30, 40)
+PARTITION_COUNT = 30
+PATIENCE_S = 60.0
+_chance = random.Random(1)
+# Names of one hash, so many that they make a node of a trie, and pairs of them.
+ALIKE = ["".join(some) for some in product(("Aa", "BB"), repeat=3)] + ["x-Aa", "x-BB"]
+KNOWN = [f"{_chance.getrandbits(40):x}" for _ in range(40)] + ALIKE
+HIDDEN = [f"hidden-{one}" for one in (*KNOWN[:12], *ALIKE)]
+UNKNOWN = [f"none-{one}" for one in (*KNOWN[:12], *ALIKE)]
+Asked = list[tuple[str, list[int]]]
+
+
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
+    if kafka_libs() is None:
+        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
+    directory = tmp_path_factory.mktemp("orders")
+    ours = OdradekProcess(directory / "ours", SETTINGS)
+    theirs = KafkaProcess(directory / "theirs", settings=SETTINGS)
+    try:
+        ours.start()
+        theirs.start()
+        for port in (ours.port, theirs.port):
+            prepare(port)
+        yield ours.port, theirs.port
+    finally:
+        ours.stop()
+        theirs.stop()
+
+
+def prepare(port: int) -> None:
+    """Make the topics, one after the other, and hide some."""
+    with Peer(port) as peer:
+        for name in (*KNOWN, *HIDDEN):
+            _make(peer, name)
+        for operation in (3, 6, 8):  # READ, DELETE, DESCRIBE
+            hide = AclCreation(
+                resource_type=2,
+                resource_name="hidden-",
+                resource_pattern_type=4,
+                principal="User:ANONYMOUS",
+                host="*",
+                operation=operation,
+                permission_type=2,
+            )
+            assert peer.ask(CreateAclsRequest(creations=[hide]), 3).results[0].error_code == 0
+        # What was asked for last is in force last.
+        described = MetadataRequest(
+            topics=[MetadataRequestTopic(name=HIDDEN[0])], allow_auto_topic_creation=False
+        )
+        until(lambda: peer.ask(described, 12).topics[0].error_code == 29)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what a broker does after it has answered."""
+    end = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end, "what was asked for is not in force"
+        time.sleep(0.05)
+
+
+def _make(peer: Peer, name: str) -> None:
+    made = CreateTopicsRequest(topics=[creatable(name, PARTITION_COUNT)], timeout_ms=30_000)
+    assert peer.ask(made, 7).topics[0].error_code == 0
+
+
+@pytest.fixture(name="both")
+def _both(ports: tuple[int, int]) -> Iterator[tuple[Peer, Peer]]:
+    with Peer(ports[0]) as ours, Peer(ports[1]) as theirs:
+        yield ours, theirs
+
+
+def same(
+    both: tuple[Peer, Peer], request: Any, version: int, shown: Callable[[Any], Any]
+) -> None:
+    """Ask both, and compare what is shown of the answers."""
+    ours, theirs = (shown(peer.ask(request, version)) for peer in both)
+    assert ours == theirs, request
+
+
+def requests(seed: str) -> Iterator[Asked]:
+    """Ask for topics, of which all, some or none exist, and for partitions of them."""
+    chance = random.Random(seed)
+    for size in SIZES:
+        for pool in (
+            KNOWN,
+            ALIKE,
+            UNKNOWN,
+            HIDDEN,
+            [*UNKNOWN, *HIDDEN],
+            [*KNOWN, *UNKNOWN],
+            [*KNOWN, *UNKNOWN, *HIDDEN],
+        ):
+            names = chance.sample(pool, min(size, len(pool)))
+            yield [
+                (name, chance.sample(range(PARTITION_COUNT), chance.choice((1, 2, 5, 25))))
+                for name in names
+            ]
+        numbers = [*range(PARTITION_COUNT), *range(PARTITION_COUNT + 15)]
+        yield [(chance.choice(KNOWN), list(dict.fromkeys(chance.sample(numbers, size))))]
+
+
+def test_list_offsets(both: tuple[Peer, Peer]) -> None:
+    for asked in requests("offsets"):
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(
+                    name=name,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=one, timestamp=-1) for one in some
+                    ],
+                )
+                for name, some in asked
+            ],
+        )
+        same(both, request, 7, lambda answer: _topics(answer.topics))
+
+
+def test_list_offsets_of_what_is_named_twice(both: tuple[Peer, Peer]) -> None:
+    chance = random.Random("twice")
+    for size in SIZES:
+        names = chance.choices([*KNOWN[:20], *HIDDEN[:10]], k=size)
+        topics = [
+            ListOffsetsTopic(
+                name=name,
+                partitions=[
+                    ListOffsetsPartition(partition_index=one, timestamp=-2)
+                    for one in chance.choices(range(4), k=3)
+                ],
+            )
+            for name in names
+        ]
+        request = ListOffsetsRequest(replica_id=-1, topics=topics)
+        same(both, request, 7, lambda answer: _topics(answer.topics))
+
+
+def test_delete_records(both: tuple[Peer, Peer]) -> None:
+    for asked in requests("records"):
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(
+                    name=name,
+                    partitions=[
+                        DeleteRecordsPartition(partition_index=one, offset=0) for one in some
+                    ],
+                )
+                for name, some in asked
+            ],
+            timeout_ms=10_000,
+        )
+        same(both, request, 2, lambda answer: _topics(answer.topics))
+
+
+def _topics(topics: Any) -> list[Any]:
+    return [
+        (topic.name, [(one.partition_index, one.error_code) for one in topic.partitions])
+        for topic in topics
+    ]
