@@ -30,6 +30,9 @@ from greenlet import getcurrent, greenlet
 
 T = TypeVar("T")
 
+# What some functions take for a handler to pass `paced`, and others nothing.
+Pace = Callable[[Iterable[Any]], Iterable[Any]]
+
 # Shorter loops end before it pays to look at the clock.
 PACED_MIN = 16
 

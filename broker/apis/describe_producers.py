@@ -39,7 +39,7 @@ def handle(
 
     answers = iter(
         answer_each(
-            [(topic.name, index) for topic in request.topics for index in topic.partition_indexes],
+            ((topic.name, index) for topic in request.topics for index in topic.partition_indexes),
             name=lambda asked: asked,
             answer=lambda asked: _partition(found[asked[0]], asked[1]),
             size_bytes=lambda told: len(
@@ -56,7 +56,7 @@ def handle(
             TopicResponse(
                 name=topic.name, partitions=list(islice(answers, len(topic.partition_indexes)))
             )
-            for topic in request.topics
+            for topic in paced(request.topics)
         ]
     )
 

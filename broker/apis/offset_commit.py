@@ -31,7 +31,7 @@ def handle(
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Answer when the offsets of existing partitions are stored; refuse the others."""
     if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
-        return commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, paced)
     topics = context.broker.groups.topics
     by_id = context.api_version >= _TOPIC_ID_VERSION
     names = (topics.name_of(one.topic_id) if by_id else one.name for one in request.topics)
@@ -65,11 +65,11 @@ def _sort(
     name = topics.name_of(topic.topic_id) if by_id else topic.name
     topic_id = topic.topic_id if by_id else topics.id_of(topic.name)
     if name is None:
-        refused.append(refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+        refused.append(refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID, paced))
         return
     if name not in permitted:
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        refused.append(refused_topic(replace(topic, name=name), error))
+        refused.append(refused_topic(replace(topic, name=name), error, paced))
         return
     count = topics.partition_count(name) if topic_id is not None else 0
     there = [p for p in paced(topic.partitions) if 0 <= p.partition_index < count]
@@ -78,7 +78,7 @@ def _sort(
         known.append(OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=there))
     if absent or topic_id is None:  # of a topic that is not there each mention is answered
         rest = replace(topic, name=name, partitions=absent)
-        refused.append(refused_topic(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        refused.append(refused_topic(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, paced))
 
 
 def _merge(

@@ -35,17 +35,16 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     for topic in paced(request.topics):
         if topic.name not in permitted:
-            _add(refused, answered(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            _add(refused, answered(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, paced))
             continue
         count = groups.topics.partition_count(topic.name)
-        there = [p for p in topic.partitions if 0 <= p.partition_index < count]
-        absent = [p for p in topic.partitions if not 0 <= p.partition_index < count]
+        there = [p for p in paced(topic.partitions) if 0 <= p.partition_index < count]
+        absent = [p for p in paced(topic.partitions) if not 0 <= p.partition_index < count]
         if there:
             known.append(replace(topic, partitions=there))
         if absent or not count:
             rest = replace(topic, partitions=absent)
-            half = answered(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            _add(refused, half)
+            _add(refused, answered(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, paced))
     answer = groups.delete_offsets(replace(request, topics=known))
     response = answer if isinstance(answer, OffsetDeleteResponse) else await answer
     if response.error_code != ErrorCode.NONE or not refused:

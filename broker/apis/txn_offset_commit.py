@@ -29,7 +29,7 @@ async def handle(
     """Answer when the offsets of existing partitions are stored; refuse the others."""
     problem = _problem(context, request)
     if problem is not ErrorCode.NONE:
-        return refusal(request, problem)
+        return refusal(request, problem, paced)
     permitted = context.permitted(
         Operation.READ, ResourceKind.TOPIC, (topic.name for topic in request.topics)
     )
@@ -38,16 +38,16 @@ async def handle(
     refused: dict[str, TxnOffsetCommitResponseTopic] = {}
     for topic in paced(request.topics):
         if topic.name not in permitted:
-            _add(refused, refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            _add(refused, refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, paced))
             continue
         count = groups.topics.partition_count(topic.name)
-        there = [p for p in topic.partitions if 0 <= p.partition_index < count]
-        absent = [p for p in topic.partitions if not 0 <= p.partition_index < count]
+        there = [p for p in paced(topic.partitions) if 0 <= p.partition_index < count]
+        absent = [p for p in paced(topic.partitions) if not 0 <= p.partition_index < count]
         if there:
             known.append(replace(topic, partitions=there))
         if absent or not count:
             rest = replace(topic, partitions=absent)
-            _add(refused, refused_topic(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            _add(refused, refused_topic(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, paced))
     if not known:
         return TxnOffsetCommitResponse(topics=list(refused.values()))
     answer = groups.commit_in_transaction(replace(request, topics=known), context)
@@ -78,8 +78,8 @@ def _add(
 
 def _told(response: TxnOffsetCommitResponse, version: int) -> TxnOffsetCommitResponse:
     if version < _KNOWS_LOADING_VERSION:
-        for topic in response.topics:
-            for partition in topic.partitions:
+        for topic in paced(response.topics):
+            for partition in paced(topic.partitions):
                 if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return response

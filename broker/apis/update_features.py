@@ -12,6 +12,7 @@ from protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from protocol.pacing import paced
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
@@ -25,7 +26,7 @@ async def handle(
     # What version 0 says of a downgrade counts for nothing, as in Kafka.
     updates = [
         FeatureUpdate(one.feature, one.max_version_level, one.upgrade_type)
-        for one in request.feature_updates
+        for one in paced(request.feature_updates)
     ]
     try:
         await context.broker.features.update(updates, validate_only=request.validate_only)
@@ -36,6 +37,6 @@ async def handle(
         results=[
             # The name of the code is what Kafka says here.
             UpdatableFeatureResult(feature=one.name, error_message=ErrorCode.NONE.name)
-            for one in updates
+            for one in paced(updates)
         ],
     )

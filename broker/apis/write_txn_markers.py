@@ -44,7 +44,7 @@ async def handle(
     ):
         return _alike(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     told: dict[int, Codes] = {}
-    for start in range(0, len(request.markers), _AT_ONCE):
+    for start in paced(range(0, len(request.markers), _AT_ONCE)):
         # What a marker names is listed once: that is a hundred bytes for four of the request.
         some = [(one, _partitions(one)) for one in request.markers[start : start + _AT_ONCE]]
         sound = list(takewhile(lambda asked: not _fails(context, *asked), some))

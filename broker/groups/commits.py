@@ -37,6 +37,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from protocol.pacing import Pace
 from protocol.wire import ZERO_UUID
 
 _NO_OFFSET = -1
@@ -114,16 +115,21 @@ def commit_problem(group: ClassicGroup, request: OffsetCommitRequest) -> ErrorCo
     return ErrorCode.NONE
 
 
-def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """Refuse each of a request's offsets."""
-    return OffsetCommitResponse(topics=[refused_topic(topic, error) for topic in request.topics])
+def commit_error(
+    request: OffsetCommitRequest, error: ErrorCode, pace: Pace = iter
+) -> OffsetCommitResponse:
+    """Refuse each of a request's offsets; a handler has them paced."""
+    topics = [refused_topic(topic, error, pace) for topic in pace(request.topics)]
+    return OffsetCommitResponse(topics=topics)
 
 
-def refused_topic(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitResponseTopic:
-    """Refuse each of a topic's offsets."""
+def refused_topic(
+    topic: OffsetCommitRequestTopic, error: ErrorCode, pace: Pace = iter
+) -> OffsetCommitResponseTopic:
+    """Refuse each of a topic's offsets; a handler has them paced."""
     partitions = [
         OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error)
-        for p in topic.partitions
+        for p in pace(topic.partitions)
     ]
     return OffsetCommitResponseTopic(
         name=topic.name, topic_id=topic.topic_id, partitions=partitions

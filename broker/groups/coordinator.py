@@ -191,7 +191,7 @@ class GroupCoordinator:
         """Store offsets of topics that exist, named by both name and id."""
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
-            return commits.commit_error(request, shard)
+            return commits.commit_error(request, shard, paced)
         caller = self._runtime.caller(requester)
         effects = shard.offsets.commit(request, caller, self._clock.now_ms())
         return self._runtime.run(request.group_id, effects, caller, OffsetCommitResponse)
@@ -201,7 +201,7 @@ class GroupCoordinator:
     ) -> Answer[TxnOffsetCommitResponse]:
         """Store offsets of topics that exist, to count once the transaction is committed."""
         if not request.group_id:
-            return transactional.refusal(request, ErrorCode.INVALID_GROUP_ID)
+            return transactional.refusal(request, ErrorCode.INVALID_GROUP_ID, paced)
         partition = self._runtime.partition_of(request.group_id)
         admitted = self.admit_to_transaction(partition, request, requester.api_version)
         if isinstance(admitted, ErrorCode):
@@ -303,8 +303,8 @@ class GroupCoordinator:
         problem = self._runtime.problem
         if problem is not ErrorCode.NONE:
             return problem, []
-        wanted_states = {state.strip().lower() for state in states}
-        wanted_types = {kind.lower() for kind in types}
+        wanted_states = {state.strip().lower() for state in paced(states)}
+        wanted_types = {kind.lower() for kind in paced(types)}
         count = self._runtime.partition_count
         shards = map(self._runtime.machine_at, loading_order(CONSUMER_OFFSETS, count))
         return ErrorCode.NONE, [
@@ -351,7 +351,7 @@ class GroupCoordinator:
         while not isinstance(answer, ErrorCode):
             error = await answer
             if error is not ErrorCode.NONE:
-                return transactional.refusal(request, error)
+                return transactional.refusal(request, error, paced)
             # Asked again, for the transaction may have ended since: no other step of the loop
             # may come between the answer and the append.
             answer = self.admit_to_transaction(partition, request, version)
@@ -362,10 +362,10 @@ class GroupCoordinator:
         self, request: TxnOffsetCommitRequest, requester: Requester, admitted: ErrorCode
     ) -> Answer[TxnOffsetCommitResponse]:
         if admitted is not ErrorCode.NONE:
-            return transactional.refusal(request, admitted)
+            return transactional.refusal(request, admitted, paced)
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
-            return transactional.refusal(request, shard)
+            return transactional.refusal(request, shard, paced)
         caller = self._runtime.caller(requester)
         effects = shard.offsets.commit_in_transaction(request, caller, self._clock.now_ms())
         return self._runtime.run(request.group_id, effects, caller, TxnOffsetCommitResponse)

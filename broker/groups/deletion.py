@@ -20,6 +20,7 @@ from protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from protocol.pacing import Pace
 
 
 def problem(request: OffsetDeleteRequest, group: Group | None) -> ErrorCode:
@@ -58,10 +59,12 @@ def plan(
     return tuple(records), OffsetDeleteResponse(topics=topics)
 
 
-def answered(topic: OffsetDeleteRequestTopic, error: ErrorCode) -> OffsetDeleteResponseTopic:
-    """Answer alike for each of a topic's partitions."""
+def answered(
+    topic: OffsetDeleteRequestTopic, error: ErrorCode, pace: Pace = iter
+) -> OffsetDeleteResponseTopic:
+    """Answer alike for each of a topic's partitions; a handler has them paced."""
     partitions = [
         OffsetDeleteResponsePartition(partition_index=p.partition_index, error_code=error)
-        for p in topic.partitions
+        for p in pace(topic.partitions)
     ]
     return OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)

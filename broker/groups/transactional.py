@@ -24,6 +24,7 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from protocol.pacing import Pace
 
 
 def commit(turn: Turn, request: TxnOffsetCommitRequest, caller: Caller) -> None:
@@ -64,16 +65,19 @@ def problem(group: ClassicGroup, request: TxnOffsetCommitRequest) -> ErrorCode:
     return error
 
 
-def refusal(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
-    """Refuse each of a request's offsets."""
-    return TxnOffsetCommitResponse(topics=[refused_topic(t, error) for t in request.topics])
+def refusal(
+    request: TxnOffsetCommitRequest, error: ErrorCode, pace: Pace = iter
+) -> TxnOffsetCommitResponse:
+    """Refuse each of a request's offsets; a handler has them paced."""
+    topics = [refused_topic(topic, error, pace) for topic in pace(request.topics)]
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 def refused_topic(
-    topic: TxnOffsetCommitRequestTopic, error: ErrorCode
+    topic: TxnOffsetCommitRequestTopic, error: ErrorCode, pace: Pace = iter
 ) -> TxnOffsetCommitResponseTopic:
-    """Refuse each of a topic's offsets."""
-    return _answered(topic, [error] * len(topic.partitions))
+    """Refuse each of a topic's offsets; a handler has them paced."""
+    return _answered(topic, [error] * len(topic.partitions), pace)
 
 
 def _commit_topic(
@@ -103,12 +107,12 @@ def _committed(partition: TxnOffsetCommitRequestPartition, now_ms: int) -> Commi
 
 
 def _answered(
-    topic: TxnOffsetCommitRequestTopic, errors: list[ErrorCode]
+    topic: TxnOffsetCommitRequestTopic, errors: list[ErrorCode], pace: Pace = iter
 ) -> TxnOffsetCommitResponseTopic:
     partitions = [
         TxnOffsetCommitResponsePartition(
             partition_index=partition.partition_index, error_code=error
         )
-        for partition, error in zip(topic.partitions, errors, strict=True)
+        for partition, error in pace(zip(topic.partitions, errors, strict=True))
     ]
     return TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions)

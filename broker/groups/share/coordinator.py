@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import Task
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from broker.coordination.effects import Caller, Effect
@@ -134,10 +134,13 @@ class ShareGroupCoordinator:
     async def summarize(
         self, group_id: str, partitions: Numbers
     ) -> Mapping[SharePartitionKey, StateAnswer]:
-        """Read where a group stands in partitions."""
-        keys = _keys(group_id, partitions)
-        answers = await all_of([self._states.summarize(key) for key in paced(keys)])
-        return dict(paced(zip(keys, answers, strict=True)))
+        """Read where a group stands in partitions: of each as it is when it is asked for."""
+        begun: dict[SharePartitionKey, Answer[StateAnswer]] = {}
+        for key in paced(_each_key(group_id, partitions)):
+            if key not in begun:
+                begun[key] = self._states.summarize(key)
+        answers = await all_of(list(begun.values()))
+        return dict(paced(zip(begun, answers, strict=True)))
 
     async def delete(self, group_id: str) -> ErrorCode:
         """Remove an empty group, and before it all its state."""
@@ -320,8 +323,10 @@ class ShareGroupCoordinator:
 
 
 def _keys(group_id: str, partitions: Numbers) -> list[SharePartitionKey]:
-    return [
-        SharePartitionKey(group_id, topic_id, number)
-        for topic_id, numbers in partitions.items()
-        for number in numbers
-    ]
+    return list(_each_key(group_id, partitions))
+
+
+def _each_key(group_id: str, partitions: Numbers) -> Iterator[SharePartitionKey]:
+    for topic_id, numbers in partitions.items():
+        for number in numbers:
+            yield SharePartitionKey(group_id, topic_id, number)
