@@ -85,7 +85,9 @@ class Dispatcher:
         if header.api_key in _BRIEF and size_bytes <= _BRIEF_BYTES_MAX:
             serving.serve()
         else:
-            serving.serve_in_slices(self._slices, is_large=size_bytes > _LARGE_BYTES)
+            # What a producer sends is for the most part records, which are not decoded.
+            is_large = size_bytes > _LARGE_BYTES and header.api_key != PRODUCE_KEY
+            serving.serve_in_slices(self._slices, is_large=is_large)
 
     def may_overlap(self, frame: memoryview) -> bool:
         """Tell whether a request may be served while the one before it awaits its response."""

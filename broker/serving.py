@@ -218,6 +218,8 @@ class Serving:
 
     def _awaited(self, future: asyncio.Future[Any]) -> None:
         """Answer with what was waited for."""
+        if self._slot is not None:  # what refers to itself is not freed at once
+            self._slot.awaited = None
         if future.cancelled() or self._connection.is_lost:
             if not future.cancelled():
                 future.exception()  # retrieved, so that nobody complains of it
