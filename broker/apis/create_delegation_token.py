@@ -17,6 +17,7 @@ from protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
+from protocol.pacing import paced
 
 
 async def handle(
@@ -35,7 +36,9 @@ async def handle(
         Operation.CREATE_TOKENS, ResourceKind.USER, str(owner)
     ):
         return _refusal(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, owner, requester)
-    renewers = [Principal(one.principal_type, one.principal_name) for one in request.renewers]
+    renewers = [
+        Principal(one.principal_type, one.principal_name) for one in paced(request.renewers)
+    ]
     if any(one.kind != USER for one in renewers):
         return _refusal(ErrorCode.INVALID_PRINCIPAL_TYPE, owner, requester)
     tokens = context.broker.security.tokens

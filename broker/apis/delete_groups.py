@@ -36,7 +36,7 @@ async def handle(context: RequestContext, request: DeleteGroupsRequest) -> Delet
     results = [
         DeletableGroupResult(group_id=group_id, error_code=errors[group_id])
         for _, some in paced(groupby(asked, groups.partition_of))
-        for group_id in _in_order(context.broker, list(paced(some)), errors)
+        for group_id in paced(_in_order(context.broker, list(paced(some)), errors))
     ]
     refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     results += [

@@ -118,7 +118,7 @@ class AclChanges:
         repeats = Repeats()
         described: dict[AclFilter, list[Acl]] = {}
         search = AclSearch(self.authorizer.acls)
-        for which in filters:
+        for which in paced(filters):
             problem = _filter_problem(which)
             if which not in described:
                 described[which] = [] if problem is not None else _ordered(search.find(which))

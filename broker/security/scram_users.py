@@ -16,6 +16,7 @@ from broker.metadata import MetadataError, MetadataStore, Rows, SecurityKind
 from broker.security.credentials import ScramCredential
 from broker.security.salts import USUAL, Form, forms_of, made_up
 from broker.security.sasl.scram_messages import hash_size_bytes
+from protocol.pacing import paced
 
 Key = tuple[str, str]
 """A mechanism and a user's name."""
@@ -65,7 +66,7 @@ class ScramUsers:
         """
         rows: dict[str, str | None] = {
             f"{mechanism}:{user}": None if one is None else _written(one)
-            for (mechanism, user), one in changes.items()
+            for (mechanism, user), one in paced(changes.items())
         }
         if not self._is_secret_stored:
             rows[_SECRET] = _text(self._secret)
@@ -80,9 +81,9 @@ class ScramUsers:
     def _count(self) -> Mapping[str, Mapping[Form, int]]:
         """Return what the credentials of each mechanism look like."""
         found: defaultdict[str, list[ScramCredential]] = defaultdict(list)
-        for (mechanism, _), one in self._credentials.items():
+        for (mechanism, _), one in paced(list(self._credentials.items())):
             found[mechanism].append(one)
-        return {mechanism: forms_of(some) for mechanism, some in found.items()}
+        return {mechanism: forms_of(paced(some)) for mechanism, some in found.items()}
 
 
 def _written(one: ScramCredential) -> str:

@@ -135,6 +135,9 @@ class DelegationTokens:
 
         Raises Refusal for more than TOKEN_BYTES_MAX, and MetadataError.
         """
+        # Before all that is made of them: their names alone are most of what is written.
+        if sum(len(one.kind) + len(one.name) for one in renewers) > TOKEN_BYTES_MAX:
+            raise Refusal(ErrorCode.INVALID_REQUEST)
         now_ms, config = self._now_ms(), self._config
         lifetime_ms = config.delegation_token_max_lifetime_ms
         if max_lifetime_ms > 0:

@@ -137,12 +137,17 @@ def alter_problem(request: AlterShareGroupOffsetsRequest, topics: TopicView) -> 
 def alter(turn: ShareTurn, topics: Sequence[AlterShareGroupOffsetsRequestTopic]) -> Altered:
     """Note that the state of partitions is to be begun anew, where that is wanted."""
     starts: dict[bytes, dict[int, int]] = {}
-    noted: dict[bytes, Begun] = {}
+    # All in one piece: a topic is looked up once, however often the request names it.
+    ids: dict[str, bytes | None] = {}
+    counts: dict[str, int] = {}
+    last: dict[bytes, tuple[str, dict[int, int]]] = {}
     for topic in topics:
-        topic_id = turn.topics.id_of(topic.topic_name)
+        name = topic.topic_name
+        if name not in ids:
+            ids[name], counts[name] = turn.topics.id_of(name), turn.topics.partition_count(name)
+        topic_id, count = ids[name], counts[name]
         if topic_id is None:
             continue
-        count = turn.topics.partition_count(topic.topic_name)
         wanted = {
             one.partition_index: one.start_offset
             for one in topic.partitions
@@ -150,7 +155,11 @@ def alter(turn: ShareTurn, topics: Sequence[AlterShareGroupOffsetsRequestTopic])
         }
         if wanted:
             starts[topic_id] = wanted
-        noted[topic_id] = Begun(topic.topic_name, frozenset(wanted), turn.now_ms)
-    if noted:
+        last[topic_id] = name, wanted
+    if last:
+        noted = {
+            topic_id: Begun(name, frozenset(wanted), turn.now_ms)
+            for topic_id, (name, wanted) in last.items()
+        }
         turn.emit_partitions(of(turn.group).begin(noted))
     return Altered(starts=starts, group_epoch=turn.group.epoch)
