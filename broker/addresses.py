@@ -13,6 +13,7 @@ class AddressError(Exception):
 
 
 ANY = ""
+_NAME_MAX = 255  # RFC 1035
 # Kafka's own server sockets say so too; without it a restart waits for old connections to die.
 _REUSE = (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
@@ -43,9 +44,21 @@ def own_name() -> str:
 
 
 def resolve(host: str) -> list[str]:
-    """Return the addresses of a host; none when it is not known."""
-    with contextlib.suppress(OSError):
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    """Return the addresses of a host; none when it is not known. May wait for the network."""
+    return _resolve(host, 0)
+
+
+def resolve_number(host: str) -> list[str]:
+    """Return the address that a text is; none when it is a name. Waits for nothing."""
+    return _resolve(host, socket.AI_NUMERICHOST)
+
+
+def _resolve(host: str, flags: int) -> list[str]:
+    if len(host) > _NAME_MAX:
+        return []
+    # Texts that cannot be names, as one with a dot too many, are ValueErrors.
+    with contextlib.suppress(OSError, ValueError):
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags)
         return list(dict.fromkeys(plain_address(str(one[4][0])) for one in found))
     return []
 

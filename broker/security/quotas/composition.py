@@ -5,16 +5,15 @@ While there is none, `clients` and `addresses` are None, and nothing is counted.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from broker.addresses import resolve
 from broker.changes import Changes
 from broker.configs import Configs
 from broker.errors import EXPLAINED, Explained, Refusal
+from broker.host_names import HostNames, resolve_all
 from broker.metadata import MetadataStore, Rows, SecurityKind
 from broker.security.quotas.entities import (
     IP,
@@ -57,7 +56,8 @@ class QuotaTable:
         self.clients: ClientQuotas | None = None
         self.addresses: AddressRates | None = None
         # The addresses of hosts that have quotas.
-        self._hosts = _resolve_all(_hosts_of(self.entries))
+        self._names = HostNames()
+        self._hosts = resolve_all(_hosts_of(self.entries))
         if self.entries:
             self._put_in_force()
 
@@ -69,8 +69,7 @@ class QuotaTable:
         hosts = _hosts_of(entity for entity, _ in alterations)
         found: Mapping[str, Sequence[str]] = {}
         if hosts:
-            loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(None, _resolve_all, hosts)
+            found = await self._names.resolve(hosts)
         return await self._changes.run(lambda: self._alter(alterations, validate_only, found))
 
     async def _alter(
@@ -162,10 +161,6 @@ class QuotaTable:
 
 def _hosts_of(entities: Iterable[Entity]) -> set[str]:
     return {name for entity in entities for kind, name in entity if kind == IP and name}
-
-
-def _resolve_all(hosts: Iterable[str]) -> Mapping[str, Sequence[str]]:
-    return {host: resolve(host) for host in hosts}
 
 
 def _now_ms() -> int:
