@@ -31,6 +31,7 @@ from broker.metadata import (
 )
 from broker.partitions import OfflinePartition, Partition, Partitions, Wanted
 from broker.topic import Topic
+from broker.topic_order import TopicOrder
 from broker.topic_plans import (
     Enlargement,
     NewTopic,
@@ -77,6 +78,7 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._names_by_collision_key: dict[str, str] = {}
+        self.order = TopicOrder()
         # Another one after every change, for those who keep what they have looked up.
         self.generation = 0
         # Called with a topic that is gone, its logs deleted.
@@ -425,6 +427,7 @@ class Topics:
 
     def _publish(self, topic: Topic) -> None:
         self.generation += 1
+        self.order.add(topic.name)
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
         self._names_by_collision_key[topic_names.collision_key(topic.name)] = topic.name
 
@@ -435,6 +438,7 @@ class Topics:
 
     def _withdraw(self, topic: Topic) -> None:
         self.generation += 1
+        self.order.remove(topic.name)
         del self._by_name[topic.name], self._by_id[topic.topic_id]
         self._names_by_collision_key.pop(topic_names.collision_key(topic.name), None)
 

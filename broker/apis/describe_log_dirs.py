@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.hash_map import concurrent_places
+from broker.coordination.java import string_hash
+from broker.coordination.scala_orders import partition_hash, trie_order
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -22,6 +26,8 @@ from storage.checkpoints import TopicPartition
 from storage.directory import LogDirectory
 from storage.errors import DiskFailure
 from storage.moving import Copy
+
+T = TypeVar("T")
 
 _Wanted = Callable[[TopicPartition], bool]
 
@@ -41,7 +47,7 @@ async def handle(
     offline = [_offline(path) for path in partitions.offline_directories]
     results = []
     for home in list(partitions.directories):
-        result = _describe(home, copies, is_wanted)
+        result = _describe(context, home, copies, is_wanted)
         try:
             result.total_bytes, result.usable_bytes = await asyncio.to_thread(home.space)
         except DiskFailure:
@@ -60,45 +66,74 @@ def _filter(asked: list[DescribableLogDirTopic] | None) -> _Wanted:
 
 
 def _describe(
-    home: LogDirectory, copies: list[Copy], is_wanted: _Wanted
+    context: RequestContext, home: LogDirectory, copies: list[Copy], is_wanted: _Wanted
 ) -> DescribeLogDirsResult:
+    logs = [(key, log) for key, log in paced(list(home.logs.items())) if is_wanted(key)]
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for (topic, number), log in paced(list(home.logs.items())):
+    log_count = sum(len(one.logs) for one in context.broker.partitions.directories)
+    for (topic, number), log in paced(_in_order(logs, log_count)):
+        topics.setdefault(topic, []).append(
+            DescribeLogDirsPartition(
+                partition_index=number,
+                partition_size=log.size_bytes,
+                offset_lag=0,  # of the log's end behind the high watermark: on one node none
+                is_future_key=False,
+            )
+        )
+    under_way = [
+        ((copy.log.topic, copy.log.partition), copy)
+        for copy in copies
+        if copy.home is home and copy.log.directory.parent != home.path
+    ]
+    for (topic, number), copy in _in_order(under_way, len(copies)):
         if is_wanted((topic, number)):
             topics.setdefault(topic, []).append(
                 DescribeLogDirsPartition(
                     partition_index=number,
-                    partition_size=log.size_bytes,
-                    offset_lag=0,  # of the log's end behind the high watermark: on one node none
-                    is_future_key=False,
-                )
-            )
-    for copy in copies:
-        log = copy.log
-        is_under_way = log.directory.parent != home.path
-        if copy.home is home and is_under_way and is_wanted((log.topic, log.partition)):
-            topics.setdefault(log.topic, []).append(
-                DescribeLogDirsPartition(
-                    partition_index=log.partition,
                     partition_size=copy.size_bytes,
-                    offset_lag=log.log_end_offset - copy.end_offset,
+                    offset_lag=copy.log.log_end_offset - copy.end_offset,
                     is_future_key=True,
                 )
             )
-    return _result(home.path, topics)
-
-
-def _result(
-    path: Path, topics: Mapping[str, list[DescribeLogDirsPartition]]
-) -> DescribeLogDirsResult:
     return DescribeLogDirsResult(
         error_code=0,
-        log_dir=str(path.absolute()),
+        log_dir=str(home.path.absolute()),
         topics=[
-            DescribeLogDirsTopic(name=name, partitions=partitions)
-            for name, partitions in topics.items()
+            DescribeLogDirsTopic(name=name, partitions=topics[name])
+            for name in _topics_in_order(context, home, topics)
         ],
     )
+
+
+def _in_order(
+    logs: Iterable[tuple[TopicPartition, T]], count: int
+) -> list[tuple[TopicPartition, T]]:
+    """Return some of so many logs in the order of the ConcurrentHashMap that has them in Kafka."""
+    logs = list(logs)
+    hashes = {topic: string_hash(topic) for topic in paced({topic for (topic, _), _ in logs})}
+    last_place = concurrent_places(count) - 1
+
+    def place(one: tuple[TopicPartition, T]) -> int:
+        (topic, number), _ = one
+        value = partition_hash(hashes[topic], number)
+        return (value ^ value >> 16) & last_place
+
+    places = [place(one) for one in paced(logs)]
+    return [logs[at] for at in sorted(range(len(logs)), key=places.__getitem__)]
+
+
+def _topics_in_order(
+    context: RequestContext, home: LogDirectory, topics: Collection[str]
+) -> list[str]:
+    """Return topics as they are in the trie of those that have logs in a directory."""
+    if len(topics) < 2:
+        return list(topics)
+    every = context.broker.topics.order.grouped()
+    present = {topic for topic, _ in home.logs}
+    if present != set(every):
+        every = trie_order(present, string_hash)
+    of_home = [name for name in every if name in topics]
+    return of_home + [name for name in topics if name not in present]
 
 
 def _offline(path: Path) -> DescribeLogDirsResult:

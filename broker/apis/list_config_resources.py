@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.hash_map import concurrent_order
-from broker.coordination.java import string_hash
 from broker.metadata import ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.list_config_resources import (
@@ -46,11 +45,7 @@ def handle(
 
 def _names(context: RequestContext, kind: ResourceType) -> Iterable[str]:
     if kind is ResourceType.TOPIC:
-        # Kafka's image of topics is a tree by the hash of their names.
-        hashes = {
-            topic.name: string_hash(topic.name) for topic in paced(list(context.broker.topics))
-        }
-        return sorted(hashes, key=hashes.__getitem__)
+        return context.broker.topics.order.image()
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return [str(context.broker.configs.node_id)]
     return concurrent_order(list(context.broker.configs.resources.of_type(kind)), paced)

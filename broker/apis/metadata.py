@@ -7,12 +7,14 @@ client ask again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Set
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Set
 
 from broker import topic_names
 from broker.authorized_operations import Operation
 from broker.configs import Configs
 from broker.context import RequestContext
+from broker.coordination.java import string_hash
+from broker.coordination.scala_orders import SMALL_MAX, trie_order
 from broker.errors import code_of
 from broker.partitions import OfflinePartition
 from broker.security.authorization import ResourceKind
@@ -41,24 +43,13 @@ def handle(
     """Describe all topics or the ones asked for, creating those if that is wanted."""
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
-        node_id = context.broker.config.node_id
-        all_names = [one.name for one in context.broker.topics]
-        permitted = _describable(context, all_names, logs_denied=False)
-        return _answer(
-            context,
-            request,
-            [
-                _describe(one, node_id)
-                for one in paced(list(context.broker.topics))
-                if one.name in permitted
-            ],
-        )
+        return _answer(context, request, _all(context))
     if context.api_version < _IDS_IN_REQUESTS_SINCE and any(
         one.name is None or one.topic_id != ZERO_UUID for one in wanted
     ):
         return _refuse(wanted)
-    ids = dict.fromkeys(one.topic_id for one in wanted if one.topic_id != ZERO_UUID)
-    if ids:  # then names do not count
+    ids = dict.fromkeys(one.topic_id for one in wanted)
+    if ids.keys() - {ZERO_UUID}:  # then names do not count
         return _by_ids(context, request, ids)
     names = list(dict.fromkeys(one.name for one in wanted if one.name is not None))
     permitted = _describable(context, names)
@@ -68,12 +59,16 @@ def handle(
     may_create = (
         request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable
     )
-    refused = dict.fromkeys((name for name in names if name not in permitted), _DENIED)
     if missing and may_create:
-        return _create_then_answer(context, request, names, missing, refused)
-    return _answer(
-        context, request, [_by_name(context, name, refused.get(name)) for name in paced(names)]
-    )
+        return _create_then_answer(context, request, names, missing, permitted)
+    return _answer(context, request, _by_name(context, names, permitted, {}))
+
+
+def _all(context: RequestContext) -> list[MetadataResponseTopic]:
+    topics, node_id = context.broker.topics, context.broker.config.node_id
+    permitted = _describable(context, topics.order.image(), logs_denied=False)
+    found = map(topics.get, topics.order.described(permitted))
+    return [_describe(one, node_id) for one in paced(found) if one is not None]
 
 
 def _describable(
@@ -85,21 +80,45 @@ def _describable(
 
 
 def _by_ids(
-    context: RequestContext, request: MetadataRequest, ids: Iterable[bytes]
+    context: RequestContext, request: MetadataRequest, ids: Collection[bytes]
 ) -> MetadataResponse:
-    """Describe topics by id; of those that the client may not describe the names stay unsaid."""
-    topics = {topic_id: context.broker.topics.by_id(topic_id) for topic_id in ids}
-    permitted = _describable(context, (one.name for one in topics.values() if one is not None))
+    """Describe topics by id; of those that the client may not describe the names stay unsaid.
+
+    As by Kafka the id of those that are given by name, which is zero, counts as one.
+    """
+    is_trie = len(ids) > SMALL_MAX
+    asked = [one for one in ids if one != ZERO_UUID]
+    if is_trie:
+        asked = trie_order(asked, _uuid_hash)
+    topics = {one: context.broker.topics.by_id(one) for one in paced(asked)}
+    unknown = [topic_id for topic_id, topic in topics.items() if topic is None]
+    if is_trie:
+        unknown = trie_order(unknown, _uuid_hash)
+    known = {one.name: one for one in topics.values() if one is not None}
+    permitted = _describable(context, known)
     node_id = context.broker.config.node_id
-    told = []
-    for topic_id, topic in paced(topics.items()):
-        if topic is None:
-            told.append(_unnamed(topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
-        elif topic.name not in permitted:
-            told.append(_unnamed(topic_id, _DENIED))
-        else:
-            told.append(_describe(topic, node_id))
-    return _answer(context, request, told)
+    order = _trie if is_trie else list[str]
+    return _answer(
+        context,
+        request,
+        [
+            *(_unnamed(one, ErrorCode.UNKNOWN_TOPIC_ID) for one in paced(unknown)),
+            *(
+                _describe(known[name], node_id)
+                for name in paced(order(name for name in known if name in permitted))
+            ),
+            *(
+                _unnamed(known[name].topic_id, _DENIED)
+                for name in paced(order(name for name in known if name not in permitted))
+            ),
+        ],
+    )
+
+
+def _uuid_hash(topic_id: bytes) -> int:
+    """Return what Uuid.hashCode() would, without the sign."""
+    high, low = divmod(int.from_bytes(topic_id[:8]) ^ int.from_bytes(topic_id[8:]), 1 << 32)
+    return high ^ low
 
 
 async def _create_then_answer(
@@ -107,8 +126,9 @@ async def _create_then_answer(
     request: MetadataRequest,
     names: list[str],
     missing: list[str],
-    refused: dict[str, ErrorCode],
+    permitted: Set[str],
 ) -> MetadataResponse:
+    refused: dict[str, ErrorCode] = {}
     if not context.may_to_cluster(Operation.CREATE, logs_denied=False):
         creatable = context.permitted(Operation.CREATE, ResourceKind.TOPIC, missing)
         refused |= dict.fromkeys((one for one in missing if one not in creatable), _DENIED)
@@ -127,9 +147,7 @@ async def _create_then_answer(
         if code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED
     }
     # Where creation was refused because somebody else was first, the topic is there all the same.
-    return _answer(
-        context, request, [_by_name(context, name, refused.get(name)) for name in paced(names)]
-    )
+    return _answer(context, request, _by_name(context, names, permitted, refused))
 
 
 def _new_topic(name: str, configs: Configs) -> NewTopic:
@@ -143,13 +161,40 @@ def _unnamed(topic_id: bytes, error: ErrorCode) -> MetadataResponseTopic:
 
 
 def _by_name(
-    context: RequestContext, name: str, refused: ErrorCode | None = None
-) -> MetadataResponseTopic:
-    if refused is _DENIED:  # whether it is there or not
-        return MetadataResponseTopic(error_code=_DENIED, name=name, partitions=[])
-    topic = context.broker.topics.get(name)
-    if topic is not None:
-        return _describe(topic, context.broker.config.node_id)
+    context: RequestContext,
+    names: list[str],
+    permitted: Set[str],
+    refused: Mapping[str, ErrorCode],
+) -> list[MetadataResponseTopic]:
+    """Describe topics, then say which ones there are not, and last which may not be described.
+
+    As in Kafka each of the three is a set of its own, which is a trie when more than a few topics
+    are asked for.
+    """
+    topics, node_id = context.broker.topics, context.broker.config.node_id
+    order = _trie if len(names) > SMALL_MAX else list[str]
+    not_created = {name: None for name in names if refused.get(name) is _DENIED}
+    asked = order(name for name in names if name in permitted and name not in not_created)
+    found = {name: topics.get(name) for name in asked}  # at one time: they may come and go
+    return [
+        *(_describe(topic, node_id) for topic in paced(found.values()) if topic is not None),
+        *(
+            _missing(name, refused.get(name))
+            for name in paced(order(name for name, topic in found.items() if topic is None))
+        ),
+        *(
+            MetadataResponseTopic(error_code=_DENIED, name=name, partitions=[])
+            for some in (not_created, [name for name in names if name not in permitted])
+            for name in paced(order(some))
+        ),
+    ]
+
+
+def _trie(names: Iterable[str]) -> list[str]:
+    return trie_order(names, string_hash)
+
+
+def _missing(name: str, refused: ErrorCode | None) -> MetadataResponseTopic:
     if refused is None:
         is_legal = topic_names.problem(name) is None
         refused = (

@@ -86,6 +86,14 @@ class HashMapKeys(Generic[K]):
         return (value ^ value >> 16) & (self._places - 1)
 
 
+def concurrent_places(count: int) -> int:
+    """Return how many places the table of a ConcurrentHashMap has after so many puts."""
+    places = _PLACES
+    while count >= places * 3 // 4:
+        places *= 2
+    return places
+
+
 def concurrent_order(
     texts: Iterable[str], pace: Callable[[Iterable[str]], Iterable[str]] = iter
 ) -> list[str]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.coordination.hash_map import HashMapKeys
+from broker.coordination.hash_map import HashMapKeys, concurrent_places
 from broker.coordination.java import string_hash
-
-_PLACES = 16
 
 
 def loading_order(topic: str, count: int) -> list[int]:
@@ -22,9 +20,7 @@ def loading_order(topic: str, count: int) -> list[int]:
     more than a thousand of them; these are given here in the order of their numbers, while
     Kafka's order depends on the order in which it became their leader.
     """
-    places = _PLACES
-    while count >= places * 3 // 4:
-        places *= 2
+    places = concurrent_places(count)
     base = _hash(topic, 0)
 
     def place(partition: int) -> int:

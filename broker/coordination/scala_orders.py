@@ -18,18 +18,20 @@ from functools import partial
 from typing import TypeVar
 
 from broker.coordination.java import string_hash
-from protocol.pacing import paced
+from protocol.pacing import Pace, paced
 
 K = TypeVar("K", bound=Hashable)
 TopicPartition = tuple[str, int]
 
 _PLACES = 16
-_SMALL_MAX = 4
+SMALL_MAX = 4
 _ALL = 0xFFFFFFFF
 _SIGN = 1 << 31
 
 
-def table_order(keys: Iterable[K], hash_of: Callable[[K], int]) -> list[K]:
+def table_order(
+    keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace = paced
+) -> list[K]:
     """Return distinct keys in the order of a mutable HashMap or HashSet."""
     given = list(keys)
     if len(given) < 2:
@@ -44,22 +46,22 @@ def table_order(keys: Iterable[K], hash_of: Callable[[K], int]) -> list[K]:
         spread = value ^ value >> 16
         return spread & last_place, spread ^ _SIGN
 
-    ranks = [rank(key) for key in paced(given)]
+    ranks = [rank(key) for key in pace(given)]
     return [given[at] for at in sorted(range(len(given)), key=ranks.__getitem__)]
 
 
-def trie_order(keys: Iterable[K], hash_of: Callable[[K], int]) -> list[K]:
+def trie_order(keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace = paced) -> list[K]:
     """Return distinct keys in the order of an immutable HashMap or HashSet."""
     given = list(keys)
     if len(given) < 2:
         return given
-    return [key for _, key in _node([(_improved(hash_of(key)), key) for key in paced(given)])]
+    return [key for _, key in _node([(_improved(hash_of(key)), key) for key in pace(given)], pace)]
 
 
 def small_order(keys: Iterable[K], hash_of: Callable[[K], int]) -> list[K]:
     """Return distinct keys in the order of an immutable Map or Set, whatever it is made as."""
     given = list(keys)
-    return given if len(given) <= _SMALL_MAX else trie_order(given, hash_of)
+    return given if len(given) <= SMALL_MAX else trie_order(given, hash_of)
 
 
 def partition_hash(topic_hash: int, partition: int) -> int:
@@ -78,7 +80,7 @@ def grouped_order(
     if len(keys) < 2:
         return [(name, [one]) for name, one in keys]
     hashes = {name: string_hash(name) for name in paced({name for name, _ in keys})}
-    is_small = not is_mutable and len(keys) <= _SMALL_MAX
+    is_small = not is_mutable and len(keys) <= SMALL_MAX
     if len(set(hashes.values())) < len(hashes) and not is_small:
         # Names of one hash keep the order of the map.
         keys = table_of(keys) if is_mutable else trie_order(keys, _hash_of_key(hashes))
@@ -116,10 +118,10 @@ def _improved(value: int) -> int:
     return value ^ value >> 10
 
 
-def _node(keys: list[tuple[int, K]]) -> list[tuple[int, K]]:
+def _node(keys: list[tuple[int, K]], pace: Pace) -> list[tuple[int, K]]:
     """Return the keys of a node of the trie in order; of hashes without the bits of its path."""
     branches: dict[int, list[tuple[int, K]]] = {}
-    for one in paced(keys):
+    for one in pace(keys):
         branches.setdefault(one[0] & 31, []).append(one)
     if len(branches) == 1 and len({value for value, _ in keys}) == 1:
         return keys
@@ -129,5 +131,5 @@ def _node(keys: list[tuple[int, K]]) -> list[tuple[int, K]]:
         if len(some) == 1:
             alone += some
         else:
-            nodes += _node([(value >> 5, key) for value, key in some])
+            nodes += _node([(value >> 5, key) for value, key in some], pace)
     return alone + nodes

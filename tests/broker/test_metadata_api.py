@@ -152,8 +152,8 @@ async def test_metadata_by_id(tmp_path: Path, version: int) -> None:
             request.topics.append(MetadataRequestTopic(topic_id=topic_id, name=None))
         response = await metadata(broker, request, version)
         assert [(one.name, one.topic_id, one.error_code) for one in response.topics] == [
-            ("orders", known.topic_id, ErrorCode.NONE),
             (None, STRANGER, ErrorCode.UNKNOWN_TOPIC_ID),
+            ("orders", known.topic_id, ErrorCode.NONE),
         ]
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from itertools import product
+from itertools import groupby, product
 from typing import Any
 
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from broker.coordination.java import string_hash
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.delete_records import (
@@ -22,6 +23,8 @@ from protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -192,8 +195,92 @@ def test_delete_records(both: tuple[Peer, Peer]) -> None:
         same(both, request, 2, lambda answer: _topics(answer.topics))
 
 
+def test_describe_log_dirs(both: tuple[Peer, Peer]) -> None:
+    same(both, DescribeLogDirsRequest(topics=None), 4, _directories)
+    for asked in requests("directories"):
+        request = DescribeLogDirsRequest(
+            topics=[DescribableLogDirTopic(topic=name, partitions=some) for name, some in asked]
+        )
+        same(both, request, 4, _directories)
+
+
+def _directories(answer: Any) -> list[Any]:
+    topics = [
+        (topic.name, [one.partition_index for one in topic.partitions])
+        for topic in answer.results[0].topics
+    ]
+    # Of names of one hash the order comes from when the table of the logs was enlarged.
+    alike = [sorted(some) for _, some in groupby(topics, key=lambda one: string_hash(one[0]))]
+    return [one for some in alike for one in some]
+
+
 def _topics(topics: Any) -> list[Any]:
     return [
         (topic.name, [(one.partition_index, one.error_code) for one in topic.partitions])
         for topic in topics
     ]
+
+
+def test_metadata_of_named_topics(both: tuple[Peer, Peer]) -> None:
+    for asked in requests("metadata"):
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name, _ in asked],
+            allow_auto_topic_creation=False,
+        )
+        same(both, request, 12, _described)
+
+
+def test_metadata_of_topics_by_id(both: tuple[Peer, Peer]) -> None:
+    chance = random.Random("ids")
+    ids = [_ids(peer) for peer in both]
+    for size in SIZES:
+        # Those of one hash would be in the order of their ids, which are random.
+        names = chance.sample(KNOWN[:40], size)
+        none = [chance.randbytes(16) for _ in range(chance.choice((0, size)))]
+        order = chance.sample(range(size + len(none)), size + len(none))
+        answers = []
+        for peer, known in zip(both, ids, strict=True):
+            asked = [*(known[name] for name in names), *none]
+            request = MetadataRequest(
+                topics=[MetadataRequestTopic(name=None, topic_id=asked[at]) for at in order],
+                allow_auto_topic_creation=False,
+            )
+            answer = peer.ask(request, 12)
+            answers.append(
+                [(one.name, None if one.name else one.topic_id) for one in answer.topics]
+            )
+        assert answers[0] == answers[1], size
+
+
+def _ids(peer: Peer) -> dict[str, bytes]:
+    answer = peer.ask(MetadataRequest(topics=None), 12)
+    return {one.name: one.topic_id for one in answer.topics}
+
+
+def test_metadata_of_all_topics(both: tuple[Peer, Peer]) -> None:
+    chance = random.Random("all")
+    every = MetadataRequest(topics=None)
+
+    def compare() -> None:
+        # Kafka answers before it knows.
+        ours, theirs = both
+        until(lambda: _ids(ours).keys() == _ids(theirs).keys())
+        same(both, every, 12, _described)
+
+    compare()
+    extra = [f"more-{chance.getrandbits(30):x}" for _ in range(30)]
+    extra += [f"more-{one}" for one in ALIKE]
+    chance.shuffle(extra)
+    for name in extra:
+        for peer in both:
+            _make(peer, name)
+        compare()
+    for name in chance.sample(extra, len(extra)):
+        for peer in both:
+            gone = DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
+            assert peer.ask(gone, 5).responses[0].error_code == 0
+        compare()
+
+
+def _described(answer: Any) -> list[Any]:
+    return [(one.name, one.error_code) for one in answer.topics]
