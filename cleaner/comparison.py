@@ -5,8 +5,9 @@ What differs is told by its name and its size: what is in records stays out of m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
 
 from cleaner.errors import VerificationFailed
 from cleaner.stored import Stored
@@ -25,17 +26,41 @@ _UNCOMPARED = {"length", "crc"}
 _HEADER_FIELDS = [one.name for one in fields(BatchHeader) if one.name not in _UNCOMPARED]
 
 
-def reduced_header(
-    header: BatchHeader, kept: Sequence[Record], horizon_ms: int | None
-) -> BatchHeader:
+@dataclass(slots=True)
+class Kept:
+    """What a header says of the records that are left: a list of them takes far more memory."""
+
+    count: int = 0
+    first_timestamp: int = NO_TIMESTAMP
+    max_timestamp: int = NO_TIMESTAMP
+    last_offset: int = -1
+    has_tombstones: bool = False
+
+    def note(self, record: Record) -> None:
+        """Note the next record that is left."""
+        if not self.count:
+            self.first_timestamp = record.timestamp
+        self.count += 1
+        self.max_timestamp = max(self.max_timestamp, record.timestamp)
+        self.last_offset = record.offset
+        self.has_tombstones = self.has_tombstones or record.value is None
+
+    def noting(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield records, each of which is noted."""
+        for record in records:
+            self.note(record)
+            yield record
+
+
+def reduced_header(header: BatchHeader, kept: Kept, horizon_ms: int | None) -> BatchHeader:
     """Return the header that a batch has once only some of its records are left.
 
     `horizon_ms` is the delete horizon that it gets now, None when it gets none. Of its length
     and CRC nothing is said.
     """
-    if not kept:
+    if not kept.count:
         return read_header(empty_batch(header))
-    base_timestamp = kept[0].timestamp
+    base_timestamp = kept.first_timestamp
     if horizon_ms is not None:
         base_timestamp = horizon_ms
     elif header.has_delete_horizon:
@@ -44,8 +69,8 @@ def reduced_header(
         header,
         attributes=header.attributes | (DELETE_HORIZON_BIT if horizon_ms is not None else 0),
         base_timestamp=base_timestamp,
-        max_timestamp=max(NO_TIMESTAMP, *(record.timestamp for record in kept)),
-        count=len(kept),
+        max_timestamp=kept.max_timestamp,
+        count=kept.count,
     )
 
 
@@ -57,15 +82,23 @@ def check_header(found: Stored, expected: BatchHeader) -> None:
             raise failed(found, f"{name} is {is_there}, expected {wanted}")
 
 
-def check_records(found: Stored, there: Sequence[Record], expected: Sequence[Record]) -> None:
-    """Raise VerificationFailed unless a batch's records are those expected."""
-    for wanted, is_there in zip(expected, there, strict=False):
-        check_record(found, is_there, wanted)
-    if len(there) != len(expected):
-        cause = f"{len(there)} records, expected {len(expected)}"
-        at = min(len(there), len(expected))
-        longer = there if len(there) > len(expected) else expected
-        raise failed(found, cause, longer[at].offset)
+def check_records(found: Stored, there: Iterable[Record], expected: Iterable[Record]) -> None:
+    """Raise VerificationFailed unless a batch's records are those expected.
+
+    Both are read one by one, to their ends.
+    """
+    there_count = expected_count = 0
+    first_alone = None
+    for is_there, wanted in zip_longest(there, expected):
+        there_count += is_there is not None
+        expected_count += wanted is not None
+        if is_there is not None and wanted is not None:
+            check_record(found, is_there, wanted)
+        elif first_alone is None:
+            first_alone = is_there or wanted
+    if first_alone is not None:
+        cause = f"{there_count} records, expected {expected_count}"
+        raise failed(found, cause, first_alone.offset)
 
 
 def check_record(found: Stored, there: Record, expected: Record) -> None:
@@ -84,20 +117,10 @@ def check_record(found: Stored, there: Record, expected: Record) -> None:
     raise failed(found, "the record's headers differ", offset)
 
 
-def check_bytes(found: Stored, source: Stored, decompressed_bytes_max: int) -> None:
-    """Raise VerificationFailed unless a batch was copied byte for byte."""
-    if found.data == source.data:
-        return
-    check_header(found, source.header)
-    records = records_of(found, decompressed_bytes_max)
-    check_records(found, records, source.records(decompressed_bytes_max))
-    raise failed(found, "it was not copied as it was, though it loses no record")
-
-
-def records_of(found: Stored, decompressed_bytes_max: int) -> list[Record]:
-    """Decode the records of an output batch; raises VerificationFailed when they do not parse."""
+def each_record_of(found: Stored, decompressed_bytes_max: int) -> Iterator[Record]:
+    """Decode the records of an output batch; raises VerificationFailed where they do not parse."""
     try:
-        return found.records(decompressed_bytes_max)
+        yield from found.each_record(decompressed_bytes_max)
     except CorruptFile as damage:
         raise failed(found, damage.cause) from damage
 

@@ -12,14 +12,18 @@ with the new ones, field by field. With `log.cleaner.verify` that happens before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from cleaner.comparison import (
-    check_bytes,
+    Kept,
     check_header,
     check_records,
+    each_record_of,
     failed,
-    records_of,
     reduced_header,
 )
 from cleaner.errors import VerificationFailed
@@ -135,6 +139,9 @@ class Proof:
         self._latest: dict[bytes, int] = {}
         # Keys right beyond the end, which a full map may or may not have taken in.
         self._beyond: set[bytes] = set()
+        # The offsets of the output's batch that was last asked about.
+        self._offsets_of: Stored | None = None
+        self._offsets = array("q")
         self._read_keys()
 
     def check(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
@@ -196,30 +203,57 @@ class Proof:
         if ahead is not None and ahead.header.base_offset < header.base_offset:
             raise failed(ahead, f"nothing is to be left before offset {header.base_offset}")
         left = ahead if ahead and ahead.header.base_offset == header.base_offset else None
-        records = [] if verdict.discards_records else source.records(self._bytes_max)
-        kept = records
-        if not header.is_control:
-            horizon = header.base_timestamp if header.has_delete_horizon else None
-            kept = [one for one in records if self._keeps(one, horizon, left)]
-        if not kept and verdict.retention != Retention.RETAIN_EMPTY:
+        there = self._kept_of(source, verdict, left)
+        first = next(there, None)
+        if first is None and verdict.retention != Retention.RETAIN_EMPTY:
             if left is not None:
                 raise failed(left, f"nothing is to be left of this batch of {header.count}")
             return
         if left is None:
-            what = f"{len(kept)} of {header.count} records" if kept else "its empty header"
+            count = 0 if first is None else 1 + sum(1 for _ in there)
+            what = f"{count} of {header.count} records" if count else "its empty header"
             cause = f"of a batch {what} must be left, up to offset {header.last_offset}"
-            raise found.missing(kept[0].offset if kept else header.base_offset, cause)
+            raise found.missing(header.base_offset if first is None else first.offset, cause)
         found.take()
-        stamps = bool(kept) and must_stamp(
-            keeps_tombstones=not header.is_control and any(r.value is None for r in kept),
+        self._check_left(source, left, verdict, () if first is None else chain((first,), there))
+
+    def _check_left(
+        self, source: Stored, left: Stored, verdict: BatchVerdict, expected: Iterable[Record]
+    ) -> None:
+        """Compare what is left of a batch with what must be."""
+        header, kept = source.header, Kept()
+        is_copy = left.data == source.data
+        expected = kept.noting(expected)
+        if is_copy:
+            deque(expected, maxlen=0)
+        else:
+            check_records(left, each_record_of(left, self._bytes_max), expected)
+        stamps = bool(kept.count) and must_stamp(
+            keeps_tombstones=not header.is_control and kept.has_tombstones,
             verdict=verdict,
             delete_horizon_ms=header.base_timestamp if header.has_delete_horizon else None,
         )
-        if kept and len(kept) == header.count and not stamps:
-            check_bytes(left, source, self._bytes_max)
+        if kept.count and kept.count == header.count and not stamps:
+            if not is_copy:
+                check_header(left, header)
+                raise failed(left, "it was not copied as it was, though it loses no record")
             return
-        check_records(left, records_of(left, self._bytes_max), kept)
+        if is_copy:
+            there = each_record_of(left, self._bytes_max)
+            check_records(left, there, self._kept_of(source, verdict, left))
         check_header(left, reduced_header(header, kept, self._horizon_ms if stamps else None))
+
+    def _kept_of(
+        self, source: Stored, verdict: BatchVerdict, left: Stored | None
+    ) -> Iterator[Record]:
+        """Yield the records of a batch that must be left, one by one: all may take a lot."""
+        if verdict.discards_records:
+            return
+        header = source.header
+        horizon = header.base_timestamp if header.has_delete_horizon else None
+        for record in source.each_record(self._bytes_max):
+            if header.is_control or self._keeps(record, horizon, left):
+                yield record
 
     def _judge(self, source: Stored) -> BatchVerdict:
         header = source.header
@@ -256,7 +290,7 @@ class Proof:
         if source.header.count == 0:
             return None
         try:
-            return decode_control(source.records(self._bytes_max)[0]).type
+            return decode_control(next(source.each_record(self._bytes_max))).type
         except ProtocolError as error:
             raise source.damage(str(error)) from error
 
@@ -274,7 +308,14 @@ class Proof:
         )
         if is_kept and record.offset < self._end_offset and key in self._beyond:
             # Obsolete by a record that the map may not have taken in: either is right.
-            return left is not None and any(
-                one.offset == record.offset for one in records_of(left, self._bytes_max)
-            )
+            return left is not None and self._is_in(left, record.offset)
         return is_kept
+
+    def _is_in(self, left: Stored, offset: int) -> bool:
+        """Tell whether a batch of the output has a record; of the last one offsets are kept."""
+        if self._offsets_of is not left:
+            records = each_record_of(left, self._bytes_max)
+            self._offsets = array("q", (one.offset for one in records))
+            self._offsets_of = left
+        at = bisect_left(self._offsets, offset)
+        return at < len(self._offsets) and self._offsets[at] == offset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from protocol.batches import (
     encode_batch,
     iterate_batches,
     read_header,
+    record_section,
 )
 from protocol.compression import Codec
 from storage.index import OFFSET_ENTRY, TIME_ENTRY
@@ -96,6 +98,17 @@ def cleaned(world: World) -> Cleaned:
     return one
 
 
+def batches(segment: Segment) -> list[bytes]:
+    """Return a segment's batches."""
+    data = segment.path(LOG).read_bytes()
+    return [data[at : at + h.size_bytes] for at, h in iterate_batches(data)]
+
+
+def section_of(batch: bytes) -> bytes:
+    """Return the records of a batch, unpacked."""
+    return bytes(record_section(batch, 0, read_header(batch), 1 << 30))
+
+
 def rich(path: Path) -> Cleaned:
     """The output of a cleaning in which there is something of everything.
 
@@ -155,6 +168,36 @@ def with_records(batch: bytes, records: Sequence[Record], **changes: int) -> byt
 
 def test_what_the_cleaner_makes_is_proved(tmp_path: Path) -> None:
     rich(tmp_path).prove()
+
+
+@pytest.mark.parametrize("first_dirty", ["all is dirty", "only the last record is"])
+def test_a_batch_of_many_tiny_records_takes_no_more_than_its_bytes(
+    tmp_path: Path, first_dirty: str
+) -> None:
+    count = 100_000
+    world = World(tmp_path, EAGER)
+    # Whatever is dirty is kept in memory by its key, so that all that is dirty has one key.
+    is_all = first_dirty == "all is dirty"
+    name = "k:1" if is_all else "{at}:1"
+    world.append(
+        pairs(" ".join(name.format(at=at) for at in range(count))), codec=Codec.ZSTD
+    )
+    world.append(pairs("k:2" if is_all else "0:2"))
+    made = cleaned(world)
+    if not is_all:
+        dirty = replace(made.job.dirty, first_dirty_offset=count)
+        made = replace(made, job=replace(made.job, dirty=dirty))
+    made.prove()  # imports what it needs
+    tracemalloc.start()
+    try:
+        made.prove()
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    section = max(len(section_of(batch)) for segment in made.old for batch in batches(segment))
+    assert section > 9 * count
+    # The bytes as they come from the codec, and as they are looked at; of two batches at once.
+    assert peak_bytes < 5 * section + (1 << 20)
 
 
 def test_a_run_says_that_it_was_proved(tmp_path: Path) -> None:
