@@ -46,7 +46,7 @@ def handle(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
                 values=[ValueData(key=key, value=value) for key, value in ordered(quotas)],
             )
-            for entity, quotas in paced(list(context.broker.security.quotas.entries.items()))
+            for entity, quotas in paced(context.broker.security.quotas.in_order())
             if _matches(entity, request)
         ],
     )

@@ -10,7 +10,7 @@ from typing import TypeVar
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.hash_map import concurrent_places
-from broker.coordination.java import string_hash
+from broker.coordination.java import place_order, string_hash
 from broker.coordination.scala_orders import partition_hash, trie_order
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
@@ -111,15 +111,12 @@ def _in_order(
     """Return some of so many logs in the order of the ConcurrentHashMap that has them in Kafka."""
     logs = list(logs)
     hashes = {topic: string_hash(topic) for topic in paced({topic for (topic, _), _ in logs})}
-    last_place = concurrent_places(count) - 1
-
-    def place(one: tuple[TopicPartition, T]) -> int:
-        (topic, number), _ = one
-        value = partition_hash(hashes[topic], number)
-        return (value ^ value >> 16) & last_place
-
-    places = [place(one) for one in paced(logs)]
-    return [logs[at] for at in sorted(range(len(logs)), key=places.__getitem__)]
+    return place_order(
+        logs,
+        lambda one: partition_hash(hashes[one[0][0]], one[0][1]),
+        concurrent_places(count),
+        paced,
+    )
 
 
 def _topics_in_order(

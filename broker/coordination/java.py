@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from operator import mul
 from struct import unpack
+from typing import TypeVar
+
+K = TypeVar("K")
 
 
 def string_length(text: str | None) -> int:
@@ -56,6 +59,26 @@ def hash_set_order(texts: Iterable[str]) -> list[str]:
     """Return texts in the order of a HashSet that is made of them, sorted, at once."""
     ordered = sorted(texts)
     return hash_order(ordered, capacity=max(int(len(ordered) / 0.75) + 1, 16))
+
+
+def place_order(
+    keys: Iterable[K],
+    hash_of: Callable[[K], int],
+    places: int,
+    pace: Callable[[Iterable[K]], Iterable[K]] = iter,
+) -> list[K]:
+    """Return keys in the order of a table of so many places, those of one place as they come.
+
+    `pace` is `paced` where there may be many.
+    """
+    given = list(keys)
+
+    def place(key: K) -> int:
+        value = hash_of(key) & 0xFFFFFFFF
+        return (value ^ value >> 16) & (places - 1)
+
+    ranks = [place(key) for key in pace(given)]
+    return [given[at] for at in sorted(range(len(given)), key=ranks.__getitem__)]
 
 
 def hash_places(count: int, capacity: int = 16) -> int:

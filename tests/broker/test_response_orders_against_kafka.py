@@ -16,6 +16,12 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from broker.coordination.java import string_hash
+from protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.delete_records import (
@@ -24,6 +30,7 @@ from protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -284,3 +291,40 @@ def test_metadata_of_all_topics(both: tuple[Peer, Peer]) -> None:
 
 def _described(answer: Any) -> list[Any]:
     return [(one.name, one.error_code) for one in answer.topics]
+
+
+def test_client_quotas(both: tuple[Peer, Peer]) -> None:
+    chance = random.Random("quotas")
+    entities = [
+        [(kind, chance.choice((None, f"{chance.getrandbits(20):x}"))) for kind in kinds]
+        for kinds in (["user"], ["client-id"], ["user", "client-id"])
+        for _ in range(20)
+    ] + [[("user", name)] for name in ALIKE[:5]]  # eight in a place would be a tree
+    every = DescribeClientQuotasRequest(components=[], strict=False)
+    for _ in range(40):
+        removes = chance.random() < 0.4
+        some = {str(one): one for one in chance.choices(entities, k=chance.choice((1, 2, 9, 25)))}
+        alter = AlterClientQuotasRequest(
+            entries=[
+                EntryData(
+                    entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in one],
+                    ops=[OpData(key="request_percentage", value=5.0, remove=removes)],
+                )
+                for one in some.values()
+            ],
+            validate_only=False,
+        )
+        for peer in both:
+            assert {one.error_code for one in peer.ask(alter, 1).entries} == {0}
+        until(lambda: len({str(_quotas_of(one, every)) for one in both}) == 1)
+        same(both, every, 1, _quotas)
+
+
+def _quotas(answer: Any) -> list[Any]:
+    return [
+        [(one.entity_type, one.entity_name) for one in entry.entity] for entry in answer.entries
+    ]
+
+
+def _quotas_of(peer: Peer, every: DescribeClientQuotasRequest) -> list[str]:
+    return sorted(map(str, _quotas(peer.ask(every, 1))))

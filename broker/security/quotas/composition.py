@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from broker.changes import Changes
 from broker.configs import Configs
+from broker.coordination.hash_map import HashMapKeys
+from broker.coordination.java import hash_places, place_order
 from broker.errors import EXPLAINED, Explained, Refusal
 from broker.host_names import HostNames, resolve_all
 from broker.metadata import MetadataStore, Rows, SecurityKind
@@ -21,6 +23,7 @@ from broker.security.quotas.entities import (
     Quotas,
     check_entity,
     check_quota,
+    entity_hash,
     invalid_address,
     read_entity,
     read_quotas,
@@ -53,6 +56,8 @@ class QuotaTable:
         self.entries: Mapping[Entity, Quotas] = {
             read_entity(name): read_quotas(value) for name, value in stored.items()
         }
+        # How many places the map has that Kafka makes at every change.
+        self._places = hash_places(len(self.entries), capacity=0)
         self.clients: ClientQuotas | None = None
         self.addresses: AddressRates | None = None
         # The addresses of hosts that have quotas.
@@ -106,14 +111,35 @@ class QuotaTable:
         except EXPLAINED as error:
             failed = dict.fromkeys(changed, error)
             return {entity: failed.get(entity, outcome) for entity, outcome in outcomes.items()}
-        entries = {**self.entries, **changed}
-        self.entries = {entity: quotas for entity, quotas in entries.items() if quotas}
+        self._take(changed)
         hosts = {**self._hosts, **hosts}
         self._hosts = {host: hosts[host] for host in _hosts_of(self.entries)}
         self._put_in_force()
         for entity, quotas in paced(changed.items()):
             logger.info("changed quotas entity=%s quotas=%s", dict(entity), dict(quotas))
         return outcomes
+
+    def in_order(self) -> list[tuple[Entity, Quotas]]:
+        """Return all quotas in the order in which Kafka tells them.
+
+        Its map (ClientQuotasDelta.apply) is a HashMap that is made with room for as many entities
+        as there were before: first come those that were there, in their order, then the new ones.
+        """
+        entities = place_order(self.entries, entity_hash, self._places)
+        return [(entity, self.entries[entity]) for entity in entities]
+
+    def _take(self, changed: Mapping[Entity, Quotas]) -> None:
+        new: HashMapKeys[Entity] = HashMapKeys(entity_hash)
+        for entity in changed:
+            new.compute(entity)
+        before = self.entries
+        count = sum(1 for one in {**before, **changed}.items() if one[1])
+        places = hash_places(count, capacity=len(before))
+        if places < self._places:
+            before = dict(self.in_order())
+        entries = {**before, **{entity: changed[entity] for entity in new}}
+        self.entries = {entity: quotas for entity, quotas in entries.items() if quotas}
+        self._places = places
 
     def _changed(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from broker.coordination.java import hash_order
+from broker.coordination.java import hash_order, string_hash
 from broker.errors import Refusal
 from config.values import INT32_MAX, INT64_MAX
 from protocol.errors import ErrorCode
@@ -41,6 +41,13 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
     """Make an entity of what a request names; the last word counts for a type."""
     by_type = dict(parts)
     return tuple((kind, by_type[kind]) for kind in hash_order(by_type))
+
+
+def entity_hash(entity: Entity) -> int:
+    """Return what ClientQuotaEntity.hashCode() would, but for bits past the 32nd."""
+    return 31 + sum(
+        string_hash(kind) ^ (0 if name is None else string_hash(name)) for kind, name in entity
+    )
 
 
 def tell(entity: Entity) -> str:
