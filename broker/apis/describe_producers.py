@@ -8,6 +8,7 @@ from itertools import islice
 from broker import topic_names
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.java import hash_places, place_order
 from broker.errors import Refusal, code_of
 from broker.repeats import answer_each
 from broker.security.authorization import ResourceKind
@@ -82,7 +83,19 @@ def _partition(topic: Topic | Refusal, index: int) -> PartitionResponse:
     return PartitionResponse(
         partition_index=index,
         error_code=ErrorCode.NONE,
-        active_producers=[_producer(state) for state in log.producers],
+        active_producers=[_producer(state) for state in _in_order(log.producers)],
+    )
+
+
+def _in_order(states: producers.ProducerStates) -> list[producers.ProducerState]:
+    """Return producers in the order of the HashMap that Kafka's ProducerStateManager has them in.
+
+    (Kafka's table stays as large as it has been when producers expire, until the log is loaded.)
+    """
+    return place_order(
+        states,
+        lambda one: one.producer_id ^ one.producer_id >> 32,  # Long.hashCode()
+        hash_places(len(states)),
     )
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from broker.coordination.java import string_hash
+from protocol.batches import Record, encode_batch
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
@@ -32,12 +33,14 @@ from protocol.messages.delete_records import (
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer
 
@@ -328,3 +331,39 @@ def _quotas(answer: Any) -> list[Any]:
 
 def _quotas_of(peer: Peer, every: DescribeClientQuotasRequest) -> list[str]:
     return sorted(map(str, _quotas(peer.ask(every, 1))))
+
+
+def test_producers(both: tuple[Peer, Peer]) -> None:
+    chance = random.Random("producers")
+    for size in SIZES:
+        name = chance.choice(KNOWN)
+        ids = [chance.choice((chance.randrange(60), chance.getrandbits(50))) for _ in range(size)]
+        for peer in both:
+            for producer_id in dict.fromkeys(ids):
+                _produce(peer, name, size % PARTITION_COUNT, producer_id)
+        asked = TopicRequest(name=name, partition_indexes=[size % PARTITION_COUNT])
+        same(
+            both,
+            DescribeProducersRequest(topics=[asked]),
+            0,
+            lambda answer: [
+                one.producer_id for one in answer.topics[0].partitions[0].active_producers
+            ],
+        )
+
+
+def _produce(peer: Peer, name: str, partition: int, producer_id: int) -> None:
+    data = encode_batch(
+        [Record(0, int(time.time() * 1000), b"k", b"v")],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+    one = PartitionProduceData(index=partition, records=data)
+    request = ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[TopicProduceData(name=name, partition_data=[one])],
+    )
+    assert peer.ask(request, 9).responses[0].partition_responses[0].error_code == 0
