@@ -30,6 +30,7 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from protocol.pacing import PACED_MIN, Pace
 from storage.allowance import Allowance, TooLaborious
 from storage.errors import InvalidRecord, NotOneBatch, StorageError
 from storage.files import Buffer
@@ -91,17 +92,26 @@ class Appending:
         # The logs that were appended to, with the partitions' responses.
         self.touched: list[Appended] = []
 
-    def begin(self) -> bool:
-        """Append what is checked quickly; return whether that is all."""
-        for data in self._request.topic_data:
+    def begin(self, pace: Pace = iter) -> bool:
+        """Append what is checked quickly; return whether that is all.
+
+        Between two batches others may be served where many are `paced`: that may be only where
+        nothing is a transaction's, which could end meanwhile.
+        """
+        topics = self._request.topic_data
+        for data in topics if len(topics) < PACED_MIN else pace(topics):
             topic = find_topic(self._context, data)
             responses: list[PartitionProduceResponse] = []
             if self._denied and (data.name if topic is None else topic.name) in self._denied:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                for partition in data.partition_data:
+                for partition in pace(data.partition_data):
                     responses.append(self._counted(topic, not_permitted(partition, code)))
-            else:
+            elif len(data.partition_data) < PACED_MIN:
                 for partition in data.partition_data:
+                    responses.append(self._append(data, topic, partition, responses))
+            else:
+                for partition in pace(data.partition_data):
+                    topic = find_topic(self._context, data)  # it may be gone since the last one
                     responses.append(self._append(data, topic, partition, responses))
             if responses:
                 self.response.responses.append(

@@ -32,6 +32,8 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
     )
     groups = context.broker.groups
     known: list[OffsetDeleteRequestTopic] = []
+    # Made here, where it can be paced, and with what is named several times.
+    answers: list[OffsetDeleteResponseTopic] = []
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     for topic in paced(request.topics):
         if topic.name not in permitted:
@@ -41,11 +43,13 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
         there = [p for p in paced(topic.partitions) if 0 <= p.partition_index < count]
         absent = [p for p in paced(topic.partitions) if not 0 <= p.partition_index < count]
         if there:
-            known.append(replace(topic, partitions=there))
+            once = {p.partition_index: p for p in paced(there)}
+            known.append(replace(topic, partitions=list(once.values())))
+            answers.append(answered(replace(topic, partitions=there), ErrorCode.NONE, paced))
         if absent or not count:
             rest = replace(topic, partitions=absent)
             _add(refused, answered(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, paced))
-    answer = groups.delete_offsets(replace(request, topics=known))
+    answer = groups.delete_offsets(replace(request, topics=known), answers)
     response = answer if isinstance(answer, OffsetDeleteResponse) else await answer
     if response.error_code != ErrorCode.NONE or not refused:
         return response

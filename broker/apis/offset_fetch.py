@@ -92,8 +92,11 @@ def _fetch(
     coordinator = context.broker.groups
     by_id = context.api_version >= _TOPIC_ID_VERSION
     asked, hidden = group, []
+    unknown: list[OffsetFetchRequestTopics] = []
     if group.topics is not None:
-        named = _named(coordinator.topics, group.topics) if by_id else group.topics
+        named = group.topics
+        if by_id:
+            named, unknown = _named(coordinator.topics, group.topics)
         permitted = _describable(context, named)
         hidden = [topic for topic in named if topic.name not in permitted]
         if by_id or hidden:
@@ -104,9 +107,10 @@ def _fetch(
     if group.topics is None:
         permitted = _describable(context, answer.topics)
         answer.topics = [topic for topic in answer.topics if topic.name in permitted]
-    if by_id:
-        _identify(coordinator.topics, group, answer)
-    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if by_id and group.topics is None:
+        _identify(coordinator.topics, answer)
+    missing, denied = ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    answer.topics += [_failed_topic(topic, missing) for topic in paced(unknown)]
     answer.topics += [_failed_topic(topic, denied) for topic in paced(hidden)]
     return answer
 
@@ -142,23 +146,24 @@ def _count_notes(
 
 def _named(
     topics: Topics, asked: list[OffsetFetchRequestTopics]
-) -> list[OffsetFetchRequestTopics]:
-    """Give topics that a request names by id their names; leave out those that have none."""
-    named = ((topic, topics.name_of(topic.topic_id)) for topic in asked)
-    return [replace(topic, name=name) for topic, name in paced(named) if name is not None]
+) -> tuple[list[OffsetFetchRequestTopics], list[OffsetFetchRequestTopics]]:
+    """Give topics that a request names by id their names; return those without one apart."""
+    named: list[OffsetFetchRequestTopics] = []
+    unknown: list[OffsetFetchRequestTopics] = []
+    for topic in paced(asked):
+        name = topics.name_of(topic.topic_id)
+        if name is None:
+            unknown.append(topic)
+        else:
+            named.append(replace(topic, name=name))
+    return named, unknown
 
 
-def _identify(
-    topics: Topics, asked: OffsetFetchRequestGroup, answer: OffsetFetchResponseGroup
-) -> None:
-    """Name an answer's topics by id, and add those that were asked for and do not exist."""
-    if asked.topics is None:
-        for topic in paced(answer.topics):
-            topic.topic_id = topics.id_of(topic.name) or topic.topic_id
-        answer.topics = [t for t in answer.topics if topics.name_of(t.topic_id) == t.name]
-        return
-    unknown = [topic for topic in asked.topics if topics.name_of(topic.topic_id) is None]
-    answer.topics += [_failed_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in paced(unknown)]
+def _identify(topics: Topics, answer: OffsetFetchResponseGroup) -> None:
+    """Name an answer's topics by id; leave out those that do not exist."""
+    for topic in paced(answer.topics):
+        topic.topic_id = topics.id_of(topic.name) or topic.topic_id
+    answer.topics = [t for t in answer.topics if topics.name_of(t.topic_id) == t.name]
 
 
 def _failed_topic(topic: OffsetFetchRequestTopics, error: int) -> OffsetFetchResponseTopics:

@@ -37,6 +37,7 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from protocol.pacing import Pace, paced
 from storage.errors import StorageError
 
 _NONE_DENIED: Set[str] = frozenset()
@@ -53,7 +54,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Answer:
         for partition in data.partition_data:
             if is_transactional(partition.records):
                 return _handle_transactional(context, request)
-    return _append_all(context, request, {}, _denied(context, request))
+    return _append_all(context, request, {}, _denied(context, request), paced)
 
 
 def _is_one(topics: Sequence[TopicProduceData]) -> bool:
@@ -135,7 +136,7 @@ def _denied(context: RequestContext, request: ProduceRequest) -> Set[str]:
     if context.broker.security.authorizer is None:
         return _NONE_DENIED
     topics = ((data, find_topic(context, data)) for data in request.topic_data)
-    names = {data.name if topic is None else topic.name for data, topic in topics}
+    names = {data.name if topic is None else topic.name for data, topic in paced(topics)}
     if context.api_version >= TOPIC_IDS_SINCE:
         names.discard("")  # of ids that are not known
     return names - context.permitted(Operation.WRITE, ResourceKind.TOPIC, names)
@@ -159,11 +160,15 @@ def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | N
 
 
 def _append_all(
-    context: RequestContext, request: ProduceRequest, refused: Refused, denied: Set[str]
+    context: RequestContext,
+    request: ProduceRequest,
+    refused: Refused,
+    denied: Set[str],
+    pace: Pace = iter,
 ) -> Answer:
     """Append all but what is refused."""
     appending = Appending(context, request, refused, denied)
-    if appending.begin():
+    if appending.begin(pace):
         return _answer(context, appending, request.acks)
     return _stage(context, partial(_finish, appending), request.acks)
 

@@ -8,7 +8,7 @@ Kafka's source: OffsetMetadataManager; OffsetExpirationConditionImpl (KIP-211).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -42,6 +42,8 @@ from protocol.wire import ZERO_UUID
 
 _NO_OFFSET = -1
 _NO_OFFSETS = GroupOffsets()
+# So many topics, or partitions of one, are answered in one piece.
+_SHORT = 64
 
 
 Group = ClassicGroup | ConsumerGroup
@@ -137,20 +139,35 @@ def refused_topic(
 
 
 def fetch(
-    group: Group | None, request: OffsetFetchRequestGroup, *, require_stable: bool = False
+    group: Group | None,
+    request: OffsetFetchRequestGroup,
+    *,
+    require_stable: bool = False,
+    pace: Pace = iter,
 ) -> OffsetFetchResponseGroup:
-    """Read offsets; a group or an offset that is not there reads as -1.
+    """Read offsets as they are now; a group or an offset that is not there reads as -1.
 
-    With `require_stable` one that a transaction may replace is refused (KIP-447).
+    With `require_stable` one that a transaction may replace is refused (KIP-447). A handler has
+    a long answer paced.
     """
     known = group is not None and group.state is not GroupState.DEAD
     offsets = group.offsets if group is not None and known else _NO_OFFSETS
-    unstable = offsets.undecided if require_stable else ()
+    unstable: Collection[TopicPartition] = offsets.undecided if require_stable else ()
     if request.topics is None:
         topics = _fetch_all(offsets, unstable)
-    else:
+    elif _is_short(request.topics):
         topics = [_fetch_topic(offsets, topic, unstable) for topic in request.topics]
+    else:
+        # Commits that come while the answer is made are not part of it, as in Kafka.
+        names = {topic.name for topic in request.topics}
+        offsets, unstable = offsets.snapshot(names), set(unstable)
+        topics = [_fetch_topic(offsets, topic, unstable, pace) for topic in pace(request.topics)]
     return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+
+
+def _is_short(topics: Sequence[OffsetFetchRequestTopics]) -> bool:
+    """Tell whether no copy has to be made of what is read."""
+    return len(topics) <= _SHORT and all(len(one.partition_indexes) <= _SHORT for one in topics)
 
 
 def expired(group: Group, config: GroupConfig, now_ms: int) -> tuple[OffsetRecord, ...]:
@@ -260,10 +277,13 @@ def _fetch_all(
 
 
 def _fetch_topic(
-    offsets: GroupOffsets, topic: OffsetFetchRequestTopics, unstable: Container[TopicPartition]
+    offsets: GroupOffsets,
+    topic: OffsetFetchRequestTopics,
+    unstable: Container[TopicPartition],
+    pace: Pace = iter,
 ) -> OffsetFetchResponseTopics:
     partitions = []
-    for index in topic.partition_indexes:
+    for index in pace(topic.partition_indexes):
         if (topic.name, index) in unstable:
             partitions.append(_unstable(index))
             continue

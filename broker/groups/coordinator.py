@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from broker.coordination.expressions import Matching
 from broker.coordination.machine import Codec
@@ -42,7 +42,11 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from protocol.messages.list_groups import ListedGroup
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponseTopic,
+)
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -232,7 +236,7 @@ class GroupCoordinator:
             error = consumer_commits.fetch_problem(group, request)
             if error is not ErrorCode.NONE:
                 return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
-        return commits.fetch(group, request, require_stable=require_stable)
+        return commits.fetch(group, request, require_stable=require_stable, pace=paced)
 
     def unstored(self, group_ids: Iterable[str]) -> Collection[Future[None]]:
         """Return what to wait for until the offsets of groups that have come are stored."""
@@ -255,13 +259,18 @@ class GroupCoordinator:
         effects = shard.offsets.delete(group_id, caller.token)
         return self._runtime.run(group_id, effects, caller, ErrorCode)
 
-    def delete_offsets(self, request: OffsetDeleteRequest) -> Answer[OffsetDeleteResponse]:
-        """Remove offsets of partitions that exist, in topics that the group does not read."""
+    def delete_offsets(
+        self, request: OffsetDeleteRequest, answers: Sequence[OffsetDeleteResponseTopic]
+    ) -> Answer[OffsetDeleteResponse]:
+        """Remove offsets of partitions that exist, in topics that the group does not read.
+
+        `answers` are those of the topics if it reads none of them.
+        """
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return OffsetDeleteResponse(error_code=shard)
         caller = self._runtime.caller()
-        effects = shard.offsets.delete_offsets(request, caller.token)
+        effects = shard.offsets.delete_offsets(request, answers, caller.token)
         return self._runtime.run(request.group_id, effects, caller, OffsetDeleteResponse)
 
     def describe(self, group_id: str, *, api_version: int) -> DescribedGroup:

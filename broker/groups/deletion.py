@@ -8,6 +8,9 @@ Kafka's source: OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffset
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from broker.groups.commits import Group
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.records import OffsetRecord
@@ -37,26 +40,33 @@ def problem(request: OffsetDeleteRequest, group: Group | None) -> ErrorCode:
 
 
 def plan(
-    group: Group, request: OffsetDeleteRequest
+    group: Group, request: OffsetDeleteRequest, answers: Sequence[OffsetDeleteResponseTopic]
 ) -> tuple[tuple[OffsetRecord, ...], OffsetDeleteResponse]:
     """List the tombstones to write, and the answer once they are: without any, at once.
 
-    An offset on its way to the log goes too: its tombstone comes after it.
+    `answers` are those of topics whose offsets may go; the group may be subscribed to some. An
+    offset on its way to the log goes too: its tombstone comes after it.
     """
     present = set(group.offsets.partitions())
     records: list[OffsetRecord] = []
     topics = []
-    for topic in request.topics:
+    for topic, answer in zip(request.topics, answers, strict=True):
         if group.is_subscribed_to(topic.name):
-            topics.append(answered(topic, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
+            topics.append(_subscribed(answer))
             continue
-        topics.append(answered(topic, ErrorCode.NONE))
-        records += (
-            OffsetRecord(group.group_id, topic.name, wanted.partition_index, None)
-            for wanted in topic.partitions
-            if (topic.name, wanted.partition_index) in present
-        )
+        topics.append(answer)
+        for wanted in topic.partitions:
+            named = topic.name, wanted.partition_index
+            if named in present:
+                present.discard(named)  # of what is named twice one tombstone is enough
+                records.append(OffsetRecord(group.group_id, *named, None))
     return tuple(records), OffsetDeleteResponse(topics=topics)
+
+
+def _subscribed(answer: OffsetDeleteResponseTopic) -> OffsetDeleteResponseTopic:
+    error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    partitions = [replace(one, error_code=error) for one in answer.partitions]
+    return replace(answer, partitions=partitions)
 
 
 def answered(

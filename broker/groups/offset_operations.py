@@ -37,7 +37,11 @@ from broker.groups.registry import Registry
 from broker.groups.state import ClassicGroup, GroupState, Turn
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest
-from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponseTopic,
+)
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from storage.transactions import Marker
 
@@ -128,13 +132,21 @@ class OffsetOperations:
             return [Reply(token, ErrorCode.NON_EMPTY_GROUP)]
         return list(self._remove(group, commits.all_offsets(group), token))
 
-    def delete_offsets(self, request: OffsetDeleteRequest, token: Token) -> list[Effect]:
-        """Remove offsets of a group in topics that it does not read; answered when stored."""
+    def delete_offsets(
+        self,
+        request: OffsetDeleteRequest,
+        answers: Sequence[OffsetDeleteResponseTopic],
+        token: Token,
+    ) -> list[Effect]:
+        """Remove offsets of a group in topics that it does not read; answered when stored.
+
+        `answers` are those of the topics if it reads none of them.
+        """
         group = self._groups.get(request.group_id)
         error = deletion.problem(request, group)
         if group is None or error is not ErrorCode.NONE:
             return [Reply(token, OffsetDeleteResponse(error_code=error))]
-        records, response = deletion.plan(group, request)
+        records, response = deletion.plan(group, request, answers)
         if not records:
             return [Reply(token, response)]
         return [Persist(records, OffsetsDeleted(records, token, response))]

@@ -12,7 +12,7 @@ removed. Kafka's source: OffsetMetadataManager, replay and replayEndTransactionM
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -45,6 +45,16 @@ class GroupOffsets:
         """Return the committed offset of a partition."""
         partitions = self.by_topic.get(topic)
         return None if partitions is None else partitions.get(partition)
+
+    def snapshot(self, topics: Iterable[str]) -> GroupOffsets:
+        """Return a copy, to be read only, of the committed offsets of some topics."""
+        copy = GroupOffsets()
+        for topic in topics:
+            partitions = self.by_topic.get(topic)
+            if partitions is not None:
+                room = copy.by_topic[topic] = PartitionOffsets()
+                room.update(partitions)
+        return copy
 
     def partitions(self) -> Iterator[TopicPartition]:
         """Return every partition that has an offset, a pending or an undecided one, each once."""

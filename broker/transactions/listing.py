@@ -59,7 +59,7 @@ def passing(
 ) -> dict[str, Transaction]:
     """Return the transactional ids that pass the filters of a request, but for its pattern."""
     wanted = set(request.state_filters)
-    states = {_STATES[name] for name in wanted if name in _STATES}
+    states = {_STATES[name] for name in wanted & _STATES.keys()}
     producer_ids = set(request.producer_id_filters)
     duration_ms = request.duration_filter
     return {

@@ -31,6 +31,7 @@ from broker.coordination.effects import (
 )
 from broker.coordination.seams import InTransaction
 from broker.groups.config import GroupConfig
+from broker.groups.deletion import answered
 from broker.groups.effects import Ticket
 from broker.groups.records import GroupRecord, KeyValue, decode_record, encode_record
 from broker.groups.shard import Shard
@@ -292,7 +293,10 @@ class World:
             topics=[OffsetDeleteRequestTopic(name=n, partitions=p) for n, p in topics.items()],
         )
         caller = self._caller(0)
-        return self._do(caller, self.shard.offsets.delete_offsets(request, caller.token))
+        answers = [answered(topic, ErrorCode.NONE) for topic in request.topics]
+        return self._do(
+            caller, self.shard.offsets.delete_offsets(request, answers, caller.token)
+        )
 
     # What happens to the world.
 

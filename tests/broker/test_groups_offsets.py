@@ -351,6 +351,14 @@ class TestDeletingOffsets:
         world.crash()
         assert fetch(world, None) == {("t", 1): 2}
 
+    def test_what_is_named_twice_is_answered_twice_and_deleted_once(self, world: World) -> None:
+        world.commit({("t", 0): 1})
+        before = len(world.log)
+        number = world.delete_offsets(("t", 0), ("t", 1), ("t", 0))
+        (topic,) = world.answer(number).topics
+        assert [one.partition_index for one in topic.partitions] == [0, 1, 0]
+        assert len(world.log) == before + 1
+
     def test_it_is_answered_only_when_it_is_stored(self, world: World) -> None:
         world.commit({("t", 0): 1})
         world.is_held = True

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from broker import dispatch
 from broker.security.quotas import charge
+from broker.serving import Serving
 from broker.slices import STANDING_MAX, Sliced, Slices
+from protocol.errors import ErrorCode
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
@@ -22,8 +24,19 @@ from protocol.messages.alter_client_quotas import (
 )
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from protocol.messages.produce import PartitionProduceData
 from protocol.pacing import Worker, paced
-from tests.broker.live import batch, client, create, live, on_uvloop, until
+from tests.broker.live import Client, batch, client, create, live, on_uvloop, until
 from tests.broker.test_connection import produce
 
 # --- the scheduler ----------------------------------------------------------------------------
@@ -216,6 +229,81 @@ async def test_requests_after_a_long_one_wait_for_it(tmp_path: Path, thin_slices
         assert log.log_end_offset == 1
         assert [(await one.receive())[0] for _ in range(4)] == [0, 1, 2, 3]
         assert log.log_end_offset == 2
+
+
+@on_uvloop
+async def test_batches_of_a_topic_that_is_deleted_meanwhile_are_refused(
+    tmp_path: Path, thin_slices: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, held = Slices._turn, []
+
+    def hold_requests(slices: Slices) -> None:
+        """Give slices to what is no request, as long as any is held."""
+        requests = [one for one in slices._standing if held and isinstance(one[1], Serving)]
+        for one in requests:
+            slices._standing.remove(one)
+        turn(slices)
+        slices._standing.extend(requests)
+        if requests:
+            slices._schedule()
+
+    monkeypatch.setattr(Slices, "_turn", hold_requests)
+    named = range(100)
+    async with live(tmp_path) as broker, client(broker) as one:
+        topic = await create(broker, "t", len(named))
+        first, *_, last = topic.logs
+        request, records = produce("t", b""), batch(b"a")
+        request.topic_data[0].partition_data = [
+            PartitionProduceData(index=number, records=records) for number in named
+        ]
+        one.send(request, version=9)
+        while not first.log_end_offset:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        held.append(request)
+        assert not last.log_end_offset
+        assert await broker.topics.delete([topic.topic_id]) == [None]
+        held.clear()
+        _, response = await one.receive()
+        told = [part.error_code for part in response.responses[0].partition_responses]
+        gone = told.index(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert 0 < gone < len(named)
+        assert told == [ErrorCode.NONE] * gone + [told[gone]] * (len(named) - gone)
+
+
+@on_uvloop
+async def test_offsets_are_read_as_of_one_moment(tmp_path: Path, thin_slices: None) -> None:
+    count, times = 200, 50  # of which a commit comes to its end while the answer is made
+    asked = OffsetFetchRequestTopics(name="t", partition_indexes=[*range(count)] * times)
+    fetching = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id="g", topics=[asked])], require_stable=False
+    )
+    async with live(tmp_path) as broker, client(broker) as one, client(broker) as other:
+        await create(broker, "t", count)
+        assert not any(await _commit(other, 1, count))
+        one.send(fetching, version=9)
+        answer = asyncio.ensure_future(one.receive())
+        await until(lambda: broker.slices.standing_count)
+        assert not any(await _commit(other, 2, count))
+        assert broker.slices.standing_count
+        _, response = await answer
+        (topic,) = response.groups[0].topics
+        assert [part.committed_offset for part in topic.partitions] == [1] * count * times
+
+
+async def _commit(one: Client, offset: int, count: int) -> list[int]:
+    """Commit an offset in all partitions; return the errors."""
+    partitions = [
+        OffsetCommitRequestPartition(
+            partition_index=number, committed_offset=offset, committed_metadata=None
+        )
+        for number in range(count)
+    ]
+    topic = OffsetCommitRequestTopic(name="t", partitions=partitions)
+    request = OffsetCommitRequest(
+        group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[topic]
+    )
+    response = await one.ask(request, version=8)
+    return [part.error_code for told in response.topics for part in told.partitions]
 
 
 @on_uvloop

@@ -43,7 +43,7 @@ class Subscriptions:
 
     def check_room(self, names: Iterable[str], topics: TopicView) -> None:
         """Raise Refusal when a member brings more names than a group has room for."""
-        count = len(self.by_name) + sum(name not in self.by_name for name in names)
+        count = len(self.by_name) + len(set(names).difference(self.by_name))
         if count > NAMES_MAX and count > len(list(topics.names())):
             raise Refusal(
                 ErrorCode.INVALID_REQUEST,
