@@ -48,6 +48,7 @@ MAY_PAUSE = (
     "broker/slices.py",
     "broker/coordination/hash_map.py:concurrent_order",
     "broker/coordination/java.py:hash_order",
+    "broker/coordination/java.py:place_order",
     "broker/coordination/scala_orders.py",
     "broker/groups/share/coordinator.py:ShareGroupCoordinator.summarize",
     # Between two batches, of which none is a transaction's.
