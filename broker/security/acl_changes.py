@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 # Kafka's MAX_RECORDS_PER_USER_OP: what one request may change.
 _CHANGED_MAX = 10_000
+# So many entries are put in force, or out of it, in one piece.
+_PART = 200
 
 _NUMBERS_BYTES = 16  # of an entry in a response: codes, kinds, lengths
 
@@ -107,7 +109,8 @@ class AclChanges:
         if new:
             rows = {to_row(acl): "" for acl in paced(new)}
             await self._store.change_security(SecurityKind.ACL, rows)
-            self.authorizer.change(added=new)
+            for some in paced(_in_parts(new, Permission.DENY)):
+                self.authorizer.change(added=some)
         for acl in paced(new):
             logger.info("created %s", acl)
         return outcomes
@@ -136,10 +139,20 @@ class AclChanges:
         if gone:
             forgotten = dict.fromkeys(to_row(acl) for acl in paced(gone))
             await self._store.change_security(SecurityKind.ACL, forgotten)
-            self.authorizer.change(removed=gone)
+            for some in paced(_in_parts(gone, Permission.ALLOW)):
+                self.authorizer.change(removed=some)
         for acl in paced(gone):
             logger.info("deleted %s", acl)
         return outcomes
+
+
+def _in_parts(acls: Iterable[Acl], first: Permission) -> list[list[Acl]]:
+    """Divide entries into parts that are in force one after the other, others served meanwhile.
+
+    Those of one permission come first, so that meanwhile no more is allowed than before or after.
+    """
+    ordered = sorted(acls, key=lambda acl: acl.permission is not first)
+    return [ordered[at : at + _PART] for at in range(0, len(ordered), _PART)]
 
 
 def _ordered(acls: Iterable[Acl]) -> list[Acl]:

@@ -1,10 +1,11 @@
 """No request holds the event loop for long in one piece, however many bytes it has.
 
-    longest turn of the loop while a request is served <= 60 ms of its time on a processor
+    longest turn of the loop while a request is served <= 100 ms of its time on a processor
 
-A slice is 5 ms; the rest is for what cannot stand still, garbage collection, and machines that are
-busy, on which the same work takes up to three times as long. Requests of 200 KB that name groups
-took 300 ms in one turn before they were served in slices.
+A slice is 5 ms; the rest is for what cannot stand still, such as a coordinator's decision about
+10,000 partitions (30 ms), and for machines that are busy, on which the same work takes up to three
+times as long. Requests of 200 KB that name groups or topics took 300 to 1,150 ms in one turn before
+they were served in slices.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.broker.crowded import Crowded, crowd, crowded_broker
 from tests.broker.test_costs import PARKED
 from tests.broker.turns import longest_turn_s, metered
 
-TURN_S = 0.060
+TURN_S = 0.100
 SHORT_BYTES, LONG_BYTES = 200_000, 1_000_000
 
 pytestmark = pytest.mark.slow
