@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+from greenlet import GreenletExit
+
 from broker.garbage import Uncollected
 from protocol.pacing import Worker
 
@@ -30,7 +32,7 @@ _IDLE_MAX = 8
 
 
 class Work(Protocol):
-    """What is done in slices."""
+    """Work that is done in slices."""
 
     def step(self) -> Any:
         """Do it; loops of it are paced."""
@@ -138,14 +140,14 @@ class Slices:
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    """Take no note."""
 
 
 class Sliced(Generic[T]):
     """An answer of which each step is done in slices.
 
-    A step is from one of its awaits to the next. Who awaits the answer and gives up while a step
-    stands still is heard at the step's end.
+    A step is from one of its awaits to the next. A cancellation that comes while a step stands
+    still is thrown at the step's end.
     """
 
     __slots__ = ("_answer", "_pause", "_resume", "_slices")
@@ -203,6 +205,10 @@ class _Step:
         """Do it."""
         try:
             self._result = self._function()
+        except GreenletExit:  # given up where it stood
+            self._error = asyncio.CancelledError()
+            self.end(None)
+            raise
         except BaseException as error:  # handed on by take()
             self._error = error
 

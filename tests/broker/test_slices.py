@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_each_turn_of_the_loop_has_one_slice_and_all_work_ends(
 
 @dataclass
 class Answering:
-    """A coroutine with long loops between its awaits; notes whether it was told to end."""
+    """A coroutine with long loops between its awaits; notes whether it was cancelled."""
 
     futures: list[asyncio.Future[int]]
     log: list[int] = field(default_factory=list)
@@ -178,7 +179,31 @@ def test_a_coroutine_that_stands_still_hears_later_that_nobody_waits(
     asyncio.run(main())
 
 
-async def test_what_a_coroutine_raises_comes_out(thin_slices: None) -> None:
+async def test_a_coroutine_that_stands_still_is_given_up_in_the_end(thin_slices: None) -> None:
+    ended: list[str] = []
+
+    async def stand() -> None:
+        try:
+            for _ in paced(itertools.count()):
+                pass
+        finally:
+            ended.append("here")
+
+    slices = Slices(asyncio.get_running_loop())
+    given_up: list[Worker] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("broker.slices.Worker", lambda: given_up.append(Worker()) or given_up[-1])
+        task = asyncio.ensure_future(Sliced(stand(), slices))
+        await until(lambda: given_up)  # begun by the task's first step: it stands still
+        assert slices.standing_count
+    slices.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 60)
+    assert ended == ["here"]
+    assert [worker.dead for worker in given_up] == [True]
+
+
+async def test_an_error_of_a_coroutine_comes_out(thin_slices: None) -> None:
     async def fail() -> None:
         for _ in paced(range(3)):
             pass
@@ -238,7 +263,7 @@ async def test_batches_of_a_topic_that_is_deleted_meanwhile_are_refused(
     turn, held = Slices._turn, []
 
     def hold_requests(slices: Slices) -> None:
-        """Give slices to what is no request, as long as any is held."""
+        """Give slices to other work, as long as any is held."""
         requests = [one for one in slices._standing if held and isinstance(one[1], Serving)]
         for one in requests:
             slices._standing.remove(one)

@@ -80,7 +80,7 @@ def test_a_loop_that_goes_on_in_another_worker_keeps_to_its_slices() -> None:
     assert list(begun) == []
 
 
-def test_what_a_function_raises_comes_out_once_and_the_worker_goes_on() -> None:
+def test_an_error_of_a_function_comes_out_once_and_the_worker_goes_on() -> None:
     def fail() -> None:
         for number in paced(range(3)):
             assert number < 2, "the third"
