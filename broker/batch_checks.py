@@ -3,7 +3,7 @@
 A batch of a few kilobytes may unpack to 64 MiB, and recompressing that may take seconds. Two
 threads check such batches, one request after the other; memory is bounded by what the two unpack.
 
-Clients take turns: who sends many such batches waits for himself, and others for one of his.
+Clients take turns: a client with many such batches delays others by one of them.
 """
 
 from __future__ import annotations

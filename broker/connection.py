@@ -329,8 +329,7 @@ class Connection(asyncio.BufferedProtocol):
         last = self._pending[-1] if self._pending else None
         self._dispatcher.serve(self, frame)
         slot = self._pending[-1] if self._pending else None
-        is_new = slot is not None and slot is not last and slot.chunks is None
-        if slot is not None and is_new and (slot.overlaps or slot.awaited is None):
+        if slot is not None and slot is not last and slot.keeps_request:
             slot.request_bytes, self._reserved_bytes = self._reserved_bytes, 0
         else:
             self._reserve(0)

@@ -18,7 +18,7 @@ from broker.authorized_operations import (
 )
 from broker.security.authorization import CLUSTER_NAME, Noted, Requester, ResourceKind
 from broker.security.principals import ANONYMOUS, Principal
-from protocol.pacing import paced
+from protocol.pacing import Pace, paced
 
 if TYPE_CHECKING:
     from broker.composition import Broker
@@ -136,9 +136,12 @@ class RequestContext:
         names: Iterable[str],
         *,
         logs_denied: bool = True,
-        pace: Callable[[Iterable[tuple[str, int]]], Iterable[tuple[str, int]]] = paced,
+        pace: Pace = paced,
     ) -> Set[str]:
-        """Return those of some names to which the client may do something; each is asked once."""
+        """Return those of some names to which the client may do something; each is asked once.
+
+        `pace` is `iter` where that has to be done in one piece.
+        """
         authorizer = self.broker.security.authorizer
         asked = list(names)
         distinct = dict.fromkeys(asked).keys()

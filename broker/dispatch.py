@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What these answer is of about the size of what they ask, or waits to be read from disk.
+# A response to one of these is about as large as the request, or mostly records.
 _BRIEF = frozenset((PRODUCE_KEY, FETCH_KEY))
 _BRIEF_BYTES_MAX = 4 * 1024
 # Above that frames are decoded a few at a time.
@@ -50,7 +50,6 @@ class Dispatcher:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._handlers: dict[int, Handler] = {}
-        self._loop = asyncio.get_running_loop()
         self.frame_size_max = broker.config.socket_request_max_bytes
         self.pending_max = broker.config.queued_max_requests
         self.backpressure = broker.backpressure
@@ -85,7 +84,7 @@ class Dispatcher:
         if header.api_key in _BRIEF and size_bytes <= _BRIEF_BYTES_MAX:
             serving.serve()
         else:
-            # What a producer sends is for the most part records, which are not decoded.
+            # Most of a Produce request is records, which are not decoded.
             is_large = size_bytes > _LARGE_BYTES and header.api_key != PRODUCE_KEY
             serving.serve_in_slices(self._slices, is_large=is_large)
 
@@ -123,7 +122,7 @@ class Dispatcher:
             )
 
     def context(self, connection: Connection, header: RequestHeader) -> RequestContext:
-        """Return what a handler has to know of a request besides its body."""
+        """Return the surroundings of a request for its handler."""
         return RequestContext(
             self._broker,
             connection.listener,

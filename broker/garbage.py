@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from time import monotonic
 
 # There is a look all the same when much is made without an end.
@@ -38,14 +38,14 @@ class Uncollected:
     __slots__ = ("_body", "_since_s")
 
     def __init__(self) -> None:
-        self._body: AbstractContextManager[None] | None = None
+        self._body: ExitStack | None = None
         self._since_s = 0.0
 
     def begin(self) -> None:
         """Begin, unless it has begun."""
         if self._body is None:
-            self._body, self._since_s = uncollected(), monotonic()
-            self._body.__enter__()
+            self._body, self._since_s = ExitStack(), monotonic()
+            self._body.enter_context(uncollected())
 
     def look(self) -> None:
         """Look for garbage when nobody has for long."""
@@ -58,4 +58,4 @@ class Uncollected:
         """Let garbage be looked for again."""
         body, self._body = self._body, None
         if body is not None:
-            body.__exit__(None, None, None)
+            body.close()

@@ -103,6 +103,14 @@ class Slot:
         self.times: Times | None = None
         self.begun_ns = 0
 
+    @property
+    def keeps_request(self) -> bool:
+        """Whether the request's bytes are in use until the response is ready.
+
+        They are of a Produce request, and of one in slices, which may not be decoded yet.
+        """
+        return self.chunks is None and (self.overlaps or self.awaited is None)
+
     def cancel(self) -> None:
         """Stop waiting: the client is gone."""
         if self.awaited is not None and not self.awaited.done():

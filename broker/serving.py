@@ -3,9 +3,9 @@
 A handler answers at once or with an awaitable. This is one of the two places where any exception
 is caught: a bug in a handler is logged with its trace and answered by closing the connection.
 
-    answer()  decodes, handles, and encodes what is answered at once; for most APIs in slices of
-              time (slices.py), for other requests may have to be served meanwhile
-    end()     sends what there is to send, or waits for it
+    step()   decodes, handles, and encodes an answer that is there at once; for most APIs in
+             slices of time (slices.py), so that other requests are served meanwhile
+    end()    sends the answer, or waits for it
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Serving:
             self._charge.resume()
 
     def end(self, outcome: Outcome) -> None:
-        """Send what a step has come to, or wait for it."""
+        """Send the outcome of a step, or wait for it."""
         connection, charge = self._connection, self._charge
         if isinstance(outcome, Closed):
             return
@@ -217,8 +217,8 @@ class Serving:
         awaited.add_done_callback(self._awaited)
 
     def _awaited(self, future: asyncio.Future[Any]) -> None:
-        """Answer with what was waited for."""
-        if self._slot is not None:  # what refers to itself is not freed at once
+        """Answer with the result that has come."""
+        if self._slot is not None:  # a cycle would not be freed at once
             self._slot.awaited = None
         if future.cancelled() or self._connection.is_lost:
             if not future.cancelled():

@@ -14,10 +14,10 @@ still, in the middle of its loop, and the event loop serves others until it lets
     worker.give_up(): nothing more is run
 
 Anywhere else, in a thread or on the loop's own stack, paced(items) is items. So the code around
-such a loop must be right when others change what they share with it between two items, as between
-two requests: handlers have such loops, and what they share; a coordinator's decisions and changes
-of what is stored have none, nor anything that they call. The loops of codecs, which both call, are
-paced within `coding` alone.
+such a loop must be right when others change the state that they share with it between two items,
+as between two requests: handlers have such loops, and the helpers of handlers; a coordinator's
+decisions and stored changes have none, nor has anything that they call. The loops of codecs, which
+both call, are paced within `coding` alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from greenlet import getcurrent, greenlet
 
 T = TypeVar("T")
 
-# What some functions take for a handler to pass `paced`, and others nothing.
+# A parameter of functions that handlers and decisions call: handlers pass `paced`.
 Pace = Callable[[Iterable[Any]], Iterable[Any]]
 
 # Shorter loops end before it pays to look at the clock.
@@ -74,7 +74,7 @@ class Worker(greenlet):
     def give_up(self) -> None:
         """Have the function that stands still end where it is, or none begin any more.
 
-        What is never given up is never freed: it refers to itself.
+        A worker that is never given up is never freed: it refers to itself.
         """
         self.throw()
 
@@ -113,6 +113,15 @@ def paced(items: Iterable[T]) -> Iterable[T]:
     """Return what to iterate over where a loop may be long: see the module."""
     worker = getcurrent()
     return worker.pace(items) if isinstance(worker, Worker) else items
+
+
+def sorted_by(
+    items: Iterable[T], key: Callable[[T], Any], pace: Callable[[Iterable[T]], Iterable[T]] = paced
+) -> list[T]:
+    """Sort as `sorted` does, with the keys computed in a paced loop."""
+    given = list(items)
+    keys = [key(item) for item in pace(given)]
+    return [given[at] for at in sorted(range(len(given)), key=keys.__getitem__)]
 
 
 def paced_in_codec(items: Iterable[T]) -> Iterable[T]:

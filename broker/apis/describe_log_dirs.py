@@ -10,8 +10,8 @@ from typing import TypeVar
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.hash_map import concurrent_places
-from broker.coordination.java import place_order, string_hash
-from broker.coordination.scala_orders import partition_hash, trie_order
+from broker.coordination.java import partition_hash, place_order, string_hash
+from broker.coordination.scala_orders import trie_order
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,

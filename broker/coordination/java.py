@@ -11,6 +11,8 @@ from operator import mul
 from struct import unpack
 from typing import TypeVar
 
+from protocol.pacing import Pace, sorted_by
+
 K = TypeVar("K")
 
 
@@ -37,11 +39,13 @@ def string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+def partition_hash(topic_hash: int, partition: int) -> int:
+    """Return what TopicPartition.hashCode() would, given its topic's, without the sign."""
+    return 31 * (31 + partition) + topic_hash & 0xFFFFFFFF
+
+
 def hash_order(
-    texts: Iterable[str],
-    count: int = 0,
-    capacity: int = 16,
-    pace: Callable[[Iterable[str]], Iterable[str]] = iter,
+    texts: Iterable[str], count: int = 0, capacity: int = 16, pace: Pace = iter
 ) -> list[str]:
     """Return texts in the order in which a HashSet or HashMap that they were put in has them.
 
@@ -49,10 +53,9 @@ def hash_order(
     quarters are taken; `count` is how many there are in it, when that is more than the texts.
     `pace` is `paced` where a client decides how many texts there are.
     """
-    distinct = list(dict.fromkeys(texts))
-    last_place = hash_places(max(len(distinct), count), capacity) - 1
-    places = [hash_spread(text) & last_place for text in pace(distinct)]
-    return [distinct[at] for at in sorted(range(len(places)), key=places.__getitem__)]
+    distinct = dict.fromkeys(texts)
+    places = hash_places(max(len(distinct), count), capacity)
+    return place_order(distinct, string_hash, places, pace)
 
 
 def hash_set_order(texts: Iterable[str]) -> list[str]:
@@ -62,23 +65,18 @@ def hash_set_order(texts: Iterable[str]) -> list[str]:
 
 
 def place_order(
-    keys: Iterable[K],
-    hash_of: Callable[[K], int],
-    places: int,
-    pace: Callable[[Iterable[K]], Iterable[K]] = iter,
+    keys: Iterable[K], hash_of: Callable[[K], int], places: int, pace: Pace = iter
 ) -> list[K]:
     """Return keys in the order of a table of so many places, those of one place as they come.
 
     `pace` is `paced` where there may be many.
     """
-    given = list(keys)
 
     def place(key: K) -> int:
         value = hash_of(key) & 0xFFFFFFFF
         return (value ^ value >> 16) & (places - 1)
 
-    ranks = [place(key) for key in pace(given)]
-    return [given[at] for at in sorted(range(len(given)), key=ranks.__getitem__)]
+    return sorted_by(keys, place, pace)
 
 
 def hash_places(count: int, capacity: int = 16) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.coordination.hash_map import HashMapKeys, concurrent_places
-from broker.coordination.java import string_hash
+from broker.coordination.java import partition_hash, place_order, string_hash
 
 
 def loading_order(topic: str, count: int) -> list[int]:
@@ -20,14 +20,9 @@ def loading_order(topic: str, count: int) -> list[int]:
     more than a thousand of them; these are given here in the order of their numbers, while
     Kafka's order depends on the order in which it became their leader.
     """
+    topic_hash = string_hash(topic)
     places = concurrent_places(count)
-    base = _hash(topic, 0)
-
-    def place(partition: int) -> int:
-        spread = base + 31 * partition & 0xFFFFFFFF
-        return (spread ^ spread >> 16) & (places - 1)
-
-    return sorted(range(count), key=place)
+    return place_order(range(count), lambda one: partition_hash(topic_hash, one), places)
 
 
 def asking_order(topic: str, partitions: Iterable[int]) -> list[int]:
@@ -35,13 +30,8 @@ def asking_order(topic: str, partitions: Iterable[int]) -> list[int]:
 
     They are the keys of a HashMap, into which they come by computeIfAbsent.
     """
-    base = _hash(topic, 0)
-    keys: HashMapKeys[int] = HashMapKeys(lambda one: base + 31 * one & 0xFFFFFFFF)
+    topic_hash = string_hash(topic)
+    keys: HashMapKeys[int] = HashMapKeys(lambda one: partition_hash(topic_hash, one))
     for partition in partitions:
         keys.compute(partition)
     return list(keys)
-
-
-def _hash(topic: str, partition: int) -> int:
-    """Return what TopicPartition.hashCode() would, without its sign."""
-    return (31 * (31 + partition) + string_hash(topic)) & 0xFFFFFFFF

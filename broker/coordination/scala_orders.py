@@ -17,37 +17,31 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from broker.coordination.java import string_hash
-from protocol.pacing import Pace, paced
+from broker.coordination.hash_map import concurrent_places
+from broker.coordination.java import partition_hash, string_hash
+from protocol.pacing import Pace, paced, sorted_by
 
 K = TypeVar("K", bound=Hashable)
 TopicPartition = tuple[str, int]
 
-_PLACES = 16
 SMALL_MAX = 4
 _ALL = 0xFFFFFFFF
 _SIGN = 1 << 31
 
 
-def table_order(
-    keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace = paced
-) -> list[K]:
+def table_order(keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace = paced) -> list[K]:
     """Return distinct keys in the order of a mutable HashMap or HashSet."""
     given = list(keys)
     if len(given) < 2:
         return given
-    places = _PLACES
-    while len(given) >= places * 3 // 4:
-        places *= 2
-    last_place = places - 1
+    last_place = concurrent_places(len(given)) - 1  # it grows as that of Java does
 
     def rank(key: K) -> tuple[int, int]:
         value = hash_of(key) & _ALL
         spread = value ^ value >> 16
         return spread & last_place, spread ^ _SIGN
 
-    ranks = [rank(key) for key in pace(given)]
-    return [given[at] for at in sorted(range(len(given)), key=ranks.__getitem__)]
+    return sorted_by(given, rank, pace)
 
 
 def trie_order(keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace = paced) -> list[K]:
@@ -56,17 +50,6 @@ def trie_order(keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace = pace
     if len(given) < 2:
         return given
     return [key for _, key in _node([(_improved(hash_of(key)), key) for key in pace(given)], pace)]
-
-
-def small_order(keys: Iterable[K], hash_of: Callable[[K], int]) -> list[K]:
-    """Return distinct keys in the order of an immutable Map or Set, whatever it is made as."""
-    given = list(keys)
-    return given if len(given) <= SMALL_MAX else trie_order(given, hash_of)
-
-
-def partition_hash(topic_hash: int, partition: int) -> int:
-    """Return what TopicPartition.hashCode() would, given its topic's, without the sign."""
-    return 31 * (31 + partition) + topic_hash & _ALL
 
 
 def grouped_order(

@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 # A token's password has 512 random bits, so that more would make nothing safer.
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _ITERATIONS = 4096
-# What a token may take in the metadata, which each change writes whole. Kafka sets no bound but
-# that of a record; whoever can log in may make tokens, so that a few with a megabyte of renewers
+# The most that a token may take in the metadata, which each change writes whole. Kafka sets no
+# bound but that of a record; every user may make tokens, so that a few with a megabyte of renewers
 # each would make all changes, and all looks at tokens, dear.
 TOKEN_BYTES_MAX = 64 * 1024
 
@@ -54,7 +54,8 @@ class Token:
     issued_ms: int
     expires_ms: int
     max_ms: int
-    # Who may see it: there may be thousands of renewers, and each look at tokens asks all tokens.
+    # All that may see it: a set, for a token may have thousands of renewers, and each look at
+    # tokens asks all of them.
     _concerned: frozenset[Principal] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

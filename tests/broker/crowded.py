@@ -5,7 +5,8 @@ What a request costs beyond its bytes is mostly what it makes the broker look th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,15 @@ def crowd(process: OdradekProcess) -> Crowded:
             for _ in range(_TOKEN_COUNT)
         ][-1]
     return crowded
+
+
+@contextmanager
+def serving(process: OdradekProcess) -> Iterator[Crowded]:
+    """Start a broker that is not started yet, fill it, and stop it in the end."""
+    process.start()
+    yield crowd(process)
+    process.stop()
+    assert "Traceback" not in process.log_text()
 
 
 def _add_groups(peer: Peer) -> None:

@@ -1,14 +1,38 @@
-"""One connection to a running broker, Kafka's or ours, one request at a time."""
+"""A broker of ours beside Kafka's, and connections to either, one request at a time."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pytest
+
+from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from protocol.compiler import decode
 from protocol.frames import encode_request, read_response_header
 from protocol.messages import message_classes
+
+
+@contextmanager
+def both_brokers(
+    directory: Path, settings: Mapping[str, str]
+) -> Iterator[tuple[OdradekProcess, KafkaProcess]]:
+    """Start both with the same settings; skip the test where Kafka cannot be had."""
+    if kafka_libs() is None:
+        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
+    ours = OdradekProcess(directory / "ours", settings)
+    theirs = KafkaProcess(directory / "theirs", settings)
+    try:
+        ours.start()
+        theirs.start()
+        yield ours, theirs
+    finally:
+        ours.stop()
+        theirs.stop()
 
 
 class Peer:

@@ -23,7 +23,7 @@ from protocol.messages import message_classes
 from protocol.schema import info_of
 from tests.broker.cost import Cost, check_serves, measure
 from tests.broker.costly import MAIN_STYLES, STYLES, Form, forms
-from tests.broker.crowded import Crowded, crowd, crowded_broker
+from tests.broker.crowded import Crowded, crowded_broker, serving
 
 LOOP_S = 0.060
 LOOP_S_PER_BYTE = 10e-6
@@ -39,12 +39,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowded]:
     """A broker with much in it, which has loaded its kernels."""
-    process = crowded_broker(tmp_path_factory.mktemp("broker"))
-    process.start()
-    made = crowd(process)
-    yield made
-    process.stop()
-    assert "Traceback" not in process.log_text()
+    with serving(crowded_broker(tmp_path_factory.mktemp("broker"))) as made:
+        yield made
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)

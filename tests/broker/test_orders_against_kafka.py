@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.alter_user_scram_credentials import (
@@ -58,7 +57,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.broker.admin import creatable
-from tests.broker.kafka_peer import Peer
+from tests.broker.kafka_peer import Peer, both_brokers
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -85,20 +84,10 @@ PATIENCE_S = 60.0
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
-    if kafka_libs() is None:
-        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
-    directory = tmp_path_factory.mktemp("orders")
-    ours = OdradekProcess(directory / "ours", SETTINGS)
-    theirs = KafkaProcess(directory / "theirs", settings=SETTINGS)
-    try:
-        ours.start()
-        theirs.start()
+    with both_brokers(tmp_path_factory.mktemp("orders"), SETTINGS) as (ours, theirs):
         for port in (ours.port, theirs.port):
             _prepare(port)
         yield ours.port, theirs.port
-    finally:
-        ours.stop()
-        theirs.stop()
 
 
 def _prepare(port: int) -> None:

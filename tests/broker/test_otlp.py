@@ -195,7 +195,7 @@ async def test_a_collector_that_is_none_holds_nothing_up(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = {"nobody": "Connection refused", "another protocol": "it does not speak HTTP"}
-    # Who answers is given the time to: only whoever does not is left soon.
+    # A collector that answers has the time to; one that does not is left soon.
     monkeypatch.setattr("broker.otlp.pusher._TIMEOUT_S", 60.0 if kind in told else 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server, collecting() as collector:
         port = server.getsockname()[1]

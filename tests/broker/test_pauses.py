@@ -1,7 +1,7 @@
 """Where long requests stand still: in handlers and in codecs, in the middle of nothing else.
 
-Others are served while a request stands still. So a coordinator's decision, a change of what is
-stored or an append must be in one piece, with all that they call.
+Others are served while a request stands still. So a coordinator's decision, a stored change and an
+append must be in one piece, with all that they call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The order of what responses tell, in Odradek and in Apache Kafka.
+"""The order of the parts of responses, in Odradek and in Apache Kafka.
 
-Kafka groups what it answers with in hash maps, of Java and of Scala. Requests of few and of many
-topics, some of which do not exist and some of which may not be described, are put to both.
+Kafka groups the parts of a response in hash maps, of Java and of Scala. Both are asked for few
+topics and for many, some of which do not exist and some of which may not be described.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from broker.coordination.java import string_hash
 from protocol.batches import Record, encode_batch
 from protocol.messages.alter_client_quotas import (
@@ -42,7 +41,7 @@ from protocol.messages.list_offsets import (
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.admin import creatable
-from tests.broker.kafka_peer import Peer
+from tests.broker.kafka_peer import Peer, both_brokers
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -65,20 +64,10 @@ Asked = list[tuple[str, list[int]]]
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
-    if kafka_libs() is None:
-        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
-    directory = tmp_path_factory.mktemp("orders")
-    ours = OdradekProcess(directory / "ours", SETTINGS)
-    theirs = KafkaProcess(directory / "theirs", settings=SETTINGS)
-    try:
-        ours.start()
-        theirs.start()
+    with both_brokers(tmp_path_factory.mktemp("orders"), SETTINGS) as (ours, theirs):
         for port in (ours.port, theirs.port):
             prepare(port)
         yield ours.port, theirs.port
-    finally:
-        ours.stop()
-        theirs.stop()
 
 
 def prepare(port: int) -> None:
@@ -97,7 +86,7 @@ def prepare(port: int) -> None:
                 permission_type=2,
             )
             assert peer.ask(CreateAclsRequest(creations=[hide]), 3).results[0].error_code == 0
-        # What was asked for last is in force last.
+        # The last change comes into force last.
         described = MetadataRequest(
             topics=[MetadataRequestTopic(name=HIDDEN[0])], allow_auto_topic_creation=False
         )
@@ -105,10 +94,10 @@ def prepare(port: int) -> None:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what a broker does after it has answered."""
+    """Wait for a change that comes into force after its answer."""
     end = time.monotonic() + PATIENCE_S
     while not is_so():
-        assert time.monotonic() < end, "what was asked for is not in force"
+        assert time.monotonic() < end, "the change is not in force"
         time.sleep(0.05)
 
 
@@ -126,7 +115,7 @@ def _both(ports: tuple[int, int]) -> Iterator[tuple[Peer, Peer]]:
 def same(
     both: tuple[Peer, Peer], request: Any, version: int, shown: Callable[[Any], Any]
 ) -> None:
-    """Ask both, and compare what is shown of the answers."""
+    """Ask both, and compare the answers as `shown`."""
     ours, theirs = (shown(peer.ask(request, version)) for peer in both)
     assert ours == theirs, request
 

@@ -11,17 +11,16 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from tests.broker.kafka_peer import both_brokers
 from tests.broker.share_peers import Member, ShareBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -71,18 +70,8 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
-    if kafka_libs() is None:
-        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
-    directory: Path = tmp_path_factory.mktemp("shares")
-    ours = OdradekProcess(directory / "ours", SETTINGS)
-    theirs = KafkaProcess(directory / "theirs", settings=SETTINGS)
-    try:
-        ours.start()
-        theirs.start()
+    with both_brokers(tmp_path_factory.mktemp("shares"), SETTINGS) as (ours, theirs):
         yield ours.port, theirs.port
-    finally:
-        ours.stop()
-        theirs.stop()
 
 
 @pytest.fixture
@@ -147,9 +136,9 @@ class Script:
 
     def end(self) -> None:
         """Let all members go, and compare what is left."""
-        # What a member has from before the start it cannot give back: it is released after the
-        # answer to its leaving, and only then can the start move on. A state that another member
-        # gives back meanwhile would be stored with either start, by both brokers.
+        # A member cannot give back records from before the start: they are released after the
+        # answer to its leaving, and only then can the start move on. When another member gives
+        # back records meanwhile, both brokers store their state with either start.
         names = list(self.pair.members)
         for name in names:
             self._give_back(name)

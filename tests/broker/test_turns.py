@@ -2,10 +2,10 @@
 
     longest turn of the loop while a request is served <= 100 ms of its time on a processor
 
-A slice is 5 ms; the rest is for what cannot stand still, such as a coordinator's decision about
-10,000 partitions (30 ms), and for machines that are busy, on which the same work takes up to three
-times as long. Requests of 200 KB that name groups or topics took 300 to 1,150 ms in one turn before
-they were served in slices.
+A slice is 5 ms; the rest is for code that cannot stand still, such as a coordinator's decision
+about 10,000 partitions (30 ms), and for busy machines, on which the same work takes up to three
+times as long. Requests of 200 KB that name groups or topics took 300 to 1,150 ms in one turn
+before they were served in slices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from broker.apis import APIS, Api
 from tests.broker.cost import check_serves
 from tests.broker.costly import STYLES, forms
-from tests.broker.crowded import Crowded, crowd, crowded_broker
+from tests.broker.crowded import Crowded, crowded_broker, serving
 from tests.broker.test_costs import PARKED
 from tests.broker.turns import longest_turn_s, metered
 
@@ -30,12 +30,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowded]:
     """A broker with much in it, which has loaded its kernels and measures its turns."""
-    process = metered(crowded_broker(tmp_path_factory.mktemp("broker")))
-    process.start()
-    made = crowd(process)
-    yield made
-    process.stop()
-    assert "Traceback" not in process.log_text()
+    with serving(metered(crowded_broker(tmp_path_factory.mktemp("broker")))) as made:
+        yield made
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from bench.processes import KafkaProcess, OdradekProcess
 from broker.transactions.state import TransactionState
 from storage.segment import LOG
+from tests.broker.kafka_peer import both_brokers
 from tests.differential.transactions import Side, differences, draw
 from tests.fuzz.seeds import FIRST_SEED, WORLDS
 from tests.storage.dump import dump
@@ -35,18 +36,8 @@ Pair = tuple[OdradekProcess, KafkaProcess]
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    if kafka_libs() is None:
-        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
-    directory = tmp_path_factory.mktemp("transactions")
-    ours = OdradekProcess(directory / "ours", SETTINGS)
-    theirs = KafkaProcess(directory / "theirs", SETTINGS)
-    try:
-        ours.start()
-        theirs.start()
-        yield ours, theirs
-    finally:
-        ours.stop()
-        theirs.stop()
+    with both_brokers(tmp_path_factory.mktemp("transactions"), SETTINGS) as pair:
+        yield pair
 
 
 def play(brokers: Pair, seed: int) -> list[str]:

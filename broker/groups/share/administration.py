@@ -135,17 +135,16 @@ def alter_problem(request: AlterShareGroupOffsetsRequest, topics: TopicView) -> 
 
 
 def alter(turn: ShareTurn, topics: Sequence[AlterShareGroupOffsetsRequestTopic]) -> Altered:
-    """Note that the state of partitions is to be begun anew, where that is wanted."""
+    """Note that the state of partitions is to begin again, where that is wanted."""
     starts: dict[bytes, dict[int, int]] = {}
     # All in one piece: a topic is looked up once, however often the request names it.
-    ids: dict[str, bytes | None] = {}
-    counts: dict[str, int] = {}
+    known: dict[str, tuple[bytes | None, int]] = {}
     last: dict[bytes, tuple[str, dict[int, int]]] = {}
     for topic in topics:
         name = topic.topic_name
-        if name not in ids:
-            ids[name], counts[name] = turn.topics.id_of(name), turn.topics.partition_count(name)
-        topic_id, count = ids[name], counts[name]
+        if name not in known:
+            known[name] = turn.topics.id_of(name), turn.topics.partition_count(name)
+        topic_id, count = known[name]
         if topic_id is None:
             continue
         wanted = {

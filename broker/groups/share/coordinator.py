@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import Task
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from broker.coordination.effects import Caller, Effect
@@ -201,11 +201,7 @@ class ShareGroupCoordinator:
         )
         if isinstance(altered, ErrorCode):
             return Altered(altered, altered.sentence), {}
-        keys = [
-            SharePartitionKey(group_id, topic_id, number)
-            for topic_id, starts in altered.starts.items()
-            for number in starts
-        ]
+        keys = _keys(group_id, altered.starts)
         answers = await all_of(
             [
                 self._states.initialize(
@@ -322,11 +318,13 @@ class ShareGroupCoordinator:
         )
 
 
-def _keys(group_id: str, partitions: Numbers) -> list[SharePartitionKey]:
+def _keys(group_id: str, partitions: Mapping[bytes, Iterable[int]]) -> list[SharePartitionKey]:
     return list(_each_key(group_id, partitions))
 
 
-def _each_key(group_id: str, partitions: Numbers) -> Iterator[SharePartitionKey]:
+def _each_key(
+    group_id: str, partitions: Mapping[bytes, Iterable[int]]
+) -> Iterator[SharePartitionKey]:
     for topic_id, numbers in partitions.items():
         for number in numbers:
             yield SharePartitionKey(group_id, topic_id, number)
