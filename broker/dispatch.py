@@ -20,6 +20,7 @@ from protocol.footprint import ALLOWANCE_BYTES
 from protocol.frames import (
     API_VERSIONS_KEY,
     FETCH_KEY,
+    METADATA_KEY,
     PRODUCE_KEY,
     RequestHeader,
     encode_response,
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A response to one of these is about as large as the request, or mostly records.
-_BRIEF = frozenset((PRODUCE_KEY, FETCH_KEY))
+# Up to this size a request is short.
 _BRIEF_BYTES_MAX = 4 * 1024
+# With more topics a short request for the metadata of all has a long response.
+_BRIEF_TOPICS_MAX = 500
 # Above that frames are decoded a few at a time.
 _LARGE_BYTES = 64 * 1024
 # What the frames of Produce and Fetch requests begin with.
@@ -54,6 +56,7 @@ class Dispatcher:
         self.pending_max = broker.config.queued_max_requests
         self.backpressure = broker.backpressure
         self.metrics = broker.metrics
+        self._topics = broker.topics
         self._slices = broker.slices
         self.quotas = broker.security.quotas
 
@@ -81,7 +84,11 @@ class Dispatcher:
             return
         serving = Serving(self, connection, handler, header, frame, begun_ns)
         size_bytes = len(frame)
-        if header.api_key in _BRIEF and size_bytes <= _BRIEF_BYTES_MAX:
+        if (
+            handler.is_brief
+            and size_bytes <= _BRIEF_BYTES_MAX
+            and (header.api_key != METADATA_KEY or len(self._topics) <= _BRIEF_TOPICS_MAX)
+        ):
             serving.serve()
         else:
             # Most of a Produce request is records, which are not decoded.

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.apis import Handler
 from broker.context import CloseConnection, Patient, Staged
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+
+T = TypeVar("T")
 
 _EMPTY = memoryview(b"")
 
@@ -155,7 +157,7 @@ class Serving:
             request: Any
             # What follows the request is passed over, as Kafka does: librdkafka 2.16 sends
             # three bytes too many when it asks for the metadata of all topics.
-            request, _ = coding(
+            request, _ = self._code(
                 decode_prefix,
                 handler.request,
                 header.api_version,
@@ -183,10 +185,14 @@ class Serving:
     def _encode(self, answer: Any) -> list[Chunk]:
         header = self._header
         self._settle(answer)
-        chunks = coding(encode_response, answer, header.api_version, header.correlation_id)
+        chunks = self._code(encode_response, answer, header.api_version, header.correlation_id)
         if self._handler.tells_error and answer.error_code:
             self._dispatcher.metrics.count_error(header.api_key, answer.error_code)
         return chunks
+
+    def _code(self, code: Callable[..., T], *arguments: object) -> T:
+        """Decode or encode, in slices where the request is served in slices."""
+        return code(*arguments) if self._slices is None else coding(code, *arguments)
 
     def _await(self, answer: Awaitable[Any]) -> None:
         """Reserve the response's place, and go on when it is there."""

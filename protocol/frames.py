@@ -28,6 +28,7 @@ _REQUEST_HEAD = struct.Struct(">hhi")
 
 PRODUCE_KEY = 0
 FETCH_KEY = 1
+METADATA_KEY = 3
 API_VERSIONS_KEY = 18
 
 # A frame's buffer grows as its bytes come, so that a size alone makes nobody allocate it.

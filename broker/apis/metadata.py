@@ -7,7 +7,7 @@ client ask again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Set
 
 from broker import topic_names
 from broker.authorized_operations import Operation
@@ -48,9 +48,8 @@ def handle(
         one.name is None or one.topic_id != ZERO_UUID for one in wanted
     ):
         return _refuse(wanted)
-    ids = dict.fromkeys(one.topic_id for one in wanted)
-    if ids.keys() - {ZERO_UUID}:  # then names do not count
-        return _by_ids(context, request, ids)
+    if any(one.topic_id != ZERO_UUID for one in wanted):  # then names do not count
+        return _by_ids(context, request, dict.fromkeys(one.topic_id for one in wanted))
     names = list(dict.fromkeys(one.name for one in wanted if one.name is not None))
     permitted = _describable(context, names)
     missing = [
@@ -97,7 +96,7 @@ def _by_ids(
     known = {one.name: one for one in topics.values() if one is not None}
     permitted = _describable(context, known)
     node_id = context.broker.config.node_id
-    order = _trie if is_trie else list[str]
+    order: Callable[[Iterable[str]], list[str]] = _trie if is_trie else list
     return _answer(
         context,
         request,
@@ -172,22 +171,28 @@ def _by_name(
     are asked for.
     """
     topics, node_id = context.broker.topics, context.broker.config.node_id
-    order = _trie if len(names) > SMALL_MAX else list[str]
-    not_created = {name: None for name in names if refused.get(name) is _DENIED}
-    asked = order(name for name in names if name in permitted and name not in not_created)
-    found = {name: topics.get(name) for name in asked}  # at one time: they may come and go
-    return [
-        *(_describe(topic, node_id) for topic in paced(found.values()) if topic is not None),
-        *(
-            _missing(name, refused.get(name))
-            for name in paced(order(name for name, topic in found.items() if topic is None))
-        ),
-        *(
-            MetadataResponseTopic(error_code=_DENIED, name=name, partitions=[])
-            for some in (not_created, [name for name in names if name not in permitted])
-            for name in paced(order(some))
-        ),
-    ]
+    asked: dict[str, Topic | None] = {}
+    not_created: list[str] = []
+    denied: list[str] = []
+    for name in names:  # at one moment: topics come and go
+        if name not in permitted:
+            denied.append(name)
+        elif refused.get(name) is _DENIED:
+            not_created.append(name)
+        else:
+            asked[name] = topics.get(name)
+    is_trie = len(names) > SMALL_MAX
+    if is_trie:
+        asked = {name: asked[name] for name in _trie(asked)}
+    missing = [name for name, topic in asked.items() if topic is None]
+    if is_trie:
+        missing, not_created, denied = map(_trie, (missing, not_created, denied))
+    response = [_describe(topic, node_id) for topic in paced(asked.values()) if topic is not None]
+    for name in paced(missing):
+        response.append(_missing(name, refused.get(name)))
+    for name in paced([*not_created, *denied]):
+        response.append(MetadataResponseTopic(error_code=_DENIED, name=name, partitions=[]))
+    return response
 
 
 def _trie(names: Iterable[str]) -> list[str]:
@@ -249,7 +254,7 @@ def _answer(
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = context.cluster_operations()
     if request.include_topic_authorized_operations:
-        for topic in topics:
+        for topic in paced(topics):
             if topic.name is not None and topic.error_code != _DENIED:
                 topic.topic_authorized_operations = context.authorized_operations(
                     ResourceKind.TOPIC, topic.name
