@@ -15,6 +15,7 @@ from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -23,6 +24,7 @@ from protocol.messages.offset_commit import (
 from storage.errors import DiskFailure
 from tests.broker.consumer_world import AT_ONCE, GROUP, ConsumerWorld
 from tests.broker.group_fakes import TOPIC_ID, Bench
+from tests.broker.group_world import subscription
 
 SESSION_MS = 45_000
 
@@ -40,6 +42,17 @@ def join(
     )
     assert answer.error_code == ErrorCode.NONE
     return answer
+
+
+def join_classic(world: ConsumerWorld, member_id: str, protocols: dict[str, bytes]) -> None:
+    """Have a member join by the classic protocol."""
+    world.fresh_id = member_id
+    request = JoinGroupRequest(
+        group_id=GROUP, member_id=member_id, session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000, protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name=n, metadata=m) for n, m in protocols.items()],
+    )  # fmt: skip
+    assert world.ask("join", request, 9).error_code == ErrorCode.NONE
 
 
 def owned(*partitions: int) -> list[TopicPartitions]:
@@ -61,6 +74,16 @@ def test_partitions_are_given_up_before_another_has_them() -> None:
     assert assigned(world.heartbeat("b", 3, topic_partitions=[])) is None
     assert world.heartbeat("a", 2, topic_partitions=owned(0, 1)).member_epoch == 3
     assert assigned(world.heartbeat("b", 3, topic_partitions=[])) == [2, 3]
+
+
+def test_a_group_stays_a_consumer_group_when_its_classic_members_have_no_common_metadata() -> None:
+    world = ConsumerWorld()
+    join(world, "c")
+    join_classic(world, "a", {"range": subscription("t"), "sticky": b"?"})
+    join_classic(world, "b", {"sticky": subscription("t"), "range": b"?"})
+    left = world.heartbeat("c", -1)
+    assert left.error_code == ErrorCode.NONE
+    assert set(world.group().members) == {"a", "b"}
 
 
 def test_a_silent_member_is_fenced_when_its_session_ends() -> None:

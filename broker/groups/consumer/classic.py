@@ -50,8 +50,8 @@ def join(turn: ConsumerTurn, request: JoinGroupRequest, caller: Caller) -> None:
     joining = _identify(group, request, member_id)
     member, replaced = joining.member, joining.replaced
     present = group.static_member(request.group_instance_id)
-    downgrades = present is not None and conversion.may_downgrade_for(turn, present)
     updated = _updated(member, request, subscription, caller)
+    downgrades = present is not None and conversion.may_downgrade_for(turn, present, updated)
     group.subscriptions.check_room(updated.topics - member.topics, turn.around.topics)
     assignor = preferred(group.assignors, member.assignor, updated.assignor)
     if replaced is not None:

@@ -9,7 +9,7 @@ Kafka's source: GroupMetadataManager.convertToConsumerGroup and convertToClassic
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from broker.coordination.effects import Reply
 from broker.errors import Refusal
@@ -86,10 +86,13 @@ def may_downgrade(turn: ConsumerTurn, gone: Collection[Member]) -> bool:
     group, config = turn.group, turn.config
     left = len(group.members) - len(gone)
     classic = group.classic_count - sum(member.classic is not None for member in gone)
-    return classic == left and left > 0 and config.may_downgrade and left <= config.max_size
+    if not (classic == left and left > 0 and config.may_downgrade and left <= config.max_size):
+        return False
+    leaving = {member.member_id for member in gone}
+    return _agree(one for one in group.members.values() if one.member_id not in leaving)
 
 
-def may_downgrade_for(turn: ConsumerTurn, replaced: Member) -> bool:
+def may_downgrade_for(turn: ConsumerTurn, replaced: Member, updated: Member) -> bool:
     """Tell whether a group becomes a classic one when a classic member takes another's place."""
     group, config = turn.group, turn.config
     others_are_classic = group.classic_count == len(group.members) - 1
@@ -98,7 +101,27 @@ def may_downgrade_for(turn: ConsumerTurn, replaced: Member) -> bool:
         and replaced.classic is None
         and config.may_downgrade
         and len(group.members) <= config.max_size
+        and _agree([updated, *(one for one in group.members.values() if one is not replaced)])
     )
+
+
+def _agree(members: Iterable[Member]) -> bool:
+    """Tell whether classic members have a protocol in common, with metadata that can be read.
+
+    A coordinator of consumer groups reads the metadata of a member's first protocol alone, and
+    the log may hold any. Kafka refuses the request that takes the last other member out then;
+    here that member is gone, and the group stays a consumer group.
+    """
+    parts = [member.classic for member in members if member.classic is not None]
+    shared = set.intersection(*({name for name, _ in part.protocols} for part in parts))
+    try:
+        for part in parts:
+            for name, metadata in part.protocols:
+                if name in shared:
+                    embedded.version_of(metadata)
+    except ProtocolError:
+        return False
+    return bool(shared)
 
 
 def downgrade(turn: ConsumerTurn, gone: Collection[str], *, reason: str | None) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from broker.groups.modern.tables import in_map_order, in_number_order
+from protocol.errors import ProtocolError
 from protocol.messages.consumer_group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -180,5 +181,7 @@ def _classic_metadata(part: ClassicPart) -> ClassicMemberMetadata:
 
 
 def _classic_part(stored: ClassicMemberMetadata) -> ClassicPart:
-    protocols = tuple((one.name, one.metadata) for one in stored.supported_protocols)
-    return ClassicPart(stored.session_timeout_ms, protocols)
+    protocols = {one.name: one.metadata for one in stored.supported_protocols}
+    if not protocols:
+        raise ProtocolError("a classic member's record names no protocol")
+    return ClassicPart(stored.session_timeout_ms, tuple(protocols.items()))
