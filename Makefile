@@ -48,9 +48,11 @@ check: $(READY_DEV)
 secure: $(READY_DEV)
 	$(BIN)/python -m tests.secure
 
-# Crashes at thousands of moments, and bytes that reach new code: FUZZ_SCRIPTS, FUZZ_SEED,
-# FUZZ_KILLS and FUZZ_SECONDS in tests/fuzz/seeds.py.
+# Other examples of all properties than `make test` tries, crashes at thousands of moments, and
+# bytes that reach new code: FUZZ_SCRIPTS, FUZZ_SEED, FUZZ_KILLS and FUZZ_SECONDS in
+# tests/fuzz/seeds.py.
 fuzz: $(READY_DEV) $(READY_FUZZ) kafka
+	$(BIN)/python -m pytest -n auto --hypothesis-profile random $(FAST)
 	$(BIN)/python -m pytest -n auto -m fuzz
 
 # A client that cannot be built fails its own tests and no others.
