@@ -84,8 +84,11 @@ def cut(batches: Iterable[StateBatch], end_offset: int) -> tuple[StateBatch, ...
 def flaw_of(batches: Sequence[StateBatch]) -> str | None:
     """Say why no leader can have made batches that `combine` would take too long for.
 
-    A leader tells of each record once. What overlaps in many layers takes the square of them.
+    A leader tells of each record once. What overlaps in many layers takes the square of them, and
+    a range whose end lies before its beginning is never used up.
     """
+    if any(batch.last_offset < batch.first_offset for batch in batches):
+        return "A state batch ends before it begins."
     if len(batches) <= _OVERLAPPING_MAX:
         return None
     ordered = sorted(batches)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from broker.shares.batches import StateBatch
+from broker.shares.batches import StateBatch, flaw_of
 from broker.shares.key import SharePartitionKey
 from protocol.compiler import decode, decode_prefix, encode
 from protocol.errors import ProtocolError
@@ -163,10 +163,14 @@ def _told(batches: tuple[StateBatch, ...]) -> list[stored.StateBatch]:
 
 
 def _read(batches: list[stored.StateBatch]) -> tuple[StateBatch, ...]:
-    return tuple(
+    read = tuple(
         StateBatch(one.first_offset, one.last_offset, one.delivery_count, one.delivery_state)
         for one in batches
     )
+    flaw = flaw_of(read)
+    if flaw is not None:
+        raise ProtocolError(flaw)
+    return read
 
 
 def _version(data: bytes) -> int:

@@ -13,8 +13,8 @@ from broker.shares.batches import RecordState, StateBatch, cut, flaw_of
 from broker.shares.key import SharePartitionKey
 from broker.shares.partition import PartitionConfig, SharePartition, Write
 from broker.shares.state_coordinator import all_of
-from broker.shares.state_records import ShareState
-from protocol.errors import ErrorCode
+from broker.shares.state_records import ShareState, Snapshot, decode_record, encode_record
+from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages import write_share_group_state as wire
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop
 from tests.broker.test_share_bounds import FetchPartition, FetchTopic, share_fetch
@@ -85,6 +85,19 @@ def test_what_no_leader_can_have_sent_is_told() -> None:
     assert flaw_of(apart[::-1]) is None
     assert flaw_of([*apart, StateBatch(9, 9, 2, 0)]) is not None
     assert flaw_of([StateBatch(0, number, 1, 0) for number in range(100)]) is None
+
+
+def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
+    # To combine it with another one would never end: each part that is taken off is put back.
+    assert flaw_of([StateBatch(5, 4, 1, 0)]) is not None
+    assert flaw_of([StateBatch(5, 5, 1, 0)]) is None
+
+
+def test_a_stored_record_with_such_a_batch_is_left_out() -> None:
+    key = SharePartitionKey("g", bytes(16), 0)
+    backward = ShareState(1, 2, 3, 4, 5, (StateBatch(9, 12, 1, 0), StateBatch(12, 9, 2, 0)))
+    with pytest.raises(ProtocolError, match="ends before it begins"):
+        decode_record(*encode_record(Snapshot(key, backward)))
 
 
 async def write(one: Client, topic_id: bytes, *batches: StateBatch) -> ErrorCode:
