@@ -37,7 +37,7 @@ async def handle(
     added = broker.transactions.add_partitions(
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),
-        frozenset({TopicPartition(topic_names.CONSUMER_OFFSETS, partition)}),
+        {TopicPartition(topic_names.CONSUMER_OFFSETS, partition): None},
         version=0,
     )
     error = await added if isinstance(added, Awaitable) else added

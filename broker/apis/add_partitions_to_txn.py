@@ -14,6 +14,8 @@ from broker.apis.end_txn import told
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.effects import Producer
+from broker.coordination.java_orders import grouped_by_name, partition_order
+from broker.coordination.scala_orders import table_of
 from broker.security.authorization import ResourceKind
 from broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
 from protocol.errors import ErrorCode
@@ -85,22 +87,20 @@ async def _results(
         if (error := _problem(context, one, names)) is not ErrorCode.NONE
     }
     if unknown:
-        return _told_apart(
-            {one: unknown.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED) for one in partitions}
-        )
+        errors = {one: unknown.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED) for one in partitions}
+        return _told_apart(errors, table_of(errors))
     producer = Producer(asked.producer_id, asked.producer_epoch)
     coordinator = context.broker.transactions
     if asked.verify_only:
-        return _told_apart(
-            {
-                one: coordinator.verify(asked.transactional_id, producer, one)
-                for one in paced(partitions)
-            }
-        )
+        verified = {
+            one: coordinator.verify(asked.transactional_id, producer, one)
+            for one in paced(partitions)
+        }
+        return _told_apart(verified, partition_order(verified))
     added = coordinator.add_partitions(
         asked.transactional_id,
         producer,
-        frozenset(partitions),
+        dict.fromkeys(partitions),
         version=EPOCH_RAISED_SINCE if context.api_version >= _BROKERS_SINCE else 0,
     )
     error = await added if isinstance(added, Awaitable) else added
@@ -125,12 +125,17 @@ def _problem(context: RequestContext, one: TopicPartition, permitted: Set[str]) 
     return ErrorCode.NONE
 
 
-def _told_apart(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
-    """Tell each partition's error; topics without partitions are left out, as in Kafka."""
-    by_topic: dict[str, list[tuple[int, ErrorCode]]] = {}
-    for one, error in paced(errors.items()):
-        by_topic.setdefault(one.topic, []).append((one.partition, error))
-    return [_result(name, of_topic) for name, of_topic in paced(by_topic.items())]
+def _told_apart(
+    errors: Errors, ordered: Sequence[tuple[str, int]]
+) -> list[AddPartitionsToTxnTopicResult]:
+    """Tell each partition's error, in the order of Kafka's map of them, by topic.
+
+    Topics without partitions are left out, as in Kafka.
+    """
+    return [
+        _result(name, [(one, errors[TopicPartition(name, one)]) for one in partitions])
+        for name, partitions in paced(grouped_by_name(ordered))
+    ]
 
 
 def _result(name: str, errors: Sequence[tuple[int, ErrorCode]]) -> AddPartitionsToTxnTopicResult:

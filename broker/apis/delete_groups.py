@@ -9,9 +9,8 @@ from itertools import groupby
 from broker.authorized_operations import Operation
 from broker.composition import Broker
 from broker.context import RequestContext
-from broker.coordination.java import hash_order
+from broker.coordination.java import copied_capacity, hash_order
 from broker.coordination.runtime import Answer
-from broker.groups.modern.tables import copied_capacity
 from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import (

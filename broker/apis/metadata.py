@@ -13,7 +13,7 @@ from broker import topic_names
 from broker.authorized_operations import Operation
 from broker.configs import Configs
 from broker.context import RequestContext
-from broker.coordination.java import string_hash
+from broker.coordination.java import string_hash, uuid_hash
 from broker.coordination.scala_orders import SMALL_MAX, trie_order
 from broker.errors import code_of
 from broker.partitions import OfflinePartition
@@ -88,11 +88,11 @@ def _by_ids(
     is_trie = len(ids) > SMALL_MAX
     asked = [one for one in ids if one != ZERO_UUID]
     if is_trie:
-        asked = trie_order(asked, _uuid_hash)
+        asked = trie_order(asked, uuid_hash)
     topics = {one: context.broker.topics.by_id(one) for one in paced(asked)}
     unknown = [topic_id for topic_id, topic in topics.items() if topic is None]
     if is_trie:
-        unknown = trie_order(unknown, _uuid_hash)
+        unknown = trie_order(unknown, uuid_hash)
     known = {one.name: one for one in topics.values() if one is not None}
     permitted = _describable(context, known)
     node_id = context.broker.config.node_id
@@ -112,12 +112,6 @@ def _by_ids(
             ),
         ],
     )
-
-
-def _uuid_hash(topic_id: bytes) -> int:
-    """Return what Uuid.hashCode() would, without the sign."""
-    high, low = divmod(int.from_bytes(topic_id[:8]) ^ int.from_bytes(topic_id[8:]), 1 << 32)
-    return high ^ low
 
 
 async def _create_then_answer(

@@ -44,6 +44,17 @@ def partition_hash(topic_hash: int, partition: int) -> int:
     return 31 * (31 + partition) + topic_hash & 0xFFFFFFFF
 
 
+def uuid_hash(value: bytes) -> int:
+    """Return what Kafka's Uuid.hashCode() would, without its sign."""
+    both = int.from_bytes(value[:8], "big") ^ int.from_bytes(value[8:], "big")
+    return (both >> 32 ^ both) & 0xFFFFFFFF
+
+
+def int_hash(value: int) -> int:
+    """Return what Integer.hashCode() would."""
+    return value
+
+
 def hash_order(
     texts: Iterable[str], count: int = 0, capacity: int = 16, pace: Pace = iter
 ) -> list[str]:
@@ -85,6 +96,11 @@ def hash_places(count: int, capacity: int = 16) -> int:
     while count > places * 3 // 4:
         places *= 2
     return places
+
+
+def copied_capacity(count: int) -> int:
+    """Return the capacity that HashMap(Map) gives the copy of a map that is not empty."""
+    return int(count / 0.75 + 1)
 
 
 def hash_spread(text: str) -> int:

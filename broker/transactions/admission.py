@@ -183,7 +183,7 @@ def admit_offsets(
     coordinator = broker.transactions
     if api_version >= _OFFSETS_ADD_SINCE:
         added = coordinator.add_partitions(
-            request.transactional_id, producer, frozenset({where}), version=EPOCH_RAISED_SINCE
+            request.transactional_id, producer, {where: None}, version=EPOCH_RAISED_SINCE
         )
         if isinstance(added, Awaitable):
             return _told_of_offsets(added, api_version)
@@ -261,7 +261,7 @@ def _add(
     refused: Refused,
 ) -> Refused | Awaitable[Refused]:
     added = context.broker.transactions.add_partitions(
-        transactional_id, producer, frozenset(first), version=EPOCH_RAISED_SINCE
+        transactional_id, producer, first, version=EPOCH_RAISED_SINCE
     )
     if isinstance(added, Awaitable):
         return _join(context, transactional_id, producer, first, refused, added)

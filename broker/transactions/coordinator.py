@@ -29,6 +29,7 @@ from broker.transactions.markers import MarkerWriter
 from broker.transactions.records import TransactionRecord, decode_record, encode_record
 from broker.transactions.shard import TransactionShard
 from broker.transactions.state import (
+    Partitions,
     TopicPartition,
     Transaction,
     TransactionState,
@@ -130,7 +131,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         producer: Producer,
-        added: frozenset[TopicPartition],
+        added: Partitions,
         *,
         version: int,
     ) -> Answer[ErrorCode]:

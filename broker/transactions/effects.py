@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.coordination.effects import Token
-from broker.transactions.state import NO_EPOCH, NO_PRODUCER, TopicPartition, Transaction
+from broker.transactions.state import NO_EPOCH, NO_PRODUCER, Partitions, Transaction
 from protocol.errors import ErrorCode
 
 
@@ -31,7 +31,7 @@ class WriteMarkers:
 
     transactional_id: str
     prepared: Transaction
-    partitions: frozenset[TopicPartition]
+    partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,16 @@ from typing import Any
 import re2
 
 from broker.coordination.expressions import compile_expression
+from broker.coordination.java import string_hash
+from broker.coordination.java_orders import partition_order
+from broker.coordination.scala_orders import SMALL_MAX, trie_order
 from broker.errors import Refusal
 from broker.transactions.state import Transaction, TransactionState
 from protocol.errors import ErrorCode
 from protocol.messages import describe_transactions, list_transactions
 from protocol.messages.describe_transactions import TopicData
 from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from protocol.pacing import paced
 
 _STATES = {state.word: state for state in TransactionState}
 
@@ -22,9 +26,9 @@ _STATES = {state.word: state for state in TransactionState}
 def described(
     transactional_id: str, value: Transaction
 ) -> describe_transactions.TransactionState:
-    """Describe a transactional id."""
+    """Describe a transactional id; its topics as they come up among its partitions."""
     by_topic: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, partition in sorted(value.partitions):
+    for topic, partition in paced(partition_order(value.partitions)):
         by_topic[topic].append(partition)
     return describe_transactions.TransactionState(
         error_code=ErrorCode.NONE,
@@ -77,9 +81,7 @@ def listed(
     """List transactional ids."""
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
-        unknown_state_filters=[
-            name for name in dict.fromkeys(request.state_filters) if name not in _STATES
-        ],
+        unknown_state_filters=[name for name in _filters(request) if name not in _STATES],
         transaction_states=[
             list_transactions.TransactionState(
                 transactional_id=transactional_id,
@@ -89,6 +91,12 @@ def listed(
             for transactional_id, value in found.items()
         ],
     )
+
+
+def _filters(request: ListTransactionsRequest) -> list[str]:
+    """Return the states that a request names, in the order of Kafka's set of them."""
+    names = list(dict.fromkeys(request.state_filters))
+    return names if len(names) <= SMALL_MAX else trie_order(names, string_hash)
 
 
 def not_listed(error: ErrorCode) -> ListTransactionsResponse:

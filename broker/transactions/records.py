@@ -10,10 +10,10 @@ on. An Empty one has null instead of its partitions.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from struct import Struct
 
+from broker.coordination.java_orders import grouped_by_name, partition_order
 from broker.transactions.state import TopicPartition, Transaction, TransactionState
 from protocol.compiler import decode, decode_prefix, encode
 from protocol.errors import ProtocolError
@@ -72,12 +72,11 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
 
 
 def _value(transaction: Transaction) -> TransactionLogValue:
-    by_topic: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, partition in sorted(transaction.partitions):
-        by_topic[topic].append(partition)
+    # In Kafka's order (TransactionLog.valueToBytes), on which the order after a restart depends.
+    in_order = partition_order(transaction.partitions, iter)
     schemas = [
         PartitionsSchema(topic=topic, partition_ids=partitions)
-        for topic, partitions in by_topic.items()
+        for topic, partitions in grouped_by_name(in_order, iter)
     ]
     return TransactionLogValue(
         producer_id=transaction.producer_id,
@@ -106,7 +105,7 @@ def _transaction(stored: TransactionLogValue) -> Transaction:
         next_producer_id=stored.next_producer_id,
         epoch=stored.producer_epoch,
         state=state,
-        partitions=frozenset(
+        partitions=dict.fromkeys(
             TopicPartition(one.topic, partition)
             for one in stored.transaction_partitions or ()
             for partition in one.partition_ids

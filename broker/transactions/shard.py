@@ -48,6 +48,7 @@ from broker.transactions.records import TransactionRecord
 from broker.transactions.state import (
     NO_TIMEOUT_MS,
     PREPARED,
+    Partitions,
     TakeId,
     TopicPartition,
     Transaction,
@@ -118,7 +119,7 @@ class TransactionShard:
         self,
         transactional_id: str,
         producer: Producer,
-        added: frozenset[TopicPartition],
+        added: Partitions,
         client_version: int,
         token: Token,
         now_ms: int,
@@ -217,7 +218,7 @@ class TransactionShard:
         entry = self.entries.get(asked.transactional_id)
         if entry is None or entry.completed is None:
             return []
-        left = frozenset(missing)
+        left = dict.fromkeys(missing)
         entry.value = replace(entry.value, partitions=left)
         retry = Timer(asked.transactional_id, TimerKind.MARKERS)
         if left:

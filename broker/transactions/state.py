@@ -18,8 +18,9 @@ left for the markers that end such a producer's last transaction.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.coordination.effects import Producer
@@ -77,6 +78,12 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+Partitions = Mapping[TopicPartition, None]
+"""Partitions in the order in which they were added, on which Kafka's order of them depends."""
+
+NO_PARTITIONS: Partitions = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """A transactional id's producer and its transaction, as a record has them.
@@ -93,7 +100,7 @@ class Transaction:
     epoch: int = NO_EPOCH
     last_epoch: int = NO_EPOCH
     state: TransactionState = TransactionState.EMPTY
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: Partitions = field(default_factory=lambda: NO_PARTITIONS)
     started_ms: int = NO_TIME
     client_version: int = 0
 
@@ -144,7 +151,7 @@ def initialize(
         epoch=epoch,
         last_epoch=last_epoch,
         timeout_ms=timeout_ms,
-        partitions=frozenset(),
+        partitions=NO_PARTITIONS,
         started_ms=NO_TIME,
         updated_ms=now_ms,
     )
@@ -168,7 +175,7 @@ def may_continue(known: Transaction, expected: Producer | None) -> bool:
 def add_partitions(
     known: Transaction,
     producer: Producer,
-    added: frozenset[TopicPartition],
+    added: Partitions,
     *,
     client_version: int,
     now_ms: int,
@@ -180,12 +187,12 @@ def add_partitions(
     if known.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     is_ongoing = known.state is TransactionState.ONGOING
-    if is_ongoing and added <= known.partitions:
+    if is_ongoing and added.keys() <= known.partitions.keys():
         return ErrorCode.NONE
     return _moved(
         known,
         TransactionState.ONGOING,
-        partitions=known.partitions | added,
+        partitions={**known.partitions, **added},
         started_ms=known.started_ms if is_ongoing else now_ms,
         updated_ms=now_ms,
         client_version=client_version,
@@ -245,7 +252,7 @@ def complete(known: Transaction, now_ms: int) -> Transaction:
         known,
         TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT,
         next_producer_id=NO_PRODUCER,
-        partitions=frozenset(),
+        partitions=NO_PARTITIONS,
         updated_ms=now_ms,
     )
     if known.client_version >= EPOCH_RAISED_SINCE and known.next_producer_id != NO_PRODUCER:

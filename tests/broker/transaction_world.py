@@ -104,7 +104,7 @@ class World:
 
     def add(self, who: str, producer: Producer, *partitions: TopicPartition) -> int:
         token = next(self.tokens)
-        added = frozenset(partitions)
+        added = dict.fromkeys(partitions)
         self.perform(
             self.shard.add_partitions(who, producer, added, self.version, token, self.now_ms)
         )

@@ -61,13 +61,6 @@ KNOWN: tuple[Known, ...] = (
         "ApiVersions",
         r"\.(supported|finalized)_features\[(kraft|streams)\.version\].*",
     ),
-    Known(
-        "Kafka has them in the order of a hash table.",
-        "ListTransactions",
-        r"\.unknown_state_filters",
-        theirs=r"\[.*,.*\]",
-        ours=r"\[.*,.*\]",
-    ),
     # --- the controller ---
     Known(
         "Ours counts changes of its database, Kafka's the records of a log.",

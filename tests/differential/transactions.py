@@ -215,7 +215,7 @@ class Side:
             one.transaction_start_time_ms > 0,
             self.symbol(one.producer_id) if not one.error_code else "",
             one.producer_epoch,
-            sorted((topic.topic, sorted(topic.partitions)) for topic in one.topics),
+            [(topic.topic, topic.partitions) for topic in one.topics],
         ]
 
     def _described(self, who: str) -> Any:
@@ -278,11 +278,11 @@ class Side:
                 v3_and_below_topics=topics,
             )
             results = self.peer.ask(request, step.version).results_by_topic_v3_and_below
-        return sorted(
+        return [
             (result.partition_index, result.partition_error_code)
             for topic in results
             for result in topic.results_by_partition
-        )
+        ]
 
     def _offsets(self, step: Step) -> Seen:
         producer_id, epoch = self._claim(step)
@@ -402,7 +402,7 @@ class Side:
                         value.timeout_ms,
                         value.started_ms > 0,
                         value.client_version,
-                        sorted(value.partitions),
+                        list(value.partitions),
                     ]
         return found
 
@@ -512,7 +512,7 @@ class Side:
                 for one in answer.transaction_states
                 if one.transactional_id.startswith(f"{mine}-")
             )
-            found.append([answer.error_code, sorted(answer.unknown_state_filters), states])
+            found.append([answer.error_code, answer.unknown_state_filters, states])
         return found
 
     def _offsets_seen(self) -> Seen:

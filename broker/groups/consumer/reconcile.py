@@ -13,17 +13,11 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from broker.coordination.hash_map import HashMapKeys
+from broker.coordination.java import copied_capacity, int_hash, uuid_hash
 from broker.groups.consumer.group import NOBODY
 from broker.groups.consumer.member import NOTHING_HELD, Held, Member, MemberState
 from broker.groups.modern.spec import Assignment
-from broker.groups.modern.tables import (
-    PLACES,
-    Table,
-    copied_capacity,
-    in_map_order,
-    int_hash,
-    uuid_hash,
-)
+from broker.groups.modern.tables import PLACES, Table, in_map_order
 
 Owned = Mapping[bytes, Set[int]]
 """Partitions that a member tells as its own."""

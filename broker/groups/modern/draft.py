@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from broker.coordination.hash_map import HashMapKeys
+from broker.coordination.java import int_hash, uuid_hash
 from broker.groups.modern.spec import Assignment
-from broker.groups.modern.tables import Table, int_hash, uuid_hash
+from broker.groups.modern.tables import Table
 
 _PLACES = 16
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from broker.coordination.java import hash_order, string_hash
+from broker.coordination.java import hash_order, int_hash, string_hash, uuid_hash
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -22,17 +22,6 @@ _INT64 = 0xFFFFFFFFFFFFFFFF
 # The factor of Kafka's BaseHashTable, and how many places it begins with.
 _FIBONACCI = -7046029254386353131
 TIMELINE_PLACES = 2
-
-
-def uuid_hash(value: bytes) -> int:
-    """Return what Kafka's Uuid.hashCode() would, without its sign."""
-    both = int.from_bytes(value[:8], "big") ^ int.from_bytes(value[8:], "big")
-    return (both >> 32 ^ both) & _INT32
-
-
-def int_hash(value: int) -> int:
-    """Return what Integer.hashCode() would."""
-    return value
 
 
 class Table(Generic[K]):
@@ -191,11 +180,6 @@ def in_map_order(uuids: Iterable[bytes]) -> list[bytes]:
     for value in uuids:
         table.add(value)
     return list(table)
-
-
-def copied_capacity(count: int) -> int:
-    """Return the capacity that HashMap(Map) gives the copy of a map that is not empty."""
-    return int(count / 0.75 + 1)
 
 
 def in_number_order(numbers: Iterable[int]) -> list[int]:
