@@ -30,7 +30,7 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.pacing import PACED_MIN, Pace
+from protocol.pacing import PACED_MIN, Pace, unpaced
 from storage.allowance import Allowance, TooLaborious
 from storage.errors import InvalidRecord, NotOneBatch, StorageError
 from storage.files import Buffer
@@ -92,7 +92,7 @@ class Appending:
         # The logs that were appended to, with the partitions' responses.
         self.touched: list[Appended] = []
 
-    def begin(self, pace: Pace = iter) -> bool:
+    def begin(self, pace: Pace = unpaced) -> bool:
         """Append what is checked quickly; return whether that is all.
 
         Between two batches others may be served where many are `paced`: that may be only where

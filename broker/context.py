@@ -18,7 +18,7 @@ from broker.authorized_operations import (
 )
 from broker.security.authorization import CLUSTER_NAME, Noted, Requester, ResourceKind
 from broker.security.principals import ANONYMOUS, Principal
-from protocol.pacing import Pace, paced
+from protocol.pacing import Pace, paced, unpaced
 
 if TYPE_CHECKING:
     from broker.composition import Broker
@@ -140,7 +140,7 @@ class RequestContext:
     ) -> Set[str]:
         """Return those of some names to which the client may do something; each is asked once.
 
-        `pace` is `iter` where that has to be done in one piece.
+        `pace` is `unpaced` where that has to be done in one piece.
         """
         authorizer = self.broker.security.authorizer
         asked = list(names)
@@ -164,7 +164,7 @@ class RequestContext:
         if self.broker.security.authorizer is None:
             return None
         return partial(
-            self.permitted, Operation.DESCRIBE, ResourceKind.TOPIC, logs_denied=False, pace=iter
+            self.permitted, Operation.DESCRIBE, ResourceKind.TOPIC, logs_denied=False, pace=unpaced
         )
 
     def authorized_operations(self, kind: ResourceKind, name: str) -> int:

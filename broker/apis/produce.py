@@ -37,7 +37,7 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.pacing import Pace, paced
+from protocol.pacing import Pace, paced, unpaced
 from storage.errors import StorageError
 
 _NONE_DENIED: Set[str] = frozenset()
@@ -164,7 +164,7 @@ def _append_all(
     request: ProduceRequest,
     refused: Refused,
     denied: Set[str],
-    pace: Pace = iter,
+    pace: Pace = unpaced,
 ) -> Answer:
     """Append all but what is refused."""
     appending = Appending(context, request, refused, denied)

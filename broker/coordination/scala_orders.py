@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from broker.coordination.hash_map import concurrent_places
 from broker.coordination.java import partition_hash, string_hash
-from protocol.pacing import Pace, paced, sorted_by
+from protocol.pacing import Pace, paced, paced_sorted
 
 K = TypeVar("K", bound=Hashable)
 TopicPartition = tuple[str, int]
@@ -41,7 +41,7 @@ def table_order(keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace = pac
         spread = value ^ value >> 16
         return spread & last_place, spread ^ _SIGN
 
-    return sorted_by(given, rank, pace)
+    return paced_sorted(given, rank, pace)
 
 
 def trie_order(keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace = paced) -> list[K]:
