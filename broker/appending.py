@@ -7,7 +7,7 @@ same client has sent after this one wait for that, so that its batches keep thei
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence, Set
+from collections.abc import Hashable, Iterator, Set
 from dataclasses import dataclass
 
 from broker.batch_checks import Verdict
@@ -286,11 +286,9 @@ def not_permitted(partition: PartitionProduceData, code: ErrorCode) -> Partition
     return refused
 
 
-def any_refused(response: ProduceResponse) -> Sequence[PartitionProduceResponse]:
-    """Return the partitions of a response that were not appended to."""
-    return [
-        partition
-        for topic in response.responses
-        for partition in topic.partition_responses
-        if partition.error_code
-    ]
+def all_refused(response: ProduceResponse) -> Iterator[PartitionProduceResponse]:
+    """Iterate over the partitions of a response that were not appended to."""
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                yield partition

@@ -23,7 +23,7 @@ both call, are paced within `coding` alone.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from time import perf_counter
 from typing import Any, TypeVar
@@ -122,6 +122,11 @@ def paced(items: Iterable[T]) -> Iterable[T]:
     """Return what to iterate over where a loop may be long: see the module."""
     worker = getcurrent()
     return worker.pace(items) if isinstance(worker, Worker) else items
+
+
+def paced_if_many(items: Collection[T]) -> Iterable[T]:
+    """Do as `paced`; what most requests have few of costs them no more than its length."""
+    return items if len(items) < PACED_MIN else paced(items)
 
 
 def unpaced(items: Iterable[T]) -> Iterable[T]:

@@ -7,7 +7,7 @@ have not been attempted.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 
 from broker import topic_names
 from broker.apis.end_txn import told
@@ -31,7 +31,8 @@ from protocol.pacing import paced
 _FENCED_SINCE = 2
 _BROKERS_SINCE = 4
 
-Errors = Mapping[TopicPartition, ErrorCode]
+Errors = dict[str, dict[int, ErrorCode]]
+"""By topic and partition."""
 
 
 async def handle(
@@ -64,73 +65,86 @@ async def handle(
 async def _results(
     context: RequestContext, asked: AddPartitionsToTxnTransaction
 ) -> list[AddPartitionsToTxnTopicResult]:
-    partitions = [
-        TopicPartition(topic.name, partition)
-        for topic in paced(asked.topics)
-        for partition in paced(topic.partitions)
-    ]
     is_client = context.api_version < _BROKERS_SINCE
     if is_client and not context.may(
         Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, asked.transactional_id
     ):
         return _alike(asked, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    names = {one.topic for one in partitions}
-    if is_client:
-        # Not even an administrator adds internal ones, as in Kafka.
-        clients = [one.topic for one in partitions if one.topic not in topic_names.INTERNAL]
-        names = set(context.permitted(Operation.WRITE, ResourceKind.TOPIC, clients))
-    unknown = {
-        one: error
-        for one in paced(partitions)
-        if (error := _problem(context, one, names)) is not ErrorCode.NONE
-    }
-    if unknown:
+    permitted = _permitted(context, asked) if is_client else None
+    # Once each; topics without partitions are left out, as in Kafka.
+    errors: Errors = {}
+    has_unknown = False
+    for topic in paced(asked.topics):
+        for partition in paced(topic.partitions):
+            error = _problem(context, topic.name, partition, permitted)
+            has_unknown |= error is not ErrorCode.NONE
+            errors.setdefault(topic.name, {})[partition] = error
+    if has_unknown:
         return _told_apart(
-            {one: unknown.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED) for one in partitions}
+            errors, lambda _, error: error or ErrorCode.OPERATION_NOT_ATTEMPTED
         )
     producer = Producer(asked.producer_id, asked.producer_epoch)
     coordinator = context.broker.transactions
     if asked.verify_only:
         return _told_apart(
-            {
-                one: coordinator.verify(asked.transactional_id, producer, one)
-                for one in paced(partitions)
-            }
+            errors, lambda one, _: coordinator.verify(asked.transactional_id, producer, one)
         )
     added = coordinator.add_partitions(
         asked.transactional_id,
         producer,
-        frozenset(partitions),
+        frozenset(
+            TopicPartition(name, partition)
+            for name, partitions in paced(errors.items())
+            for partition in paced(partitions)
+        ),
         version=EPOCH_RAISED_SINCE if context.api_version >= _BROKERS_SINCE else 0,
     )
     error = await added if isinstance(added, Awaitable) else added
     return _alike(asked, told(error, context.api_version, _FENCED_SINCE))
 
 
+def _permitted(context: RequestContext, asked: AddPartitionsToTxnTransaction) -> Set[str]:
+    """Return the topics that a client may write to; internal ones not even an administrator."""
+    # Each partition counts as a reference to its topic.
+    names = (topic.name for topic in asked.topics for _ in paced(topic.partitions))
+    named = (name for name in paced(names) if name not in topic_names.INTERNAL)
+    return context.permitted(Operation.WRITE, ResourceKind.TOPIC, named)
+
+
 def _alike(
     asked: AddPartitionsToTxnTransaction, error: ErrorCode
 ) -> list[AddPartitionsToTxnTopicResult]:
     return [
-        _result(topic.name, [(partition, error) for partition in topic.partitions])
+        _result(topic.name, [(partition, error) for partition in paced(topic.partitions)])
         for topic in paced(asked.topics)
     ]
 
 
-def _problem(context: RequestContext, one: TopicPartition, permitted: Set[str]) -> ErrorCode:
-    if one.topic not in permitted:
+def _problem(
+    context: RequestContext, name: str, partition: int, permitted: Set[str] | None
+) -> ErrorCode:
+    if permitted is not None and name not in permitted:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    topic = context.broker.topics.get(one.topic)
-    if topic is None or not 0 <= one.partition < len(topic.partitions):
+    topic = context.broker.topics.get(name)
+    if topic is None or not 0 <= partition < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
 
 
-def _told_apart(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
-    """Tell each partition's error; topics without partitions are left out, as in Kafka."""
-    by_topic: dict[str, list[tuple[int, ErrorCode]]] = {}
-    for one, error in paced(errors.items()):
-        by_topic.setdefault(one.topic, []).append((one.partition, error))
-    return [_result(name, of_topic) for name, of_topic in paced(by_topic.items())]
+def _told_apart(
+    errors: Errors, tell: Callable[[TopicPartition, ErrorCode], ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
+    """Tell each partition's error."""
+    return [
+        _result(
+            name,
+            [
+                (partition, tell(TopicPartition(name, partition), error))
+                for partition, error in paced(of_topic.items())
+            ],
+        )
+        for name, of_topic in paced(errors.items())
+    ]
 
 
 def _result(name: str, errors: Sequence[tuple[int, ErrorCode]]) -> AddPartitionsToTxnTopicResult:

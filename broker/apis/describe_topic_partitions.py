@@ -20,7 +20,7 @@ from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from protocol.pacing import paced
+from protocol.pacing import paced, paced_sorted
 from protocol.wire import ZERO_UUID
 
 
@@ -30,16 +30,16 @@ def handle(
     """Describe the topics asked for, or all, from the cursor on and up to the limit."""
     cursor = request.cursor
     from_name = _order(cursor.topic_name) if cursor else b""
-    asked = {topic.name for topic in request.topics}
+    asked = {topic.name for topic in paced(request.topics)}
     names = asked or {topic.name for topic in context.broker.topics}
-    wanted = sorted((one for one in paced(names) if _order(one) >= from_name), key=_order)
+    wanted = paced_sorted((one for one in paced(names) if _order(one) >= from_name), _order)
     if cursor and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
         return _refuse(request, ErrorCode.INVALID_REQUEST)
     if "" in wanted:  # no name that anybody could be allowed to see
         return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
     permitted = context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, wanted)
     hidden = [_hidden(name) for name in paced(wanted) if asked and name not in permitted]
-    wanted = [name for name in wanted if name in permitted]
+    wanted = [name for name in paced(wanted) if name in permitted]
     limit = context.broker.config.max_request_partition_size_limit
     room = max(min(request.response_partition_limit, limit), 1)
     response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
@@ -132,6 +132,6 @@ def _refuse(
             DescribeTopicPartitionsResponseTopic(
                 error_code=code, name=one.name, topic_id=ZERO_UUID, partitions=[]
             )
-            for one in request.topics
+            for one in paced(request.topics)
         ],
     )

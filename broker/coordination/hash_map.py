@@ -107,10 +107,10 @@ def concurrent_order(texts: Iterable[str], pace: Pace = unpaced) -> list[str]:
         spread = hash_spread(text)
         table[spread & places - 1].append((spread, text))
         if count >= places * 3 // 4:
-            halves = [_split(keys, places) for keys in table]
+            halves = [_split(keys, places) for keys in pace(table)]
             table = [low for low, _ in halves] + [high for _, high in halves]
             places *= 2
-    return [text for keys in table for _, text in keys]
+    return [text for keys in pace(table) for _, text in keys]
 
 
 def _split(

@@ -53,7 +53,7 @@ def hash_order(
     quarters are taken; `count` is how many there are in it, when that is more than the texts.
     `pace` is `paced` where a client decides how many texts there are.
     """
-    distinct = dict.fromkeys(texts)
+    distinct = dict.fromkeys(pace(texts))
     places = hash_places(max(len(distinct), count), capacity)
     return place_order(distinct, string_hash, places, pace)
 

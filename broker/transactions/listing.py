@@ -15,6 +15,7 @@ from protocol.errors import ErrorCode
 from protocol.messages import describe_transactions, list_transactions
 from protocol.messages.describe_transactions import TopicData
 from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from protocol.pacing import paced
 
 _STATES = {state.word: state for state in TransactionState}
 
@@ -58,9 +59,9 @@ def passing(
     request: ListTransactionsRequest, known: Iterable[tuple[str, Transaction]], now_ms: int
 ) -> dict[str, Transaction]:
     """Return the transactional ids that pass the filters of a request, but for its pattern."""
-    wanted = set(request.state_filters)
-    states = {_STATES[name] for name in wanted & _STATES.keys()}
-    producer_ids = set(request.producer_id_filters)
+    wanted = set(paced(request.state_filters))
+    states = {_STATES[name] for name in _STATES.keys() & wanted}
+    producer_ids = set(paced(request.producer_id_filters))
     duration_ms = request.duration_filter
     return {
         transactional_id: value
@@ -78,7 +79,9 @@ def listed(
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=[
-            name for name in dict.fromkeys(request.state_filters) if name not in _STATES
+            name
+            for name in paced(dict.fromkeys(paced(request.state_filters)))
+            if name not in _STATES
         ],
         transaction_states=[
             list_transactions.TransactionState(
@@ -86,7 +89,7 @@ def listed(
                 producer_id=value.producer_id,
                 transaction_state=value.state.word,
             )
-            for transactional_id, value in found.items()
+            for transactional_id, value in paced(found.items())
         ],
     )
 
