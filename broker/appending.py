@@ -7,7 +7,7 @@ same client has sent after this one wait for that, so that its batches keep thei
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence, Set
+from collections.abc import Hashable, Iterator, Set
 from dataclasses import dataclass
 
 from broker.batch_checks import Verdict
@@ -30,7 +30,7 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.pacing import PACED_MIN, Pace
+from protocol.pacing import PACED_MIN, Pace, unpaced
 from storage.allowance import Allowance, TooLaborious
 from storage.errors import InvalidRecord, NotOneBatch, StorageError
 from storage.files import Buffer
@@ -92,7 +92,7 @@ class Appending:
         # The logs that were appended to, with the partitions' responses.
         self.touched: list[Appended] = []
 
-    def begin(self, pace: Pace = iter) -> bool:
+    def begin(self, pace: Pace = unpaced) -> bool:
         """Append what is checked quickly; return whether that is all.
 
         Between two batches others may be served where many are `paced`: that may be only where
@@ -286,11 +286,9 @@ def not_permitted(partition: PartitionProduceData, code: ErrorCode) -> Partition
     return refused
 
 
-def any_refused(response: ProduceResponse) -> Sequence[PartitionProduceResponse]:
-    """Return the partitions of a response that were not appended to."""
-    return [
-        partition
-        for topic in response.responses
-        for partition in topic.partition_responses
-        if partition.error_code
-    ]
+def all_refused(response: ProduceResponse) -> Iterator[PartitionProduceResponse]:
+    """Iterate over the partitions of a response that were not appended to."""
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                yield partition

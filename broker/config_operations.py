@@ -72,7 +72,7 @@ async def carry_out(
     outcomes: dict[tuple[int, str], Explained | None] = {}
     of_topics: dict[str, Alteration] = {}
     of_others: dict[Resource, Alteration] = {}
-    times = Counter(wish.key for wish in wishes)
+    times = Counter(wish.key for wish in paced(wishes))
     for wish in paced(wishes):
         try:
             if times[wish.key] > 1:
@@ -84,7 +84,7 @@ async def carry_out(
                 raise Refusal(code)
         except EXPLAINED as error:
             outcomes[wish.key] = error
-    accepted = [wish for wish in wishes if wish.key not in outcomes]
+    accepted = [wish for wish in paced(wishes) if wish.key not in outcomes]
     failure = _failure(accepted)
     for wish in paced(accepted):
         outcomes[wish.key] = None
@@ -109,11 +109,13 @@ async def carry_out(
             outcomes[wish.key] = error
     if of_others:
         changed = await configs.resources.alter(of_others, validate_only=validate_only)
-        outcomes |= {(one.type, one.name): outcome for one, outcome in changed.items()}
+        for one, outcome in paced(changed.items()):
+            outcomes[one.type, one.name] = outcome
     if of_topics:
         done = await topics.alter_configs(of_topics, validate_only=validate_only)
-        outcomes |= {(ResourceType.TOPIC, name): outcome for name, outcome in done.items()}
-    return [outcomes[wish.key] for wish in wishes]
+        for name, outcome in paced(done.items()):
+            outcomes[ResourceType.TOPIC, name] = outcome
+    return [outcomes[wish.key] for wish in paced(wishes)]
 
 
 def alteration(wish: Wish) -> Alteration:
@@ -121,7 +123,7 @@ def alteration(wish: Wish) -> Alteration:
 
     def alter(present: Mapping[str, str]) -> Mapping[str, str]:
         altered = {} if wish.replaces_all else dict(present)
-        for operation in wish.operations:
+        for operation in paced(wish.operations):
             if operation.kind == DELETE:
                 altered.pop(operation.name, None)
                 continue
@@ -137,9 +139,11 @@ def alteration(wish: Wish) -> Alteration:
 
 def _check(wish: Wish, configs: Configs) -> None:
     """Refuse what is wrong with a wish whatever the present settings are, in Kafka's order."""
-    if len({operation.name for operation in wish.operations}) < len(wish.operations):
+    if len({operation.name for operation in paced(wish.operations)}) < len(wish.operations):
         raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    missing = [one.name for one in wish.operations if one.kind != DELETE and one.value is None]
+    missing = [
+        one.name for one in paced(wish.operations) if one.kind != DELETE and one.value is None
+    ]
     if missing:
         message = f"Null value not supported for : {', '.join(missing)}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
@@ -174,13 +178,13 @@ def _failure(wishes: Iterable[Wish]) -> Refusal | None:
 
 
 def _unknown_operation(wish: Wish) -> str | None:
-    kinds = (operation.kind for operation in wish.operations)
+    kinds = (operation.kind for operation in paced(wish.operations))
     unknown = next((kind for kind in kinds if not SET <= kind <= SUBTRACT), None)
     return None if unknown is None else f"Unknown operations type {unknown}"
 
 
 def _check_lists(wish: Wish) -> None:
-    for operation in wish.operations:
+    for operation in paced(wish.operations):
         if operation.kind in (APPEND, SUBTRACT):
             _check_list(operation, wish.resource_type)
 
@@ -204,7 +208,7 @@ def _set_levels(wish: Wish, node_id: int, validate_only: bool) -> None:
         message = f"Unexpected node id. Expected {node_id}, but received {wish.resource_name}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
     changes = []
-    for one in wish.operations:
+    for one in paced(wish.operations):
         if not SET <= one.kind <= SUBTRACT:
             raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown operations type {one.kind}")
         if one.kind in (APPEND, SUBTRACT):

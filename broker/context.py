@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from broker.authorized_operations import (
@@ -18,7 +19,7 @@ from broker.authorized_operations import (
 )
 from broker.security.authorization import CLUSTER_NAME, Noted, Requester, ResourceKind
 from broker.security.principals import ANONYMOUS, Principal
-from protocol.pacing import Pace, paced
+from protocol.pacing import Pace, paced, unpaced
 
 if TYPE_CHECKING:
     from broker.composition import Broker
@@ -140,19 +141,22 @@ class RequestContext:
     ) -> Set[str]:
         """Return those of some names to which the client may do something; each is asked once.
 
-        `pace` is `iter` where that has to be done in one piece.
+        `pace` is `unpaced` where that has to be done in one piece.
         """
         authorizer = self.broker.security.authorizer
-        asked = list(names)
-        distinct = dict.fromkeys(asked).keys()
+        asked = list(pace(names))
+        distinct = dict.fromkeys(pace(asked)).keys()
         if authorizer is None or authorizer.has_allowed(
             self.client.principal, self.client_host.removeprefix("/"), operation, kind, distinct
         ):
             return distinct
         requester = self._requester()
+        times: Iterable[tuple[str, int]] = zip(asked, repeat(1))
+        if len(distinct) < len(asked):
+            times = Counter(pace(asked)).items()
         return {
             name
-            for name, count in pace(Counter(asked).items())
+            for name, count in pace(times)
             if authorizer.may(
                 requester, operation, kind, name, logs_denied=logs_denied, references=count
             )
@@ -164,7 +168,7 @@ class RequestContext:
         if self.broker.security.authorizer is None:
             return None
         return partial(
-            self.permitted, Operation.DESCRIBE, ResourceKind.TOPIC, logs_denied=False, pace=iter
+            self.permitted, Operation.DESCRIBE, ResourceKind.TOPIC, logs_denied=False, pace=unpaced
         )
 
     def authorized_operations(self, kind: ResourceKind, name: str) -> int:

@@ -12,6 +12,7 @@ from broker.repeats import answer_each
 from broker.security.authorization import ResourceKind
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 
 
 class Described(Protocol):
@@ -52,10 +53,10 @@ def describe_each(
     """
     may_all = context.broker.security.authorizer is None
     permitted = context.permitted(Operation.DESCRIBE, ResourceKind.GROUP, group_ids)
-    denied = [group_id for group_id in group_ids if group_id not in permitted]
-    asked = [group_id for group_id in group_ids if group_id in permitted]
-    refused = [group_id for group_id in asked if how.refuses_empty and not group_id]
-    described = [group_id for group_id in asked if group_id or not how.refuses_empty]
+    denied = [group_id for group_id in paced(group_ids) if group_id not in permitted]
+    asked = [group_id for group_id in paced(group_ids) if group_id in permitted]
+    refused = [group_id for group_id in paced(asked) if how.refuses_empty and not group_id]
+    described = [group_id for group_id in paced(asked) if group_id or not how.refuses_empty]
     described = context.broker.groups.in_asking_order(described)
 
     def answer(group_id: str) -> G:

@@ -23,6 +23,7 @@ from broker.coordination.java import hash_order
 from broker.errors import Refusal
 from broker.metadata import MetadataStore
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 
 ELR = "eligible.leader.replicas.version"
 SHARE_VERSION = "share.version"
@@ -101,8 +102,9 @@ class Features:
         await self._changes.run(lambda: self._update(updates, validate_only))
 
     async def _update(self, updates: Sequence[FeatureUpdate], validate_only: bool) -> None:
-        wanted = {one.name: one for one in updates}  # of two for one feature the later counts
-        for name in hash_order(wanted):
+        # Of two for one feature the later counts.
+        wanted = {one.name: one for one in paced(updates)}
+        for name in paced(hash_order(wanted, pace=paced)):
             problem = self._problem(wanted[name])
             if problem:
                 raise Refusal(

@@ -26,6 +26,7 @@ from protocol.messages.fetch import (
     PartitionData,
     SnapshotId,
 )
+from protocol.pacing import Pace
 from protocol.wire import ZERO_UUID
 from storage.errors import NotCached, OffsetOutOfRange, StorageError
 from storage.log import Log
@@ -105,8 +106,7 @@ def plan_fetch(
             topic = _find(broker, one)
             name = one.topic
         if reading.denied and name in reading.denied:
-            data = error_data(one.wanted.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            plan.unknown.append(Planned(one, data))
+            plan.unknown.append(_denied(one))
             continue
         if topic is None or not 0 <= one.wanted.partition < len(topic.partitions):
             if is_again:
@@ -138,6 +138,25 @@ def plan_fetch(
             plan.is_due |= _is_behind(log, found, reading.is_committed)
     plan.unknown = [*unresolved, *plan.unknown] if unresolved else plan.unknown
     return plan
+
+
+def unknown_among(
+    broker: Broker, reading: Reading, wanted: Iterable[WantedPartition], pace: Pace
+) -> list[Planned]:
+    """Return what plan_fetch makes of those of many partitions that are not there, or denied.
+
+    A client can name very many of them; of the others there are no more than the broker has.
+    """
+    unresolved: list[Planned] = []
+    unknown: list[Planned] = []
+    for one in pace(wanted):
+        topic = _find(broker, one)
+        if reading.denied and one.topic in reading.denied:
+            unknown.append(_denied(one))
+        elif topic is None or not 0 <= one.wanted.partition < len(topic.partitions):
+            is_told_first = one.topic is None and not reading.is_follower
+            (unresolved if is_told_first else unknown).append(_unknown(one))
+    return [*unresolved, *unknown]
 
 
 def refused(
@@ -205,6 +224,12 @@ def _find(broker: Broker, wanted: WantedPartition) -> Topic | None:
             wanted.topic = topic.name
         return topic
     return broker.topics.get(wanted.topic)
+
+
+def _denied(wanted: WantedPartition) -> Planned:
+    return Planned(
+        wanted, error_data(wanted.wanted.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    )
 
 
 def _unknown(wanted: WantedPartition) -> Planned:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.apis import Handler
 from broker.context import CloseConnection, Patient, Staged
+from broker.disposal import free, hold_items
 from broker.slices import Sliced, Slices
 from protocol.compiler import decode_prefix
 from protocol.encoding import Chunk
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _EMPTY = memoryview(b"")
+# A smaller message is freed in a millisecond.
+_FREED_AT_ONCE_MAX_BYTES = 64 * 1024
 
 
 class Closed:
@@ -60,6 +63,7 @@ class Serving:
         "_frame",
         "_handler",
         "_header",
+        "_held",
         "_slices",
         "_slot",
     )
@@ -83,6 +87,8 @@ class Serving:
         self._slices: Slices | None = None
         # What the handler answered with, once that is there.
         self._answered: asyncio.Future[Any] | None = None
+        # What large messages are made of.
+        self._held: list[list[Any]] = []
 
     def serve(self) -> None:
         """Answer in one piece."""
@@ -97,6 +103,12 @@ class Serving:
 
     def step(self) -> Outcome:
         """Do what is next; an exception closes the connection."""
+        outcome = self._go_on()
+        if self._held and (outcome is None or isinstance(outcome, (list, Closed))):
+            free(self._held)
+        return outcome
+
+    def _go_on(self) -> Outcome:
         try:
             answered, self._answered = self._answered, None
             if answered is None:
@@ -168,6 +180,10 @@ class Serving:
         except ProtocolError as error:
             dispatcher.refuse(self._connection, error)
             return CLOSED
+        is_large = len(frame) > _FREED_AT_ONCE_MAX_BYTES
+        # A Produce request is mostly records, which are to be gone as soon as they are written.
+        if is_large and self._slices is not None and header.api_key != PRODUCE_KEY:
+            self._hold(request)
         context = dispatcher.context(self._connection, header)
         dispatcher.metrics.count_request(header.api_key, header.api_version)
         if dispatcher.quotas.clients is not None:
@@ -186,9 +202,15 @@ class Serving:
         header = self._header
         self._settle(answer)
         chunks = self._code(encode_response, answer, header.api_version, header.correlation_id)
+        if self._slices is not None and sum(map(len, chunks)) > _FREED_AT_ONCE_MAX_BYTES:
+            self._hold(answer)
         if self._handler.tells_error and answer.error_code:
             self._dispatcher.metrics.count_error(header.api_key, answer.error_code)
         return chunks
+
+    def _hold(self, message: Any) -> None:
+        """Have the items of a large message freed some at a time, once it is done with."""
+        self._held += hold_items(message)
 
     def _code(self, code: Callable[..., T], *arguments: object) -> T:
         """Decode or encode, in slices where the request is served in slices."""

@@ -173,10 +173,9 @@ class Sliced(Generic[T]):
             step = _Step(function, self._pause, self._resume)
             if not self._slices.run(step):
                 thrown = yield from step.wait()
-            try:
-                awaited = step.take()
-            except StopIteration as stop:
-                result: T = stop.value
+            awaited = step.take()
+            if step.is_last:
+                result: T = awaited
                 return result
             if thrown is None:
                 try:
@@ -197,6 +196,8 @@ class _Step:
         self._function = function
         self.pause, self.resume = pause, resume
         self._is_over = False
+        # Whether the answer came to its end.
+        self.is_last = False
         self._result: Any = None
         self._error: BaseException | None = None
         self._ended: asyncio.Future[None] | None = None
@@ -205,6 +206,9 @@ class _Step:
         """Do it."""
         try:
             self._result = self._function()
+        except StopIteration as stop:
+            # Not kept itself: it would refer to this frame, and the result would be garbage.
+            self._result, self.is_last = stop.value, True
         except GreenletExit:  # given up where it stood
             self._error = asyncio.CancelledError()
             self.end(None)
@@ -231,7 +235,11 @@ class _Step:
         return thrown
 
     def take(self) -> Any:
-        """Return what the answer awaits next; raises what it raised, StopIteration at its end."""
-        if self._error is not None:
-            raise self._error
-        return self._result
+        """Return what the answer awaits next, its result at its end; raises what it raised."""
+        error, self._error = self._error, None
+        if error is None:
+            return self._result
+        try:
+            raise error
+        finally:
+            del error  # which refers to this frame

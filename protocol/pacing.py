@@ -22,7 +22,9 @@ both call, are paced within `coding` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -32,7 +34,14 @@ T = TypeVar("T")
 
 # A parameter of functions that handlers and decisions call: handlers pass `paced`.
 Pace = Callable[[Iterable[Any]], Iterable[Any]]
+# What `sorted` takes; None stands for the items themselves.
+_Key = Callable[[Any], Any] | None
 
+# Sorts in pieces: so many items are sorted at once, in less than a millisecond, then so many lists
+# are merged at once, by so many items of each. Two lists at a time would take twice as long.
+_RUN_COUNT = 1024
+_MERGED_RUNS = 16
+_HEAD_COUNT = 64
 # Shorter loops end before it pays to look at the clock.
 PACED_MIN = 16
 
@@ -115,13 +124,64 @@ def paced(items: Iterable[T]) -> Iterable[T]:
     return worker.pace(items) if isinstance(worker, Worker) else items
 
 
-def sorted_by(
-    items: Iterable[T], key: Callable[[T], Any], pace: Callable[[Iterable[T]], Iterable[T]] = paced
+def paced_if_many(items: Collection[T]) -> Iterable[T]:
+    """Do as `paced`; what most requests have few of costs them no more than its length."""
+    return items if len(items) < PACED_MIN else paced(items)
+
+
+def unpaced(items: Iterable[T]) -> Iterable[T]:
+    """Return the items: what a `pace` is where a loop must be in one piece."""
+    return items
+
+
+def paced_sorted(
+    items: Iterable[T], key: Callable[[T], Any] | None = None, pace: Pace = paced
 ) -> list[T]:
-    """Sort as `sorted` does, with the keys computed in a paced loop."""
-    given = list(items)
+    """Return what `sorted` does; where loops are paced, in pieces."""
+    given: list[Any] = list(items)
+    if pace(given) is given:
+        return sorted(given, key=key)
+    if key is None:
+        return _sorted_in_pieces(given, None, pace)
     keys = [key(item) for item in pace(given)]
-    return [given[at] for at in sorted(range(len(given)), key=keys.__getitem__)]
+    order = _sorted_in_pieces(range(len(given)), keys.__getitem__, pace)
+    return [given[at] for at in pace(order)]
+
+
+def _sorted_in_pieces(given: Sequence[Any], key: _Key, pace: Pace) -> list[Any]:
+    """Sort runs of items, and merge some of them at a time until one is left."""
+    starts = range(0, len(given), _RUN_COUNT)
+    runs = [sorted(given[at : at + _RUN_COUNT], key=key) for at in pace(starts)]
+    while len(runs) > 1:
+        some = (runs[at : at + _MERGED_RUNS] for at in range(0, len(runs), _MERGED_RUNS))
+        runs = [[*chain.from_iterable(pace(_merged(ones, key)))] for ones in some]
+    return runs[0] if runs else []
+
+
+def _merged(runs: list[list[Any]], key: _Key) -> Iterator[list[Any]]:
+    """Yield the items of sorted lists in order, some at a time; equal ones by their lists.
+
+    What the next items of each list have up to the least of their last items, comes first.
+    """
+    starts = [0] * len(runs)
+    while True:
+        heads = [run[at : at + _HEAD_COUNT] for run, at in zip(runs, starts, strict=True)]
+        is_cut = [len(run) > at + _HEAD_COUNT for run, at in zip(runs, starts, strict=True)]
+        cut = [rank for rank, is_one in enumerate(is_cut) if is_one]
+        if not cut:
+            yield sorted(chain.from_iterable(heads), key=key)
+            return
+        lasts: dict[int, Any] = {
+            rank: heads[rank][-1] if key is None else key(heads[rank][-1]) for rank in cut
+        }
+        first = min(cut, key=lasts.__getitem__)
+        for rank, head in enumerate(heads):
+            # That list may have more that equal its last: those of later lists come after them.
+            bisect = bisect_right if rank <= first else bisect_left
+            del head[bisect(head, lasts[first], key=key) :]
+            starts[rank] += len(head)
+        # It finds the lists in there, and compares little more than their items once each.
+        yield sorted(chain.from_iterable(heads), key=key)
 
 
 def paced_in_codec(items: Iterable[T]) -> Iterable[T]:

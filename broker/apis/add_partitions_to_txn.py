@@ -66,58 +66,60 @@ async def handle(
 async def _results(
     context: RequestContext, asked: AddPartitionsToTxnTransaction
 ) -> list[AddPartitionsToTxnTopicResult]:
-    partitions = [
-        TopicPartition(topic.name, partition)
-        for topic in paced(asked.topics)
-        for partition in paced(topic.partitions)
-    ]
     is_client = context.api_version < _BROKERS_SINCE
     if is_client and not context.may(
         Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, asked.transactional_id
     ):
         return _alike(asked, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    names = {one.topic for one in partitions}
-    if is_client:
-        # Not even an administrator adds internal ones, as in Kafka.
-        clients = [one.topic for one in partitions if one.topic not in topic_names.INTERNAL]
-        names = set(context.permitted(Operation.WRITE, ResourceKind.TOPIC, clients))
-    unknown = {
-        one: error
-        for one in paced(partitions)
-        if (error := _problem(context, one, names)) is not ErrorCode.NONE
-    }
-    if unknown:
-        errors = {one: unknown.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED) for one in partitions}
+    permitted = _permitted(context, asked) if is_client else None
+    errors: dict[TopicPartition, ErrorCode] = {}
+    has_unknown = False
+    for topic in paced(asked.topics):
+        for partition in paced(topic.partitions):
+            one = TopicPartition(topic.name, partition)
+            errors[one] = error = _problem(context, one, permitted)
+            has_unknown |= error is not ErrorCode.NONE
+    if has_unknown:
+        for one in paced(list(errors)):
+            errors[one] = errors[one] or ErrorCode.OPERATION_NOT_ATTEMPTED
         return _told_apart(errors, table_of(errors))
     producer = Producer(asked.producer_id, asked.producer_epoch)
     coordinator = context.broker.transactions
     if asked.verify_only:
-        verified = {
-            one: coordinator.verify(asked.transactional_id, producer, one)
-            for one in paced(partitions)
-        }
-        return _told_apart(verified, partition_order(verified))
+        for one in paced(list(errors)):
+            errors[one] = coordinator.verify(asked.transactional_id, producer, one)
+        return _told_apart(errors, partition_order(errors))
     added = coordinator.add_partitions(
         asked.transactional_id,
         producer,
-        dict.fromkeys(partitions),
+        dict.fromkeys(paced(errors)),
         version=EPOCH_RAISED_SINCE if context.api_version >= _BROKERS_SINCE else 0,
     )
     error = await added if isinstance(added, Awaitable) else added
     return _alike(asked, told(error, context.api_version, _FENCED_SINCE))
 
 
+def _permitted(context: RequestContext, asked: AddPartitionsToTxnTransaction) -> Set[str]:
+    """Return the topics that a client may write to; internal ones not even an administrator."""
+    # Each partition counts as a reference to its topic.
+    names = (topic.name for topic in asked.topics for _ in paced(topic.partitions))
+    named = (name for name in paced(names) if name not in topic_names.INTERNAL)
+    return context.permitted(Operation.WRITE, ResourceKind.TOPIC, named)
+
+
 def _alike(
     asked: AddPartitionsToTxnTransaction, error: ErrorCode
 ) -> list[AddPartitionsToTxnTopicResult]:
     return [
-        _result(topic.name, [(partition, error) for partition in topic.partitions])
+        _result(topic.name, [(partition, error) for partition in paced(topic.partitions)])
         for topic in paced(asked.topics)
     ]
 
 
-def _problem(context: RequestContext, one: TopicPartition, permitted: Set[str]) -> ErrorCode:
-    if one.topic not in permitted:
+def _problem(
+    context: RequestContext, one: TopicPartition, permitted: Set[str] | None
+) -> ErrorCode:
+    if permitted is not None and one.topic not in permitted:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = context.broker.topics.get(one.topic)
     if topic is None or not 0 <= one.partition < len(topic.partitions):

@@ -31,8 +31,8 @@ async def handle(
     outcomes = await context.broker.security.quotas.alter(
         [
             (
-                entity_of(_parts(entry.entity)),
-                [(one.key, None if one.remove else one.value) for one in entry.ops],
+                entity_of(_parts(entry.entity), paced),
+                [(one.key, None if one.remove else one.value) for one in paced(entry.ops)],
             )
             for entry in paced(request.entries)
         ],
@@ -45,12 +45,12 @@ async def handle(
 
 
 def _parts(entity: Iterable[EntityData]) -> Entity:
-    return tuple((one.entity_type, one.entity_name) for one in entity)
+    return tuple((one.entity_type, one.entity_name) for one in paced(entity))
 
 
 def _outcome(entity: Entity, outcome: Explained | None) -> AlteredEntryData:
     return AlteredEntryData(
         error_code=0 if outcome is None else code_of(outcome),
         error_message=None if outcome is None else message_of(outcome),
-        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in paced(entity)],
     )

@@ -27,7 +27,7 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
         Wish(
             one.resource_type,
             one.resource_name,
-            [Edit(config.name, SET, config.value) for config in one.configs],
+            [Edit(config.name, SET, config.value) for config in paced(one.configs)],
             replaces_all=True,
         )
         for one in paced(request.resources)

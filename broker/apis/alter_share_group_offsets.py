@@ -6,14 +6,17 @@ GroupCoordinatorService.alterShareGroupOffsets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.security.authorization import ResourceKind
+from broker.topics import Topics
 from protocol.errors import ErrorCode
 from protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
     AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
@@ -42,7 +45,7 @@ async def handle(
     permitted = context.permitted(
         Operation.READ, ResourceKind.TOPIC, (topic.topic_name for topic in request.topics)
     )
-    wanted = [topic for topic in request.topics if topic.topic_name in permitted]
+    wanted = _wanted(broker.topics, request.topics, permitted)
     altered, failures = await broker.share_groups.alter_offsets(replace(request, topics=wanted))
     if altered.error is not ErrorCode.NONE:
         return AlterShareGroupOffsetsResponse(
@@ -71,3 +74,28 @@ async def handle(
             told.partitions.append(answer)
         (refused if known is None else responses).append(told)
     return AlterShareGroupOffsetsResponse(responses=[*refused, *responses])
+
+
+def _wanted(
+    topics: Topics, asked: Sequence[AlterShareGroupOffsetsRequestTopic], permitted: Set[str]
+) -> list[AlterShareGroupOffsetsRequestTopic]:
+    """Return what decides what a request does, for that is decided in one piece.
+
+    A partition below zero that Kafka finds first fails all of the request. Else partitions count
+    that there are, each where the request names it last; an empty topic after others counts, too.
+    """
+    wanted: dict[str, list[AlterShareGroupOffsetsRequestTopic]] = {}
+    for topic in paced(asked):
+        known = topics.get(topic.topic_name) if topic.topic_name in permitted else None
+        if known is None:
+            continue
+        partitions = {}
+        for one in paced(topic.partitions):
+            if one.partition_index < 0:
+                return [replace(topic, partitions=[one])]
+            if one.partition_index < len(known.partitions):
+                partitions[one.partition_index] = one
+        last = replace(topic, partitions=list(partitions.values()))
+        before = wanted.get(topic.topic_name, ()) if not partitions else ()
+        wanted[topic.topic_name] = [*before[:1], last]
+    return [topic for some in wanted.values() for topic in some]

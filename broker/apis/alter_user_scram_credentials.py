@@ -43,8 +43,8 @@ async def handle(
             done = "removed" if made is None else "wrote"
             logger.info("%s SCRAM credential user=%r mechanism=%s", done, user, mechanism)
         # Kafka goes through three maps: of users removed, of those written, and of those refused.
-        removed = [user for (_, user), made in plan.changes.items() if made is None]
-        written = [user for (_, user), made in plan.changes.items() if made is not None]
+        removed = [user for (_, user), made in paced(plan.changes.items()) if made is None]
+        written = [user for (_, user), made in paced(plan.changes.items()) if made is not None]
         names = (removed, written, plan.refused)
         ordered = (hash_order(some, pace=paced) for some in names)
         return {name: plan.refused.get(name) for some in ordered for name in paced(some)}

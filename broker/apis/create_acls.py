@@ -22,11 +22,13 @@ async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateA
         acls = changeable_acls(context)
     except Refusal as refusal:
         return _alike(wanted, refusal)
-    if any(one.is_vague for one in wanted):
+    if any(one.is_vague for one in paced(wanted)):
         # Kafka's own classes cannot hold such an entry: this is all that it answers.
         unknown = ErrorCode.UNKNOWN_SERVER_ERROR
         return CreateAclsResponse(
-            results=[AclCreationResult(error_code=unknown, error_message=None) for _ in wanted]
+            results=[
+                AclCreationResult(error_code=unknown, error_message=None) for _ in paced(wanted)
+            ]
         )
     try:
         outcomes = await acls.create(wanted)

@@ -39,7 +39,7 @@ async def handle(
     renewers = [
         Principal(one.principal_type, one.principal_name) for one in paced(request.renewers)
     ]
-    if any(one.kind != USER for one in renewers):
+    if any(one.kind != USER for one in paced(renewers)):
         return _refusal(ErrorCode.INVALID_PRINCIPAL_TYPE, owner, requester)
     tokens = context.broker.security.tokens
     if tokens is None:

@@ -28,12 +28,12 @@ async def handle(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Enlarge what can be enlarged; a name that comes twice is refused (ControllerApis)."""
-    times = Counter(one.name for one in request.topics)
+    times = Counter(one.name for one in paced(request.topics))
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results = [_result(name, twice) for name in hash_order(_named_twice(times), pace=paced)]
     # In the order of Kafka's set, which says whose partitions are too many for one request.
     names = hash_order(times, pace=paced)
-    once = [name for name in names if times[name] == 1]
+    once = [name for name in paced(names) if times[name] == 1]
     permitted = context.permitted(Operation.ALTER, ResourceKind.TOPIC, once)
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     results += [
@@ -41,7 +41,7 @@ async def handle(
         for name in paced(once)
         if name not in permitted
     ]
-    by_name = {one.name: one for one in request.topics}
+    by_name = {one.name: one for one in paced(request.topics)}
     wanted = [_enlargement(by_name[name]) for name in paced(once) if name in permitted]
     outcomes = await context.broker.topics.enlarge(
         wanted, validate_only=request.validate_only, spend=spending(context, _STRICT_SINCE)
@@ -54,7 +54,7 @@ async def handle(
 
 
 def _named_twice(times: Counter[str]) -> list[str]:
-    return [name for name, count in times.items() if count > 1]
+    return [name for name, count in paced(times.items()) if count > 1]
 
 
 def _enlargement(asked: CreatePartitionsTopic) -> Enlargement:
@@ -62,7 +62,7 @@ def _enlargement(asked: CreatePartitionsTopic) -> Enlargement:
     return Enlargement(
         asked.name,
         asked.count,
-        None if assignments is None else [one.broker_ids for one in assignments],
+        None if assignments is None else [one.broker_ids for one in paced(assignments)],
     )
 
 

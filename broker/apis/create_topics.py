@@ -28,9 +28,9 @@ _STRICT_SINCE = 6
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create what can be created; a name that comes twice is refused (ControllerApis)."""
-    times = Counter(one.name for one in request.topics)
-    once = [name for name, count in times.items() if count == 1]
-    permitted: Set[str] = set(once)
+    times = Counter(one.name for one in paced(request.topics))
+    once = [name for name, count in paced(times.items()) if count == 1]
+    permitted: Set[str] = set(paced(once))
     if not context.may_to_cluster(Operation.CREATE, logs_denied=False):
         permitted = context.permitted(Operation.CREATE, ResourceKind.TOPIC, once)
     described = context.permitted(
@@ -80,8 +80,8 @@ def _new_topic(asked: CreatableTopic) -> NewTopic:
         asked.num_partitions,
         asked.replication_factor,
         [(one.partition_index, one.broker_ids) for one in paced(asked.assignments)],
-        {one.name: one.value for one in asked.configs if one.value is not None},
-        [one.name for one in asked.configs if one.value is None],
+        {one.name: one.value for one in paced(asked.configs) if one.value is not None},
+        [one.name for one in paced(asked.configs) if one.value is None],
     )
 
 

@@ -24,10 +24,10 @@ from protocol.pacing import paced
 async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Answer when the tombstones of all groups that can be removed are stored."""
     # All are begun before the first is waited for: one flush serves them all.
-    names = dict.fromkeys(request.groups_names)
+    names = dict.fromkeys(paced(request.groups_names))
     groups = context.broker.groups
     permitted = context.permitted(Operation.DELETE, ResourceKind.GROUP, names)
-    asked = groups.in_asking_order(group_id for group_id in names if group_id in permitted)
+    asked = groups.in_asking_order(group_id for group_id in paced(names) if group_id in permitted)
     begun = {group_id: _delete(context.broker, group_id) for group_id in paced(asked)}
     errors: dict[str, ErrorCode] = {}
     for group_id, answer in paced(begun.items()):
@@ -59,7 +59,7 @@ def _in_order(
         if errors[group_id] is not ErrorCode.NONE and broker.share_groups.has(group_id)
     ]
     kept = set(refused)
-    others = [group_id for group_id in group_ids if group_id not in kept]
+    others = [group_id for group_id in paced(group_ids) if group_id not in kept]
     # What is refused was put into a map one by one, the others were taken out of a copy of all.
     room = max(copied_capacity(len(group_ids)), 16)
     return [*hash_order(refused, pace=paced), *hash_order(others, capacity=room, pace=paced)]

@@ -63,11 +63,11 @@ def _in_order(
     It groups what was done by topic; where nothing was, the map is an immutable one, into which
     come what the client may not delete from and then what does not exist.
     """
-    keys = [(name, index) for name, indexes in wanted.items() for index in indexes]
-    if any(name in permitted and _exists(topics.get(name), index) for name, index in keys):
+    keys = [(name, index) for name, indexes in paced(wanted.items()) for index in paced(indexes)]
+    if any(name in permitted and _exists(topics.get(name), index) for name, index in paced(keys)):
         return grouped_order(keys)
-    denied = [key for key in keys if key[0] not in permitted]
-    unknown = [key for key in keys if key[0] in permitted]
+    denied = [key for key in paced(keys) if key[0] not in permitted]
+    unknown = [key for key in paced(keys) if key[0] in permitted]
     return grouped_order([*table_of(denied), *table_of(unknown)], is_mutable=False)
 
 

@@ -37,6 +37,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from protocol.pacing import paced
 
 _DENIED = frozenset(
     (
@@ -73,7 +74,7 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Describe
 
 
 def _name(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
-    keys = frozenset(asked.configuration_keys or ())
+    keys = frozenset(paced(asked.configuration_keys or ()))
     return asked.resource_type, asked.resource_name, keys
 
 
@@ -102,7 +103,7 @@ def _describe(
     except EXPLAINED as error:
         result.error_code, result.error_message = code_of(error), message_of(error)
         return result
-    keys = set(asked.configuration_keys or ())  # none stands for all, as null does
+    keys = set(paced(asked.configuration_keys or ()))  # none stands for all, as null does
     result.configs = [
         _config(entry, request) for entry in entries if not keys or entry.name in keys
     ]

@@ -12,6 +12,7 @@ from broker.context import RequestContext
 from broker.coordination.hash_map import concurrent_places
 from broker.coordination.java import partition_hash, place_order, string_hash
 from broker.coordination.scala_orders import trie_order
+from broker.topics import Topics
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -40,7 +41,7 @@ async def handle(
     """Describe every log directory, with those of its logs that were asked for."""
     if not context.may_to_cluster(Operation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=_DENIED, results=[])
-    is_wanted = _filter(request.topics)
+    is_wanted = _filter(context.broker.topics, request.topics)
     partitions = context.broker.partitions
     copies = list(context.broker.moves.copies())
     # Noted before anything is awaited: directories may come back meanwhile.
@@ -58,10 +59,14 @@ async def handle(
     )
 
 
-def _filter(asked: list[DescribableLogDirTopic] | None) -> _Wanted:
+def _filter(topics: Topics, asked: list[DescribableLogDirTopic] | None) -> _Wanted:
     if asked is None:
         return lambda key: True
-    keys = {(one.topic, number) for one in paced(asked) for number in paced(one.partitions)}
+    keys: set[TopicPartition] = set()
+    for one in paced(asked):
+        topic = topics.get(one.topic)
+        count = 0 if topic is None else len(topic.partitions)
+        keys.update((one.topic, number) for number in paced(one.partitions) if 0 <= number < count)
     return lambda key: key in keys
 
 
@@ -110,7 +115,8 @@ def _in_order(
 ) -> list[tuple[TopicPartition, T]]:
     """Return some of so many logs in the order of the ConcurrentHashMap that has them in Kafka."""
     logs = list(logs)
-    hashes = {topic: string_hash(topic) for topic in paced({topic for (topic, _), _ in logs})}
+    names = {topic for (topic, _), _ in paced(logs)}
+    hashes = {topic: string_hash(topic) for topic in paced(names)}
     return place_order(
         logs,
         lambda one: partition_hash(hashes[one[0][0]], one[0][1]),
@@ -126,11 +132,11 @@ def _topics_in_order(
     if len(topics) < 2:
         return list(topics)
     every = context.broker.topics.order.grouped()
-    present = {topic for topic, _ in home.logs}
+    present = {topic for topic, _ in paced(list(home.logs))}
     if present != set(every):
         every = trie_order(present, string_hash)
-    of_home = [name for name in every if name in topics]
-    return of_home + [name for name in topics if name not in present]
+    of_home = [name for name in paced(every) if name in topics]
+    return of_home + [name for name in paced(topics) if name not in present]
 
 
 def _offline(path: Path) -> DescribeLogDirsResult:

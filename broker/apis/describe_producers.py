@@ -31,7 +31,7 @@ def handle(
     context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """Describe the producers of each partition."""
-    names = {topic.name for topic in request.topics}
+    names = {topic.name for topic in paced(request.topics)}
     found = {name: _find(context, name) for name in paced(names)}
 
     def subject(asked: tuple[str, int]) -> Hashable:
@@ -83,7 +83,7 @@ def _partition(topic: Topic | Refusal, index: int) -> PartitionResponse:
     return PartitionResponse(
         partition_index=index,
         error_code=ErrorCode.NONE,
-        active_producers=[_producer(state) for state in _in_order(log.producers)],
+        active_producers=[_producer(state) for state in paced(_in_order(log.producers))],
     )
 
 
@@ -96,6 +96,7 @@ def _in_order(states: producers.ProducerStates) -> list[producers.ProducerState]
         states,
         lambda one: one.producer_id ^ one.producer_id >> 32,  # Long.hashCode()
         hash_places(len(states)),
+        paced,
     )
 
 

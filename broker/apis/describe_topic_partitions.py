@@ -21,7 +21,7 @@ from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from protocol.pacing import paced
+from protocol.pacing import paced, paced_sorted
 from protocol.wire import ZERO_UUID
 
 
@@ -31,9 +31,9 @@ def handle(
     """Describe the topics asked for, or all, from the cursor on and up to the limit."""
     cursor = request.cursor
     from_name = _order(cursor.topic_name) if cursor else b""
-    asked = dict.fromkeys(topic.name for topic in request.topics)
+    asked = dict.fromkeys(topic.name for topic in paced(request.topics))
     names = asked.keys() or {topic.name for topic in context.broker.topics}
-    wanted = sorted((one for one in paced(names) if _order(one) >= from_name), key=_order)
+    wanted = paced_sorted((one for one in paced(names) if _order(one) >= from_name), _order)
     if cursor and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
         return _refuse(request, ErrorCode.INVALID_REQUEST)
     if "" in wanted:  # no name that anybody could be allowed to see
@@ -42,7 +42,7 @@ def handle(
     hidden = [one for one in paced(asked) if _order(one) >= from_name and one not in permitted]
     # Kafka goes through a set of the names, and puts what it says of these into another.
     hidden = hash_order(hash_order(hidden, len(wanted), pace=paced), pace=paced)
-    wanted = [name for name in wanted if name in permitted]
+    wanted = [name for name in paced(wanted) if name in permitted]
     limit = context.broker.config.max_request_partition_size_limit
     room = max(min(request.response_partition_limit, limit), 1)
     response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
@@ -135,6 +135,6 @@ def _refuse(
             DescribeTopicPartitionsResponseTopic(
                 error_code=code, name=one.name, topic_id=ZERO_UUID, partitions=[]
             )
-            for one in request.topics
+            for one in paced(request.topics)
         ],
     )

@@ -36,7 +36,7 @@ def handle(
             error_code=denied, error_message=None, results=[refused] * len(request.users or ())
         )
     users = context.broker.security.scram_users
-    asked = Counter(one.name for one in request.users or ())
+    asked = Counter(one.name for one in paced(request.users or ()))
     asked = asked or Counter({user: 1 for _, user in users})
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE,

@@ -26,6 +26,7 @@ from broker.fetch_plans import (
     error_data,
     plan_fetch,
     refused,
+    unknown_among,
 )
 from broker.sessions import (
     FIRST_EPOCH,
@@ -45,6 +46,7 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from protocol.pacing import coding, paced, paced_if_many
 from protocol.wire import ZERO_UUID
 from storage.errors import NotCached, StorageError
 from storage.log import Log
@@ -60,6 +62,8 @@ _FUTURE_REPLICA = -3
 _NO_MORE_REQUESTS = -1  # FetchMetadata.FINAL_EPOCH
 # How often a fetch looks again whether what threads have read is in memory.
 _WARMING_ROUNDS = 3
+# Of more partitions those that are not there are passed over first, with pauses.
+_PLANNED_AT_ONCE_MAX = 1_000
 
 
 @dataclass(slots=True)
@@ -100,8 +104,8 @@ def handle(
             wanted,
             [
                 (topic.topic_id if by_id else topic.topic, number)
-                for topic in request.forgotten_topics_data
-                for number in topic.partitions
+                for topic in paced_if_many(request.forgotten_topics_data)
+                for number in paced_if_many(topic.partitions)
             ],
             broker.clock.now_ms(),
             uses_topic_ids=by_id,
@@ -116,7 +120,14 @@ def handle(
             context, partitions.values(), is_follower=fetch.reading.is_follower
         )
     fresh, idle = _look(fetch)
+    unknown: list[Planned] = []
+    if len(fresh) > _PLANNED_AT_ONCE_MAX:
+        unknown = unknown_among(broker, fetch.reading, fresh, paced)
+        passed_over = {one.wanted for one in unknown}
+        fresh, idle = _look(fetch)  # at one moment with the plan
+        fresh = [one for one in fresh if one not in passed_over]
     plan = plan_fetch(broker, fetch.reading, fresh)
+    plan.unknown = [*unknown, *plan.unknown] if unknown else plan.unknown
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED) and (
         plan.read or plan.cold or idle
     ):
@@ -132,15 +143,15 @@ def _wanted(
     if not by_id:
         return {
             (topic.topic, one.partition): WantedPartition(topic.topic, ZERO_UUID, one)
-            for topic in request.topics
-            for one in topic.partitions
+            for topic in paced_if_many(request.topics)
+            for one in paced_if_many(topic.partitions)
         }
     wanted: dict[Key, WantedPartition] = {}
-    for topic in request.topics:
+    for topic in paced_if_many(request.topics):
         topic_id = topic.topic_id
         known = context.broker.topics.by_id(topic_id)
         name = known.name if known is not None else None
-        for one in topic.partitions:
+        for one in paced_if_many(topic.partitions):
             wanted[topic_id, one.partition] = WantedPartition(name, topic_id, one)
     return wanted
 
@@ -361,11 +372,12 @@ def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
     if session is not None:
         session_id = session.id
         if _is_overtaken(fetch):
-            code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
-            return FetchResponse(error_code=code, session_id=session_id, responses=[])
+            return _overtaken(fetch)
     if fetch.context.charge is not None and (throttled := _throttled(fetch, plan, told)):
         return throttled
     if session is not None:
+        if _is_overtaken(fetch):  # while the size of the answer was counted
+            return _overtaken(fetch)
         told = [one for one in told if session.tell(one.wanted, one.data, one.idle_log)]
     elif fetch.request.session_epoch == FIRST_EPOCH:
         session_id = _begin_session(fetch, told)
@@ -382,11 +394,11 @@ def _throttled(fetch: _Fetch, plan: Plan, told: list[Planned]) -> FetchResponse 
     charge, session = fetch.context.charge, fetch.session
     assert charge is not None
     if session is not None:
-        told = [one for one in told if one.wanted.is_news(one.data)]
+        told = [one for one in paced_if_many(told) if one.wanted.is_news(one.data)]
     whole = FetchResponse(
         responses=_by_topic(told), node_endpoints=_leaders(fetch, told) if plan.is_due else []
     )
-    if not charge.settle_fetch(body_bytes(whole, fetch.context.api_version)):
+    if not charge.settle_fetch(coding(body_bytes, whole, fetch.context.api_version)):
         return None
     return FetchResponse(session_id=NO_SESSION if session is None else session.id, responses=[])
 
@@ -397,10 +409,17 @@ def _is_overtaken(fetch: _Fetch) -> bool:
     return session is not None and session.epoch != next_epoch(fetch.request.session_epoch)
 
 
+def _overtaken(fetch: _Fetch) -> FetchResponse:
+    """Refuse a request whose turn in its session is over."""
+    assert fetch.session is not None
+    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    return FetchResponse(error_code=code, session_id=fetch.session.id, responses=[])
+
+
 def _begin_session(fetch: _Fetch, told: list[Planned]) -> int:
     by_id = fetch.context.api_version >= _TOPIC_IDS_SINCE
     partitions: dict[Key, WantedPartition] = {}
-    for planned in told:
+    for planned in paced_if_many(told):
         one = planned.wanted
         one.note(planned.data, planned.idle_log)
         partitions[one.key(by_id=by_id)] = one
@@ -417,7 +436,7 @@ def _by_topic(told: list[Planned]) -> list[FetchableTopicResponse]:
     """Group the partitions of a topic that follow each other."""
     topics: list[FetchableTopicResponse] = []
     last: WantedPartition | None = None
-    for planned in told:
+    for planned in paced_if_many(told):
         one = planned.wanted
         if last is None or one.topic_id != last.topic_id or (
             one.topic_id == ZERO_UUID and one.topic != last.topic
@@ -435,7 +454,9 @@ def _by_topic(told: list[Planned]) -> list[FetchableTopicResponse]:
 
 def _leaders(fetch: _Fetch, told: list[Planned]) -> list[NodeEndpoint]:
     """Return where the leaders are that clients are told of (KIP-951)."""
-    is_told = any(planned.data.current_leader is not NO_LEADER for planned in told)
+    is_told = any(
+        planned.data.current_leader is not NO_LEADER for planned in paced_if_many(told)
+    )
     if not is_told or fetch.reading.is_follower:  # which Kafka expects to know
         return []
     context = fetch.context

@@ -27,7 +27,7 @@ async def handle(
             one.resource_name,
             [
                 Edit(config.name, config.config_operation, config.value)
-                for config in one.configs
+                for config in paced(one.configs)
             ],
         )
         for one in paced(request.resources)

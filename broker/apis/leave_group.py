@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.groups.parts import leave_in_parts
 from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -17,4 +18,4 @@ def handle(
     """Answer at once."""
     if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, members=[])
-    return context.broker.groups.leave(request, context)
+    return leave_in_parts(request, lambda part: context.broker.groups.leave(part, context))

@@ -29,7 +29,7 @@ def handle(
     """List the resources of the types asked for, or of all types."""
     if not context.may_to_cluster(Operation.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=_DENIED)
-    kinds = set(request.resource_types or ResourceType)
+    kinds = set(paced(request.resource_types or ResourceType))
     if context.api_version == 0:
         kinds = {ResourceType.CLIENT_METRICS}
     if not kinds <= set(ResourceType):

@@ -13,6 +13,7 @@ from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.seams import Topics
 from broker.groups.commits import commit_error, refused_topic
+from broker.groups.parts import commit_in_parts
 from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
@@ -36,7 +37,9 @@ def handle(
     by_id = context.api_version >= _TOPIC_ID_VERSION
     names = (topics.name_of(one.topic_id) if by_id else one.name for one in request.topics)
     permitted = context.permitted(
-        Operation.READ, ResourceKind.TOPIC, (name for name in names if name is not None)
+        Operation.READ,
+        ResourceKind.TOPIC,
+        (name for name in paced(names) if name is not None),
     )
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
@@ -44,7 +47,9 @@ def handle(
         _sort(topics, topic, known, refused, permitted, by_id=by_id)
     if not known:
         return OffsetCommitResponse(topics=refused)
-    answer = context.broker.groups.commit(replace(request, topics=known), context)
+    answer = commit_in_parts(
+        replace(request, topics=known), lambda part: context.broker.groups.commit(part, context)
+    )
     if not refused:
         return answer
     if isinstance(answer, OffsetCommitResponse):
@@ -85,7 +90,7 @@ def _merge(
     refused: list[OffsetCommitResponseTopic], stored: OffsetCommitResponse
 ) -> OffsetCommitResponse:
     """Put both halves of an answer together, each topic once."""
-    by_name = {topic.name: topic for topic in refused}
+    by_name = {topic.name: topic for topic in paced(refused)}
     for topic in paced(stored.topics):
         half = by_name.get(topic.name)
         if half is None:

@@ -15,7 +15,7 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence, Set
 from functools import partial
 
-from broker.appending import Appended, Appending, any_refused, not_permitted, refusal
+from broker.appending import Appended, Appending, all_refused, not_permitted, refusal
 from broker.authorized_operations import Operation
 from broker.context import CloseConnection, RequestContext, Staged
 from broker.errors import code_of, message_of
@@ -37,11 +37,10 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.pacing import Pace, paced
+from protocol.pacing import Pace, paced, paced_if_many, unpaced
 from storage.errors import StorageError
 
 _NONE_DENIED: Set[str] = frozenset()
-
 
 Answer = ProduceResponse | Awaitable[ProduceResponse | None] | None
 
@@ -50,8 +49,8 @@ def handle(context: RequestContext, request: ProduceRequest) -> Answer:
     """Append what can be appended, and answer as `acks` asks."""
     if not _is_one(request.topic_data) and _repeats(request.topic_data):
         request.topic_data = _last_of_each(request.topic_data)
-    for data in request.topic_data:
-        for partition in data.partition_data:
+    for data in paced_if_many(request.topic_data):
+        for partition in paced_if_many(data.partition_data):
             if is_transactional(partition.records):
                 return _handle_transactional(context, request)
     return _append_all(context, request, {}, _denied(context, request), paced)
@@ -64,22 +63,27 @@ def _is_one(topics: Sequence[TopicProduceData]) -> bool:
 
 def _repeats(topics: Sequence[TopicProduceData]) -> bool:
     """Tell whether a topic or a partition is named several times."""
-    for data in topics:
+    for data in paced_if_many(topics):
         partitions = data.partition_data
-        if len(partitions) > 1 and len({one.index for one in partitions}) < len(partitions):
-            return True
-    return len(topics) > 1 and len({(one.topic_id, one.name) for one in topics}) < len(topics)
+        if len(partitions) > 1:
+            indexes = {one.index for one in paced_if_many(partitions)}
+            if len(indexes) < len(partitions):
+                return True
+    if len(topics) == 1:
+        return False
+    return len({(one.topic_id, one.name) for one in paced_if_many(topics)}) < len(topics)
 
 
 def _last_of_each(topics: Sequence[TopicProduceData]) -> list[TopicProduceData]:
     """Return each topic and partition once, with its last batch."""
     found: dict[tuple[bytes, str], dict[int, PartitionProduceData]] = {}
-    for data in topics:
+    for data in paced(topics):
         of_topic = found.setdefault((data.topic_id, data.name), {})
-        of_topic.update((one.index, one) for one in data.partition_data)
+        for one in paced(data.partition_data):
+            of_topic[one.index] = one
     return [
         TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
-        for (topic_id, name), partitions in found.items()
+        for (topic_id, name), partitions in paced(found.items())
     ]
 
 
@@ -148,9 +152,11 @@ def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | N
             TopicProduceResponse(
                 name=data.name,
                 topic_id=data.topic_id,
-                partition_responses=[not_permitted(one, code) for one in data.partition_data],
+                partition_responses=[
+                    not_permitted(one, code) for one in paced(data.partition_data)
+                ],
             )
-            for data in request.topic_data
+            for data in paced(request.topic_data)
         ]
     )
     if request.acks == 0:
@@ -164,7 +170,7 @@ def _append_all(
     request: ProduceRequest,
     refused: Refused,
     denied: Set[str],
-    pace: Pace = iter,
+    pace: Pace = unpaced,
 ) -> Answer:
     """Append all but what is refused."""
     appending = Appending(context, request, refused, denied)
@@ -189,7 +195,7 @@ def _answer(context: RequestContext, appending: Appending, acks: int) -> Answer:
 
 
 def _close_if_refused(response: ProduceResponse) -> None:
-    for partition in any_refused(response):
+    for partition in all_refused(response):
         raise CloseConnection(f"a batch with acks=0 was refused: {partition.error_message}")
 
 

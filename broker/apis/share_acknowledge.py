@@ -61,7 +61,7 @@ async def handle(
         topics.setdefault(partition.topic_id, []).append(data)
     response.responses = [
         ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
-        for topic_id, partitions in topics.items()
+        for topic_id, partitions in paced(topics.items())
     ]
     if request.share_session_epoch == FINAL_EPOCH:
         shares.end_session(member)

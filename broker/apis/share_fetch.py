@@ -46,6 +46,7 @@ from protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from protocol.pacing import paced
 from storage.errors import StorageError
 
 _MS_PER_S = 1_000
@@ -62,7 +63,7 @@ async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFe
         return ShareFetchResponse(error_code=error)
     member = MemberKey(request.group_id or "", request.member_id or "")
     named = _named(request)
-    has_given = any(named.values())
+    has_given = any(paced(named.values()))
     session = _session(context, request, member, named, has_given=has_given)
     if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
         await asyncio.sleep(request.max_wait_ms / _MS_PER_S)
@@ -92,8 +93,8 @@ def _wants_records(request: ShareFetchRequest) -> bool:
 def _named(request: ShareFetchRequest) -> dict[TopicPartition, list[AcknowledgementBatch]]:
     return {
         TopicPartition(topic.topic_id, one.partition_index): one.acknowledgement_batches
-        for topic in request.topics
-        for one in topic.partitions
+        for topic in paced(request.topics)
+        for one in paced(topic.partitions)
     }
 
 
@@ -107,6 +108,8 @@ def _session(
 ) -> ShareSession | ErrorCode:
     """Begin the member's session, go on with it, or end it."""
     sessions, epoch = context.broker.shares.sessions, request.share_session_epoch
+    by_id = context.broker.topics.by_id
+    topic_ids = {one.topic_id for one in paced(named)}
     if epoch == FINAL_EPOCH:
         return sessions.get(member) or ErrorCode.SHARE_SESSION_NOT_FOUND
     session: ShareSession | ErrorCode
@@ -121,13 +124,12 @@ def _session(
     else:
         forgotten = [
             TopicPartition(topic.topic_id, number)
-            for topic in request.forgotten_topics_data
-            for number in topic.partitions
+            for topic in paced(request.forgotten_topics_data)
+            for number in paced(topic.partitions)
         ]
         session = sessions.resume(member, epoch, named, forgotten)
     if isinstance(session, ShareSession):
-        by_id = context.broker.topics.by_id
-        session.unknown |= {one.topic_id for one in named if by_id(one.topic_id) is None}
+        session.unknown |= {topic_id for topic_id in topic_ids if by_id(topic_id) is None}
     return session
 
 
@@ -139,7 +141,7 @@ async def _fetch(
     answers = Answers()
     found: list[tuple[TopicPartition, Served | Awaitable[Served | Failure]]] = []
     permitted = readable(context, partitions)
-    for partition in partitions:
+    for partition in paced(partitions):
         served = _find(context, member, session, partition, permitted)
         if isinstance(served, Failure):
             answers[partition] = _refused(context, partition, served)
@@ -279,7 +281,7 @@ def _response(
             )
         }
     topics: dict[bytes, list[PartitionData]] = {}
-    for partition, data in answers.items():
+    for partition, data in paced(answers.items()):
         topics.setdefault(partition.topic_id, []).append(data)
         if data.current_leader != LeaderIdAndEpoch():
             host, port = context.advertised()
@@ -287,20 +289,20 @@ def _response(
             response.node_endpoints = [NodeEndpoint(node_id=node_id, host=host, port=port)]
     response.responses = [
         ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
-        for topic_id, partitions in topics.items()
+        for topic_id, partitions in paced(topics.items())
     ]
     return response
 
 
 def _add_results(response: ShareFetchResponse, results: Results) -> None:
     """Tell how the acknowledgements fared, beside what was fetched."""
-    topics = {topic.topic_id: topic for topic in response.responses}
+    topics = {topic.topic_id: topic for topic in paced(response.responses)}
     told_of = {
         TopicPartition(topic.topic_id, one.partition_index): one
-        for topic in response.responses
-        for one in topic.partitions
+        for topic in paced(response.responses)
+        for one in paced(topic.partitions)
     }
-    for partition, failure in results.items():
+    for partition, failure in paced(results.items()):
         topic = topics.get(partition.topic_id)
         if topic is None:
             topic = ShareFetchableTopicResponse(topic_id=partition.topic_id)

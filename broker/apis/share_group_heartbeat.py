@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.errors import Refusal, message_of
+from broker.groups.modern.subscriptions import check_names
 from broker.groups.share import heartbeats
 from broker.security.authorization import ResourceKind
 from broker.shares.replies import problem
@@ -12,6 +14,7 @@ from protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from protocol.pacing import paced
 
 
 async def handle(
@@ -21,10 +24,14 @@ async def handle(
     error = problem(context, request.group_id, request.member_id)
     if error is not ErrorCode.NONE:
         return ShareGroupHeartbeatResponse(error_code=error)
-    names = set(request.subscribed_topic_names or ())
-    if not names <= context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names):
+    names = set(paced(request.subscribed_topic_names or ()))
+    if len(context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names)) < len(names):
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     message = heartbeats.problem(request)
     if message is not None:
         return heartbeats.refuse(ErrorCode.INVALID_REQUEST, message).response
+    try:
+        check_names(names, context.broker.groups.topics)
+    except Refusal as refusal:
+        return heartbeats.refuse(refusal.code, message_of(refusal)).response
     return await context.broker.share_groups.heartbeat(request, context)

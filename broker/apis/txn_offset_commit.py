@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.groups.parts import commit_in_parts
 from broker.groups.transactional import refusal, refused_topic
 from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
@@ -50,7 +51,9 @@ async def handle(
             _add(refused, refused_topic(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, paced))
     if not known:
         return TxnOffsetCommitResponse(topics=list(refused.values()))
-    answer = groups.commit_in_transaction(replace(request, topics=known), context)
+    answer = commit_in_parts(
+        replace(request, topics=known), lambda part: groups.commit_in_transaction(part, context)
+    )
     response = answer if isinstance(answer, TxnOffsetCommitResponse) else await answer
     for topic_answer in paced(response.topics):
         _add(refused, topic_answer)

@@ -33,7 +33,7 @@ async def handle(
     states = context.broker.shares.states
 
     def write(key: SharePartitionKey, change: ShareState) -> Answer[StateAnswer]:
-        return states.write(key, change, flaw_of(change.batches))
+        return states.write(key, change, flaw_of(change.batches, paced))
 
     results = await ask_each(
         context,
@@ -63,6 +63,6 @@ def _change(one: PartitionData) -> ShareState:
             StateBatch(
                 batch.first_offset, batch.last_offset, batch.delivery_count, batch.delivery_state
             )
-            for batch in one.state_batches
+            for batch in paced(one.state_batches)
         ),
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from broker.coordination.java import hash_spread
-from protocol.pacing import Pace
+from protocol.pacing import Pace, unpaced
 
 K = TypeVar("K")
 
@@ -95,7 +95,7 @@ def concurrent_places(count: int) -> int:
     return places
 
 
-def concurrent_order(texts: Iterable[str], pace: Pace = iter) -> list[str]:
+def concurrent_order(texts: Iterable[str], pace: Pace = unpaced) -> list[str]:
     """Return texts in the order of a ConcurrentHashMap that they were put into one by one.
 
     `pace` is `paced` where they may be many. (What a map has held and lost is not known here; it
@@ -107,10 +107,10 @@ def concurrent_order(texts: Iterable[str], pace: Pace = iter) -> list[str]:
         spread = hash_spread(text)
         table[spread & places - 1].append((spread, text))
         if count >= places * 3 // 4:
-            halves = [_split(keys, places) for keys in table]
+            halves = [_split(keys, places) for keys in pace(table)]
             table = [low for low, _ in halves] + [high for _, high in halves]
             places *= 2
-    return [text for keys in table for _, text in keys]
+    return [text for keys in pace(table) for _, text in keys]
 
 
 def _split(

@@ -11,7 +11,7 @@ from operator import mul
 from struct import unpack
 from typing import TypeVar
 
-from protocol.pacing import Pace, sorted_by
+from protocol.pacing import Pace, paced_sorted, unpaced
 
 K = TypeVar("K")
 
@@ -56,7 +56,7 @@ def int_hash(value: int) -> int:
 
 
 def hash_order(
-    texts: Iterable[str], count: int = 0, capacity: int = 16, pace: Pace = iter
+    texts: Iterable[str], count: int = 0, capacity: int = 16, pace: Pace = unpaced
 ) -> list[str]:
     """Return texts in the order in which a HashSet or HashMap that they were put in has them.
 
@@ -64,7 +64,7 @@ def hash_order(
     quarters are taken; `count` is how many there are in it, when that is more than the texts.
     `pace` is `paced` where a client decides how many texts there are.
     """
-    distinct = dict.fromkeys(texts)
+    distinct = dict.fromkeys(pace(texts))
     places = hash_places(max(len(distinct), count), capacity)
     return place_order(distinct, string_hash, places, pace)
 
@@ -76,7 +76,7 @@ def hash_set_order(texts: Iterable[str]) -> list[str]:
 
 
 def place_order(
-    keys: Iterable[K], hash_of: Callable[[K], int], places: int, pace: Pace = iter
+    keys: Iterable[K], hash_of: Callable[[K], int], places: int, pace: Pace = unpaced
 ) -> list[K]:
     """Return keys in the order of a table of so many places, those of one place as they come.
 
@@ -87,7 +87,7 @@ def place_order(
         value = hash_of(key) & 0xFFFFFFFF
         return (value ^ value >> 16) & (places - 1)
 
-    return sorted_by(keys, place, pace)
+    return paced_sorted(keys, place, pace)
 
 
 def hash_places(count: int, capacity: int = 16) -> int:

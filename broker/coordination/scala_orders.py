@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from broker.coordination.hash_map import concurrent_places
 from broker.coordination.java import partition_hash, string_hash
-from protocol.pacing import Pace, paced, sorted_by
+from protocol.pacing import Pace, paced, paced_sorted
 
 K = TypeVar("K", bound=Hashable)
 TopicPartition = tuple[str, int]
@@ -41,7 +41,7 @@ def table_order(keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace = pac
         spread = value ^ value >> 16
         return spread & last_place, spread ^ _SIGN
 
-    return sorted_by(given, rank, pace)
+    return paced_sorted(given, rank, pace)
 
 
 def trie_order(keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace = paced) -> list[K]:
@@ -49,7 +49,8 @@ def trie_order(keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace = pace
     given = list(keys)
     if len(given) < 2:
         return given
-    return [key for _, key in _node([(_improved(hash_of(key)), key) for key in pace(given)], pace)]
+    improved = [(_improved(hash_of(key)), key) for key in pace(given)]
+    return [key for _, key in pace(_node(improved, pace))]
 
 
 def grouped_order(
@@ -62,14 +63,14 @@ def grouped_order(
     """
     if len(keys) < 2:
         return [(name, [one]) for name, one in keys]
-    hashes = {name: string_hash(name) for name in paced({name for name, _ in keys})}
+    hashes = _hashes(keys)
     is_small = not is_mutable and len(keys) <= SMALL_MAX
-    if len(set(hashes.values())) < len(hashes) and not is_small:
+    if len(set(paced(hashes.values()))) < len(hashes) and not is_small:
         # Names of one hash keep the order of the map.
         keys = table_of(keys) if is_mutable else trie_order(keys, _hash_of_key(hashes))
-    by_topic: dict[str, list[int]] = {name: [] for name, _ in keys}
+    by_topic: dict[str, list[int]] = {}
     for name, one in paced(keys):
-        by_topic[name].append(one)
+        by_topic.setdefault(name, []).append(one)
     order = table_order if is_mutable else trie_order
     return [
         (
@@ -84,9 +85,16 @@ def grouped_order(
 
 def table_of(keys: Collection[TopicPartition]) -> list[TopicPartition]:
     """Return distinct partitions in the order of a mutable HashMap."""
-    return table_order(keys, _hash_of_key(
-        {name: string_hash(name) for name in paced({name for name, _ in keys})}
-    ))
+    return table_order(keys, _hash_of_key(_hashes(keys)))
+
+
+def _hashes(keys: Iterable[TopicPartition]) -> dict[str, int]:
+    """Return the hashes of the topics' names."""
+    hashes: dict[str, int] = {}
+    for name, _ in paced(keys):
+        if name not in hashes:
+            hashes[name] = string_hash(name)
+    return hashes
 
 
 def _hash_of_key(hashes: Mapping[str, int]) -> Callable[[TopicPartition], int]:
@@ -106,7 +114,7 @@ def _node(keys: list[tuple[int, K]], pace: Pace) -> list[tuple[int, K]]:
     branches: dict[int, list[tuple[int, K]]] = {}
     for one in pace(keys):
         branches.setdefault(one[0] & 31, []).append(one)
-    if len(branches) == 1 and len({value for value, _ in keys}) == 1:
+    if len(branches) == 1 and len({value for value, _ in pace(keys)}) == 1:
         return keys
     alone, nodes = [], []
     for branch in sorted(branches):
@@ -114,5 +122,5 @@ def _node(keys: list[tuple[int, K]], pace: Pace) -> list[tuple[int, K]]:
         if len(some) == 1:
             alone += some
         else:
-            nodes += _node([(value >> 5, key) for value, key in some], pace)
+            nodes += _node([(value >> 5, key) for value, key in pace(some)], pace)
     return alone + nodes

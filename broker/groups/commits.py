@@ -37,7 +37,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from protocol.pacing import Pace
+from protocol.pacing import Pace, unpaced
 from protocol.wire import ZERO_UUID
 
 _NO_OFFSET = -1
@@ -118,7 +118,7 @@ def commit_problem(group: ClassicGroup, request: OffsetCommitRequest) -> ErrorCo
 
 
 def commit_error(
-    request: OffsetCommitRequest, error: ErrorCode, pace: Pace = iter
+    request: OffsetCommitRequest, error: ErrorCode, pace: Pace = unpaced
 ) -> OffsetCommitResponse:
     """Refuse each of a request's offsets; a handler has them paced."""
     topics = [refused_topic(topic, error, pace) for topic in pace(request.topics)]
@@ -126,7 +126,7 @@ def commit_error(
 
 
 def refused_topic(
-    topic: OffsetCommitRequestTopic, error: ErrorCode, pace: Pace = iter
+    topic: OffsetCommitRequestTopic, error: ErrorCode, pace: Pace = unpaced
 ) -> OffsetCommitResponseTopic:
     """Refuse each of a topic's offsets; a handler has them paced."""
     partitions = [
@@ -143,7 +143,7 @@ def fetch(
     request: OffsetFetchRequestGroup,
     *,
     require_stable: bool = False,
-    pace: Pace = iter,
+    pace: Pace = unpaced,
 ) -> OffsetFetchResponseGroup:
     """Read offsets as they are now; a group or an offset that is not there reads as -1.
 
@@ -280,7 +280,7 @@ def _fetch_topic(
     offsets: GroupOffsets,
     topic: OffsetFetchRequestTopics,
     unstable: Container[TopicPartition],
-    pace: Pace = iter,
+    pace: Pace = unpaced,
 ) -> OffsetFetchResponseTopics:
     partitions = []
     for index in pace(topic.partition_indexes):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from config.consumer import ConsumerConfig
 
 MINUTE_MS = 60_000
+# The settings of so many groups are remembered.
+_OWN_MAX = 4_096
 
 
 class BrokerOptions(Protocol):
@@ -60,12 +63,13 @@ class GroupConfig:
     may_downgrade: bool = True
     regex_refresh_interval_ms: int = 10 * MINUTE_MS
     consumer_defaults: ConsumerSettings = ConsumerSettings()
-    # Of the groups that have settings of their own.
-    consumer_groups: Mapping[str, ConsumerSettings] = field(default_factory=dict)
+    # Of a group that has settings of its own. They are made when they are first asked for: there
+    # may be very many, and each change of one makes all of this again.
+    consumer_own: Callable[[str], ConsumerSettings | None] = lambda group_id: None
 
     def consumer(self, group_id: str) -> ConsumerSettings:
         """Return the settings of a consumer group."""
-        return self.consumer_groups.get(group_id, self.consumer_defaults)
+        return self.consumer_own(group_id) or self.consumer_defaults
 
     @staticmethod
     def of(
@@ -91,9 +95,11 @@ class GroupConfig:
             may_downgrade=policy in {"downgrade", "bidirectional"},
             regex_refresh_interval_ms=consumers.group_consumer_regex_refresh_interval_ms,
             consumer_defaults=defaults,
-            consumer_groups={
-                group_id: _own(consumers, own, defaults) for group_id, own in groups.items()
-            },
+            consumer_own=lru_cache(_OWN_MAX)(
+                lambda group_id: (
+                    _own(consumers, groups[group_id], defaults) if group_id in groups else None
+                )
+            ),
             initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
             min_session_timeout_ms=options.group_min_session_timeout_ms,
             max_session_timeout_ms=options.group_max_session_timeout_ms,

@@ -23,6 +23,7 @@ from broker.groups.consumer import checks, descriptions, heartbeats
 from broker.groups.consumer import commits as consumer_commits
 from broker.groups.consumer.effects import MatchExpressions
 from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.modern.subscriptions import check_names
 from broker.groups.modern.topics import TopicView
 from broker.groups.records import decode_record, encode_record
 from broker.groups.shard import Shard
@@ -135,6 +136,7 @@ class GroupCoordinator:
             checks.check_heartbeat(
                 request, requester.api_version, self.config.consumer_assignors
             )
+            check_names(request.subscribed_topic_names, self.topics)
         except Refusal as error:
             return heartbeats.refuse(error.code, message_of(error))
         shard = self._runtime.machine_of(request.group_id)

@@ -23,7 +23,7 @@ from protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from protocol.pacing import Pace
+from protocol.pacing import Pace, unpaced
 
 
 def problem(request: OffsetDeleteRequest, group: Group | None) -> ErrorCode:
@@ -70,7 +70,7 @@ def _subscribed(answer: OffsetDeleteResponseTopic) -> OffsetDeleteResponseTopic:
 
 
 def answered(
-    topic: OffsetDeleteRequestTopic, error: ErrorCode, pace: Pace = iter
+    topic: OffsetDeleteRequestTopic, error: ErrorCode, pace: Pace = unpaced
 ) -> OffsetDeleteResponseTopic:
     """Answer alike for each of a topic's partitions; a handler has them paced."""
     partitions = [

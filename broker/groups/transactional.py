@@ -24,7 +24,7 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from protocol.pacing import Pace
+from protocol.pacing import Pace, unpaced
 
 
 def commit(turn: Turn, request: TxnOffsetCommitRequest, caller: Caller) -> None:
@@ -66,7 +66,7 @@ def problem(group: ClassicGroup, request: TxnOffsetCommitRequest) -> ErrorCode:
 
 
 def refusal(
-    request: TxnOffsetCommitRequest, error: ErrorCode, pace: Pace = iter
+    request: TxnOffsetCommitRequest, error: ErrorCode, pace: Pace = unpaced
 ) -> TxnOffsetCommitResponse:
     """Refuse each of a request's offsets; a handler has them paced."""
     topics = [refused_topic(topic, error, pace) for topic in pace(request.topics)]
@@ -74,7 +74,7 @@ def refusal(
 
 
 def refused_topic(
-    topic: TxnOffsetCommitRequestTopic, error: ErrorCode, pace: Pace = iter
+    topic: TxnOffsetCommitRequestTopic, error: ErrorCode, pace: Pace = unpaced
 ) -> TxnOffsetCommitResponseTopic:
     """Refuse each of a topic's offsets; a handler has them paced."""
     return _answered(topic, [error] * len(topic.partitions), pace)
@@ -107,7 +107,7 @@ def _committed(partition: TxnOffsetCommitRequestPartition, now_ms: int) -> Commi
 
 
 def _answered(
-    topic: TxnOffsetCommitRequestTopic, errors: list[ErrorCode], pace: Pace = iter
+    topic: TxnOffsetCommitRequestTopic, errors: list[ErrorCode], pace: Pace = unpaced
 ) -> TxnOffsetCommitResponseTopic:
     partitions = [
         TxnOffsetCommitResponsePartition(

@@ -29,6 +29,7 @@ from broker.security.salts import new_salt
 from config.tokens import TokenConfig
 from config.values import INT64_MAX
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 from protocol.wire import encode_uuid
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ class DelegationTokens:
         Raises Refusal for more than TOKEN_BYTES_MAX, and MetadataError.
         """
         # Before all that is made of them: their names alone are most of what is written.
-        if sum(len(one.kind) + len(one.name) for one in renewers) > TOKEN_BYTES_MAX:
+        if sum(len(one.kind) + len(one.name) for one in paced(renewers)) > TOKEN_BYTES_MAX:
             raise Refusal(ErrorCode.INVALID_REQUEST)
         now_ms, config = self._now_ms(), self._config
         lifetime_ms = config.delegation_token_max_lifetime_ms

@@ -14,6 +14,8 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
+from protocol.pacing import Pace, paced_sorted, unpaced
+
 UNCHANGED_OFFSET = -1
 # So many batches may overlap in one request, as in Kafka any number may.
 _OVERLAPPING_MAX = 100
@@ -81,7 +83,7 @@ def cut(batches: Iterable[StateBatch], end_offset: int) -> tuple[StateBatch, ...
     )
 
 
-def flaw_of(batches: Sequence[StateBatch]) -> str | None:
+def flaw_of(batches: Sequence[StateBatch], pace: Pace = unpaced) -> str | None:
     """Say why no leader can have made batches that `combine` would take too long for.
 
     A leader tells of each record once. What overlaps in many layers takes the square of them, and
@@ -91,8 +93,8 @@ def flaw_of(batches: Sequence[StateBatch]) -> str | None:
         return "A state batch ends before it begins."
     if len(batches) <= _OVERLAPPING_MAX:
         return None
-    ordered = sorted(batches)
-    is_overlapping = any(a.last_offset >= b.first_offset for a, b in pairwise(ordered))
+    ordered = paced_sorted(batches, pace=pace)
+    is_overlapping = any(a.last_offset >= b.first_offset for a, b in pace(pairwise(ordered)))
     return "The state batches overlap." if is_overlapping else None
 
 

@@ -19,6 +19,7 @@ from broker.shares.key import SharePartitionKey
 from broker.shares.partition import Failure
 from broker.shares.sessions import TopicPartition
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 
 # Since this version members may renew the locks of records (KIP-1222).
 RENEW_SINCE = 2
@@ -96,7 +97,7 @@ class Acknowledging:
         """Wait until all that can be is stored."""
         if self._awaited:
             await asyncio.wait(self._awaited.values())
-            for partition, done in self._awaited.items():
+            for partition, done in paced(self._awaited.items()):
                 self._results[partition] = done.result()
         if self._has_taken:
             # As in Kafka: where nothing was acknowledged at all, that is not told.
@@ -113,7 +114,7 @@ def acknowledge_all(
     """
     acknowledging = Acknowledging()
     permitted = readable(context, given)
-    for partition, batches in given.items():
+    for partition, batches in paced(given.items()):
         error = _given_problem(context, partition, batches, permitted, is_renewal)
         if error is not ErrorCode.NONE:
             acknowledging.refuse(partition, Failure(error, ""))
@@ -122,7 +123,7 @@ def acknowledge_all(
         else:
             taken = [
                 Acknowledgement(one.first_offset, one.last_offset, one.acknowledge_types)
-                for one in batches
+                for one in paced(batches)
             ]
             key = SharePartitionKey(group_id, *partition)
             acknowledging.take(
@@ -133,8 +134,8 @@ def acknowledge_all(
 
 def readable(context: RequestContext, partitions: Iterable[TopicPartition]) -> Set[str]:
     """Return the names of the topics of partitions that the client may read."""
-    ids = {partition.topic_id for partition in partitions}
-    topics = (context.broker.topics.by_id(topic_id) for topic_id in ids)
+    ids = {partition.topic_id for partition in paced(partitions)}
+    topics = (context.broker.topics.by_id(topic_id) for topic_id in paced(ids))
     names = [topic.name for topic in topics if topic is not None]
     return context.permitted(Operation.READ, ResourceKind.TOPIC, names)
 

@@ -20,6 +20,7 @@ from broker.shares.key import SharePartitionKey
 from broker.shares.state_records import ShareState, decode_record, encode_record
 from broker.shares.state_shard import StateAnswer, StateConfig, StateShard
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 
 Decide = Callable[[StateShard, Caller], Sequence[Effect]]
 
@@ -128,7 +129,4 @@ class ShareStateCoordinator:
 
 async def all_of(answers: Sequence[Answer[StateAnswer]]) -> list[StateAnswer]:
     """Wait for answers that were begun together, so that one flush serves them all."""
-    awaited = [one for one in answers if not isinstance(one, StateAnswer)]
-    if awaited:
-        await asyncio.wait([asyncio.ensure_future(one) for one in awaited])
-    return [one if isinstance(one, StateAnswer) else await one for one in answers]
+    return [one if isinstance(one, StateAnswer) else await one for one in paced(answers)]

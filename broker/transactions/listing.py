@@ -62,9 +62,9 @@ def passing(
     request: ListTransactionsRequest, known: Iterable[tuple[str, Transaction]], now_ms: int
 ) -> dict[str, Transaction]:
     """Return the transactional ids that pass the filters of a request, but for its pattern."""
-    wanted = set(request.state_filters)
-    states = {_STATES[name] for name in wanted & _STATES.keys()}
-    producer_ids = set(request.producer_id_filters)
+    wanted = set(paced(request.state_filters))
+    states = {_STATES[name] for name in _STATES.keys() & wanted}
+    producer_ids = set(paced(request.producer_id_filters))
     duration_ms = request.duration_filter
     return {
         transactional_id: value
@@ -81,21 +81,21 @@ def listed(
     """List transactional ids."""
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
-        unknown_state_filters=[name for name in _filters(request) if name not in _STATES],
+        unknown_state_filters=[name for name in paced(_filters(request)) if name not in _STATES],
         transaction_states=[
             list_transactions.TransactionState(
                 transactional_id=transactional_id,
                 producer_id=value.producer_id,
                 transaction_state=value.state.word,
             )
-            for transactional_id, value in found.items()
+            for transactional_id, value in paced(found.items())
         ],
     )
 
 
 def _filters(request: ListTransactionsRequest) -> list[str]:
     """Return the states that a request names, in the order of Kafka's set of them."""
-    names = list(dict.fromkeys(request.state_filters))
+    names = list(dict.fromkeys(paced(request.state_filters)))
     return names if len(names) <= SMALL_MAX else trie_order(names, string_hash)
 
 

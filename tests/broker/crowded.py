@@ -79,6 +79,8 @@ class Crowded:
     process: OdradekProcess
     door: Door = field(default_factory=lambda: DOORS["authenticated"])
     topic_ids: dict[str, bytes] = field(default_factory=dict)
+    # Of the first of the transactions.
+    producer_id: int = -1
     hmac: bytes = b""
 
     def connect(self) -> Peer:
@@ -103,9 +105,18 @@ class Crowded:
             "resource_type": [ResourceType.TOPIC], "resource_name": topics,
             "path": [str(self.process.data)], "subscribed_topic_names": topics,
         }  # fmt: skip
-        return {**shared, **_OF_API.get(api_name, {})}
+        producer = {
+            "transactional_id": TRANSACTIONS[:1], "producer_id": [self.producer_id],
+            "v3_and_below_transactional_id": TRANSACTIONS[:1],
+            "v3_and_below_producer_id": [self.producer_id],
+            "producer_epoch": [0], "v3_and_below_producer_epoch": [0],
+        }  # fmt: skip
+        of_producer = producer if api_name in _OF_PRODUCERS else {}
+        return {**shared, **of_producer, **_OF_API.get(api_name, {})}
 
 
+# Some of their requests are those of a transaction that is open.
+_OF_PRODUCERS = ("AddPartitionsToTxn", "TxnOffsetCommit")
 _OF_API: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "AlterUserScramCredentials": {
         "name": USERS, "mechanism": [1], "iterations": [16_384],
@@ -147,9 +158,16 @@ _OF_API: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "DescribeClientQuotas": {"entity_type": ["user", "client-id"], "match_type": [0, 2]},
     "CreatePartitions": {"validate_only": [True], "count": [WIDE_COUNT + 1]},
     "JoinGroup": {"group_id": ["joined"], "session_timeout_ms": [10_000], "name": ["range"]},
-    "ConsumerGroupHeartbeat": {"group_id": [CONSUMERS], "member_id": MEMBERS},
+    "OffsetCommit": {"generation_id_or_member_epoch": [-1], "member_id": [""]},
+    "TxnOffsetCommit": {"generation_id": [-1], "member_id": [""]},
+    "ConsumerGroupHeartbeat": {
+        "group_id": [CONSUMERS], "member_id": MEMBERS, "member_epoch": [0],
+        "rebalance_timeout_ms": [300_000],
+    },
     "ConsumerGroupDescribe": {"group_ids": [CONSUMERS]},
-    "ShareGroupHeartbeat": {"group_id": [SHARERS], "member_id": MEMBERS},
+    "ShareGroupHeartbeat": {
+        "group_id": [SHARERS], "member_id": MEMBERS, "member_epoch": [0],
+    },
     "ShareGroupDescribe": {"group_ids": [SHARERS]},
     "ShareFetch": {"group_id": [SHARERS], "member_id": MEMBERS},
     "ShareAcknowledge": {"group_id": [SHARERS], "member_id": MEMBERS},
@@ -184,7 +202,7 @@ def crowd(process: OdradekProcess) -> Crowded:
         assert not [one for one in made if one.error_code]
         crowded.topic_ids.update((one.name, one.topic_id) for one in made)
         _add_groups(peer)
-        _add_transactions(peer)
+        crowded.producer_id = _add_transactions(peer)
         _add_rights(peer)
         crowded.hmac = [
             peer.ask(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3).hmac
@@ -240,11 +258,14 @@ def _add_groups(peer: Peer) -> None:
     assert peer.ask(request, 3).error_code == 0
 
 
-def _add_transactions(peer: Peer) -> None:
+def _add_transactions(peer: Peer) -> int:
+    """Begin transactions; return the producer id of the first."""
+    producer_ids = []
     for name in TRANSACTIONS:
         init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=900_000)
         given = peer.ask(init, 4)
         assert given.error_code == 0
+        producer_ids.append(given.producer_id)
         topic = AddPartitionsToTxnTopic(name=WIDE, partitions=list(range(WIDE_COUNT)))
         adding = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=name,
@@ -254,6 +275,7 @@ def _add_transactions(peer: Peer) -> None:
         )
         if name in TRANSACTIONS[:3]:
             peer.ask(adding, 3)
+    return producer_ids[0]
 
 
 def _add_rights(peer: Peer) -> None:

@@ -54,7 +54,7 @@ def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
             await test(*args, **kwargs)
 
         uvloop.run(main())
-        assert not reports
+        assert not reports, reports
 
     return run
 

@@ -255,7 +255,7 @@ def test_a_log_that_refuses_has_the_partition_loaded_again() -> None:
 def test_settings_of_a_group_count_before_the_brokers() -> None:
     world = ConsumerWorld()
     own = ConsumerSettings(session_timeout_ms=50_000, heartbeat_interval_ms=7_000)
-    world.reconfigure(consumer_groups={GROUP: own}, consumer_defaults=AT_ONCE)
+    world.reconfigure(consumer_own={GROUP: own}.get, consumer_defaults=AT_ONCE)
     assert join(world, "a").heartbeat_interval_ms == 7_000
     world.pass_time(SESSION_MS)
     assert "a" in world.group().members

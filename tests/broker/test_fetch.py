@@ -6,6 +6,7 @@ import asyncio
 import errno
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 from broker.apis import BY_KEY, fetch
 from broker.composition import Broker
 from broker.context import RequestContext
+from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from config.acl import STANDARD_AUTHORIZER
 from protocol.batches import decode_records, iterate_batches
 from protocol.errors import ErrorCode
 from protocol.frames import FETCH_KEY
@@ -502,3 +505,40 @@ def test_a_disk_that_fails_is_told_for_its_partition(tmp_path: Path, is_cached: 
             assert values(fine) == [b"a"]
 
     main()
+
+
+@pytest.mark.parametrize("version", [12, LAST])
+@pytest.mark.parametrize("secured", [False, True])
+@on_uvloop
+async def test_many_partitions_are_answered_as_few_are(
+    version: int, secured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorizer = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root"}
+    async with live(tmp_path, authorizer if secured else None) as broker, client(broker) as one:
+        there, hidden = await create(broker, "there", 3), await create(broker, "hidden", 2)
+        append(there.logs[1], batch(b"a"))
+        if secured:
+            may_read = Acl(
+                AclKind.TOPIC, "there", PatternType.LITERAL, "User:ANONYMOUS", "*",
+                AclOperation.READ, Permission.ALLOW,
+            )  # fmt: skip
+            await broker.security.acls.create([may_read])
+        ids = {topic.name: topic.topic_id for topic in (there, hidden)}
+        parts = [part(number) for number in (1, 0, 7, 2, -1)]
+        named = {
+            (name, ids.get(name, bytes([rank]) * 16)): parts
+            for rank, name in enumerate(("gone", "there", "hidden", "made up"), 1)
+        }
+
+        async def told() -> list[FetchResponse]:
+            first = await one.ask(request(named, session=(0, 0)), version=version)
+            session_id = first.session_id
+            again = request(dict(reversed(named.items())), session=(session_id, 1))
+            alone = request(named, session=(0, -1))
+            asked = [await one.ask(again, version=version), await one.ask(alone, version=version)]
+            return [replace(answer, session_id=0) for answer in (first, *asked)]
+
+        expected = await told()
+        monkeypatch.setattr(fetch, "_PLANNED_AT_ONCE_MAX", 0)
+        assert await told() == expected
+        assert {data.error_code for data in parts_of(expected[0])} > {ErrorCode.NONE}

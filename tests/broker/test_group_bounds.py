@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -15,14 +16,18 @@ from broker.coordination.expressions import compile_expression
 from broker.groups import joining
 from broker.groups.consumer.expressions import EXPRESSIONS_MAX, match_all
 from broker.groups.modern.subscriptions import NAMES_MAX
+from broker.groups.shard import Shard
+from broker.groups.share.groups import ShareGroups
 from broker.groups.share.heartbeats import HeartbeatAnswer
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_world import World
+from tests.broker.live import client, live, on_uvloop
 
 # Takes RE2 some megabytes when they are let.
 LARGE = 100 * "a{1000}"
@@ -157,3 +162,28 @@ def test_a_classic_group_that_cannot_be_converted_goes_on_as_it_was() -> None:
 def _subscription(names: list[str]) -> bytes:
     value = ConsumerProtocolSubscription(topics=names)
     return b"\0\0" + encode(value, 0)
+
+
+@on_uvloop
+async def test_names_that_no_group_has_room_for_are_refused_without_a_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decide(*_: object) -> None:
+        pytest.fail("a group was asked")
+
+    monkeypatch.setattr(Shard, "consumer_heartbeat", decide)
+    monkeypatch.setattr(ShareGroups, "heartbeat", decide)
+    names = [f"a{n}" for n in range(NAMES_MAX + 1)]
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=10_000,
+        subscribed_topic_names=names, topic_partitions=[],
+    )  # fmt: skip
+    sharing = ShareGroupHeartbeatRequest(
+        group_id="s", member_id="m", member_epoch=0, subscribed_topic_names=names
+    )
+    async with live(tmp_path) as broker, client(broker) as one:
+        for request in (joining, sharing):
+            answer = await one.ask(request, version=1)
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
+            assert answer.error_message is not None
+            assert f"{len(names)} topics" in answer.error_message

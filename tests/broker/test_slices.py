@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+import weakref
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -212,6 +214,24 @@ async def test_an_error_of_a_coroutine_comes_out(thin_slices: None) -> None:
     slices = Slices(asyncio.get_running_loop())
     with pytest.raises(ValueError, match="the end"):
         await Sliced(fail(), slices)
+
+
+async def test_the_result_of_a_coroutine_is_freed_with_its_last_user() -> None:
+    class Large:
+        pass
+
+    async def make() -> Large:
+        await asyncio.sleep(0)
+        return Large()
+
+    gc.disable()
+    try:
+        made = await Sliced(make(), Slices(asyncio.get_running_loop()))
+        gone = weakref.ref(made)
+        del made
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 # --- a broker ---------------------------------------------------------------------------------

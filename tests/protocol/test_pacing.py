@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol import pacing
 from protocol.compiler import decode_prefix, encode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.pacing import Worker, coding, paced
+from protocol.pacing import Worker, coding, paced, paced_sorted, unpaced
 
 # With slices of no time at all code stands still after each item.
 NO_TIME_S = -1.0
@@ -99,6 +100,32 @@ def test_elsewhere_loops_are_what_they_are() -> None:
     thread.start()
     thread.join()
     assert found == [items]
+
+
+@given(
+    items=st.lists(st.tuples(st.integers(0, 9), st.integers()), max_size=80),
+    counts=st.tuples(st.integers(1, 9), st.integers(2, 4), st.integers(1, 3)),
+)
+def test_a_sort_in_pieces_has_the_result_of_sorted(
+    items: list[tuple[int, int]], counts: tuple[int, int, int]
+) -> None:
+    def first(item: tuple[int, int]) -> int:
+        return item[0]
+
+    worker = Worker()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, count in zip(("_RUN_COUNT", "_MERGED_RUNS", "_HEAD_COUNT"), counts, strict=True):
+            patch.setattr(pacing, name, count)
+        assert run(worker, lambda: paced_sorted(items))[0] == sorted(items)
+        # Many are alike for the key: they stay in the order in which they come.
+        assert run(worker, lambda: paced_sorted(items, first))[0] == sorted(items, key=first)
+
+
+def test_a_long_sort_stands_still_and_one_elsewhere_does_not() -> None:
+    items = [number * 7_919 % 10_007 for number in range(10_000)]
+    assert run(Worker(), lambda: paced_sorted(items))[1] > 20
+    assert run(Worker(), lambda: paced_sorted(items, pace=unpaced)) == (sorted(items), 1)
+    assert paced_sorted(items, lambda item: -item) == sorted(items, reverse=True)
 
 
 def test_work_that_is_given_up_is_not_kept() -> None:

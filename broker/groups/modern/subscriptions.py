@@ -6,12 +6,13 @@ Kafka's source: ModernGroup.subscribedTopicNames, ConsumerGroup.subscriptionType
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from broker.errors import Refusal
 from broker.groups.modern.topics import TopicView
 from protocol.errors import ErrorCode
+from protocol.pacing import paced
 
 # Of one group: heartbeats and assignments go through all of them. A group may read all topics that
 # there are; beyond that, names of none are what a client makes up. Kafka has no limit.
@@ -44,11 +45,7 @@ class Subscriptions:
     def check_room(self, names: Iterable[str], topics: TopicView) -> None:
         """Raise Refusal when a member brings more names than a group has room for."""
         count = len(self.by_name) + len(set(names).difference(self.by_name))
-        if count > NAMES_MAX and count > len(list(topics.names())):
-            raise Refusal(
-                ErrorCode.INVALID_REQUEST,
-                f"The group would subscribe to {count} topics, of which most do not exist.",
-            )
+        _check_count(count, topics)
 
     def remove(self, names: Iterable[str], expression: str | None = None) -> None:
         """Count a member out."""
@@ -68,6 +65,23 @@ class Subscriptions:
         if next(iter(self.expressions.values())) != member_count:
             return False
         return not self.by_name and all(count == 1 for count in self.by_expression.values())
+
+
+def check_names(names: Collection[str] | None, topics: TopicView) -> None:
+    """Raise Refusal for more names than any group has room for, before a group is asked.
+
+    A group decides in one piece.
+    """
+    if names is not None and len(names) > NAMES_MAX:
+        _check_count(len(set(paced(names))), topics)
+
+
+def _check_count(count: int, topics: TopicView) -> None:
+    if count > NAMES_MAX and count > len(list(topics.names())):
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"The group would subscribe to {count} topics, of which most do not exist.",
+        )
 
 
 def discount(counter: Counter[str], keys: Iterable[str]) -> None:

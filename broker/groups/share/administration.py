@@ -41,6 +41,8 @@ class Deleting:
     topics: Mapping[bytes, Sequence[int]] = field(default_factory=dict)
     # Error and message by the topic's name.
     refused: Mapping[str, tuple[ErrorCode, str]] = field(default_factory=dict)
+    # Without anything noted of the group topics are not refused, either.
+    has_state: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def begin_offset_deletion(turn: ShareTurn, names: Sequence[str]) -> Deleting:
         else:
             refused[name] = unknown, _NOTHING_TO_DELETE
     turn.emit_partitions(StatePartitions(noted.initializing, initialized, frozenset(deleting)))
-    return Deleting(topics=topics, refused=refused)
+    return Deleting(topics=topics, refused=refused, has_state=True)
 
 
 def forget_deleted(turn: ShareTurn, topic_ids: Sequence[bytes]) -> None:

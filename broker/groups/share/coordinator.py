@@ -207,7 +207,7 @@ class ShareGroupCoordinator:
                 self._states.initialize(
                     key, altered.group_epoch, altered.starts[key.topic_id][key.partition]
                 )
-                for key in keys
+                for key in paced(keys)
             ]
         )
         failures = {
@@ -224,7 +224,7 @@ class ShareGroupCoordinator:
         """Begin the state of partitions, and note whether that could be done."""
         keys = _keys(group_id, partitions)
         answers = await all_of(
-            [self._states.initialize(key, group_epoch, _UNKNOWN_OFFSET) for key in keys]
+            [self._states.initialize(key, group_epoch, _UNKNOWN_OFFSET) for key in paced(keys)]
         )
         failed = next((one for one in answers if one.error is not ErrorCode.NONE), None)
         if failed is None:
@@ -258,7 +258,7 @@ class ShareGroupCoordinator:
     ) -> Mapping[bytes, StateAnswer]:
         """Delete the state of partitions; return the topics for which that failed, and why."""
         keys = _keys(group_id, partitions)
-        answers = await all_of([self._states.delete(key) for key in keys])
+        answers = await all_of([self._states.delete(key) for key in paced(keys)])
         return {
             key.topic_id: answer
             for key, answer in zip(keys, answers, strict=True)

@@ -86,8 +86,8 @@ class QuotaTable:
         outcomes: dict[Entity, Explained | None] = {}
         changed: dict[Entity, Quotas] = {}
         for entity, operations in paced(alterations):
-            keys = [key for key, _ in operations]
-            if entity in outcomes or len(set(keys)) < len(keys):
+            keys = {key for key, _ in paced(operations)}
+            if entity in outcomes or len(keys) < len(operations):
                 # What came first is done all the same, as by ClientQuotaControlManager.
                 message = f"Ignoring duplicate entity {tell(entity)}"
                 outcomes[entity] = Refusal(ErrorCode.INVALID_REQUEST, message)

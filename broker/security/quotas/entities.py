@@ -14,6 +14,7 @@ from broker.coordination.java import hash_order, string_hash
 from broker.errors import Refusal
 from config.values import INT32_MAX, INT64_MAX
 from protocol.errors import ErrorCode
+from protocol.pacing import Pace, unpaced
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, IP)
@@ -37,10 +38,10 @@ Entity = tuple[tuple[str, str | None], ...]
 Quotas = Mapping[str, float]
 
 
-def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
+def entity_of(parts: Iterable[tuple[str, str | None]], pace: Pace = unpaced) -> Entity:
     """Make an entity of what a request names; the last word counts for a type."""
-    by_type = dict(parts)
-    return tuple((kind, by_type[kind]) for kind in hash_order(by_type))
+    by_type = dict(pace(parts))
+    return tuple((kind, by_type[kind]) for kind in pace(hash_order(by_type, pace=pace)))
 
 
 def entity_hash(entity: Entity) -> int:
