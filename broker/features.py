@@ -29,7 +29,7 @@ SHARE_VERSION = "share.version"
 # At 1 there are consumer groups (KIP-848).
 GROUP_VERSION = "group.version"
 TRANSACTION = "transaction.version"
-_METADATA_VERSION = "metadata.version"
+METADATA_VERSION = "metadata.version"
 
 
 class UpgradeType(IntEnum):
@@ -63,7 +63,7 @@ FEATURES = (
     Feature(ELR, 0, 1, 1),
     Feature(GROUP_VERSION, 0, 1, 1),
     Feature("kraft.version", 0, 0, 0),
-    Feature(_METADATA_VERSION, 7, 30, 30),  # 3.3-IV3 to 4.3-IV0
+    Feature(METADATA_VERSION, 7, 30, 30),  # 3.3-IV3 to 4.3-IV0
     Feature(SHARE_VERSION, 0, 1, 1),
     Feature("streams.version", 0, 0, 0),
     Feature(TRANSACTION, 0, 2, 2),
@@ -140,14 +140,14 @@ class Features:
             )
         if update.level > present and update.upgrade_type != UpgradeType.UPGRADE:
             return f"{head} Can't downgrade to a newer version."
-        if update.name == _METADATA_VERSION and update.level < present:
+        if update.name == METADATA_VERSION and update.level < present:
             return _no_older_metadata(present, update)
         return ""
 
 
 def _no_older_metadata(present: int, update: FeatureUpdate) -> str:
     # From each level down to any other, the present one included, Kafka would lose something.
-    head = f"Unsupported {_METADATA_VERSION} downgrade from {present} to {update.level}."
+    head = f"Unsupported {METADATA_VERSION} downgrade from {present} to {update.level}."
     if update.upgrade_type == UpgradeType.UNSAFE_DOWNGRADE:
         return f"{head} Unsafe metadata downgrade is not supported in this version."
     return (

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.java import hash_places, place_order
 from broker.errors import Explained, Refusal, code_of, message_of
-from broker.security.quotas.entities import Entity, entity_of
+from broker.security.quotas.entities import Entity, entity_hash, entity_of
 from protocol.errors import ErrorCode
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -37,8 +38,9 @@ async def handle(
         ],
         validate_only=request.validate_only,
     )
+    in_order = place_order(outcomes, entity_hash, hash_places(len(outcomes)), paced)
     return AlterClientQuotasResponse(
-        entries=[_outcome(entity, outcome) for entity, outcome in paced(outcomes.items())]
+        entries=[_outcome(entity, outcomes[entity]) for entity in paced(in_order)]
     )
 
 

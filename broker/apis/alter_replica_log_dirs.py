@@ -6,8 +6,11 @@ far it is. To ask for the directory that a log is in stops its move.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.scala_orders import grouped_order
 from broker.errors import EXPLAINED, Refusal, code_of
 from protocol.errors import ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
@@ -25,29 +28,48 @@ async def handle(
     context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Begin the moves, partition by partition; of two directories for one the last counts."""
+    if not context.may_to_cluster(Operation.ALTER):
+        return _denied(request)
     wanted = {
         (topic.name, number): directory.path
         for directory in paced(request.dirs)
         for topic in paced(directory.topics)
         for number in paced(topic.partitions)
     }
-    may = context.may_to_cluster(Operation.ALTER)
-    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-    for (topic, number), path in paced(wanted.items()):
-        code = 0 if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    codes: dict[tuple[str, int], int] = {}
+    for one, path in paced(wanted.items()):
+        codes[one] = ErrorCode.NONE
         try:
-            if may:
-                await _move(context, topic, number, path)
+            await _move(context, *one, path)
         except EXPLAINED as error:
-            code = code_of(error)
-        results.setdefault(topic, []).append(
-            AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code)
-        )
+            codes[one] = code_of(error)
     return AlterReplicaLogDirsResponse(
         throttle_time_ms=0,
         results=[
-            AlterReplicaLogDirTopicResult(topic_name=topic, partitions=partitions)
-            for topic, partitions in paced(results.items())
+            _result(topic, [(number, codes[topic, number]) for number in numbers])
+            for topic, numbers in paced(grouped_order(codes))
+        ],
+    )
+
+
+def _denied(request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return AlterReplicaLogDirsResponse(
+        throttle_time_ms=0,
+        results=[
+            _result(topic.name, [(number, denied) for number in topic.partitions])
+            for directory in paced(request.dirs)
+            for topic in paced(directory.topics)
+        ],
+    )
+
+
+def _result(topic: str, codes: Sequence[tuple[int, int]]) -> AlterReplicaLogDirTopicResult:
+    return AlterReplicaLogDirTopicResult(
+        topic_name=topic,
+        partitions=[
+            AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code)
+            for number, code in paced(codes)
         ],
     )
 

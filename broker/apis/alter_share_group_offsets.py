@@ -48,7 +48,8 @@ async def handle(
         return AlterShareGroupOffsetsResponse(
             error_code=altered.error, error_message=altered.message or altered.error.sentence
         )
-    responses = []
+    refused: list[AlterShareGroupOffsetsResponseTopic] = []
+    responses: list[AlterShareGroupOffsetsResponseTopic] = []
     for topic in paced(request.topics):
         # Kafka tells the id also of a topic that is refused, and with it that there is one.
         is_permitted = topic.topic_name in permitted
@@ -68,5 +69,5 @@ async def handle(
                 answer.error_code = failure.error
                 answer.error_message = failure.told_of("initialize")
             told.partitions.append(answer)
-        responses.append(told)
-    return AlterShareGroupOffsetsResponse(responses=responses)
+        (refused if known is None else responses).append(told)
+    return AlterShareGroupOffsetsResponse(responses=[*refused, *responses])

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from broker.apis import API_VERSIONS
 from broker.context import RequestContext
-from broker.features import FEATURES
+from broker.coordination.java import copied_capacity, hash_order
+from broker.features import FEATURES, METADATA_VERSION
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (
     ApiVersion,
@@ -22,6 +23,8 @@ from protocol.messages.api_versions import (
 )
 
 _KEY = 18
+_BY_NAME = {one.name: one for one in FEATURES}
+_IN_ORDER = [_BY_NAME[name] for name in hash_order(_BY_NAME)]  # as Kafka
 # GetTelemetrySubscriptions and PushTelemetry: served at any time, announced when wanted.
 _TELEMETRY_KEYS = frozenset({71, 72})
 
@@ -55,15 +58,22 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         # Clients of version 3 take a lowest level of 0 for an error (KAFKA-17011).
         supported_features=[
             SupportedFeatureKey(name=one.name, min_version=one.first, max_version=one.last)
-            for one in FEATURES
+            for one in _IN_ORDER
             if one.first > 0 or context.api_version > 3
         ],
         finalized_features_epoch=features.epoch,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in features.finalized.items()
+            for name, level in _finalized(features.finalized)
         ],
     )
+
+
+def _finalized(levels: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return features in the order of Kafka's map, a copy of the others to which one is added."""
+    others = sorted(levels.keys() - {METADATA_VERSION})
+    capacity = copied_capacity(len(others))
+    return [(one, levels[one]) for one in hash_order([*others, METADATA_VERSION], 0, capacity)]
 
 
 def unsupported_version() -> ApiVersionsResponse:

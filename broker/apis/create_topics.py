@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.java import hash_order
 from broker.errors import Explained, Refusal, code_of, message_of
 from broker.security.authorization import ResourceKind
 from broker.security.quotas.spending import spending
@@ -50,10 +51,27 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
         for new, outcome in paced(zip(wanted, outcomes, strict=True))
     ]
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    results += [_result(name, twice) for name, count in paced(times.items()) if count > 1]
+    repeated = [name for name, count in times.items() if count > 1]
+    results += [_result(name, twice) for name in paced(hash_order(repeated, pace=paced))]
     denied = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-    results += [_result(name, denied) for name in paced(once) if name not in permitted]
+    named = hash_order(once, _most_at_once(request.topics), pace=paced)
+    results += [_result(name, denied) for name in paced(named) if name not in permitted]
     return CreateTopicsResponse(topics=results)
+
+
+def _most_at_once(topics: Sequence[CreatableTopic]) -> int:
+    """Return how many names Kafka's set has at most: one that comes again is taken out."""
+    there: set[str] = set()
+    repeated: set[str] = set()
+    most = 0
+    for one in paced(topics):
+        if one.name in there:
+            there.remove(one.name)
+            repeated.add(one.name)
+        elif one.name not in repeated:
+            there.add(one.name)
+            most = max(most, len(there))
+    return most
 
 
 def _new_topic(asked: CreatableTopic) -> NewTopic:

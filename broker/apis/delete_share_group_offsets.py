@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.java_orders import computed_ids, put_ids
 from broker.security.authorization import ResourceKind
 from protocol.errors import ErrorCode
 from protocol.messages.delete_share_group_offsets import (
@@ -47,7 +48,10 @@ async def handle(
         for name in paced(asked)
         if name not in permitted
     ]
-    for topic_id in paced(deleting.topics):
+    failed: list[DeleteShareGroupOffsetsResponseTopic] = []
+    # In Kafka one map of topics is filled from another, which is looked at for each partition.
+    looked_at = (one for one, some in paced(deleting.topics.items()) for _ in some)
+    for topic_id in paced(put_ids(computed_ids(looked_at))):
         topic = broker.topics.by_id(topic_id)
         answer = DeleteShareGroupOffsetsResponseTopic(
             topic_name=topic.name if topic else "", topic_id=topic_id
@@ -55,11 +59,11 @@ async def handle(
         failure = failures.get(topic_id)
         if failure is not None:
             answer.error_code, answer.error_message = failure.error, failure.told_of("delete")
-        told.append(answer)
+        (told if failure is None else failed).append(answer)
     for name, (code, message) in paced(deleting.refused.items()):
         told.append(
             DeleteShareGroupOffsetsResponseTopic(
                 topic_name=name, error_code=code, error_message=message
             )
         )
-    return DeleteShareGroupOffsetsResponse(responses=told)
+    return DeleteShareGroupOffsetsResponse(responses=[*told, *failed])

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from itertools import dropwhile
 
 from broker import topic_names
 from broker.authorized_operations import Operation
 from broker.configs import ALL_BROKERS
 from broker.context import RequestContext
+from broker.coordination.java import hash_order
 from broker.errors import EXPLAINED, Refusal, code_of, message_of
 from broker.loggers import logger_levels
 from broker.metadata import Resource, ResourceType
@@ -36,21 +38,38 @@ from protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+_DENIED = frozenset(
+    (
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    )
+)
+# Of a topic's settings that share a place, those that Kafka's LogConfig defines first.
+_DEFINED_FIRST = (
+    "segment.bytes",
+    "retention.ms",
+    "flush.messages",
+    "max.compaction.lag.ms",
+    "retention.bytes",
+)
+
 
 def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe resources, each on its own."""
-    return DescribeConfigsResponse(
-        throttle_time_ms=0,
-        results=answer_each(
-            request.resources,
-            name=_name,
-            subject=lambda asked: _subject(context, asked),
-            answer=lambda asked: _describe(context, request, asked),
-            size_bytes=lambda result: len(
-                encode(DescribeConfigsResponse(results=[result]), context.api_version)
-            ),
+    results = answer_each(
+        request.resources,
+        name=_name,
+        subject=lambda asked: _subject(context, asked),
+        answer=lambda asked: _describe(context, request, asked),
+        size_bytes=lambda result: len(
+            encode(DescribeConfigsResponse(results=[result]), context.api_version)
         ),
     )
+    denied = [one for one in results if one.error_code in _DENIED]
+    if denied:  # these come last
+        results = [one for one in results if one.error_code not in _DENIED] + denied
+    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 
 def _name(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
@@ -79,7 +98,7 @@ def _describe(
     )
     try:
         _check_permission(context, asked)
-        entries = _entries(context, asked)
+        entries = _in_order(asked.resource_type, _entries(context, asked))
     except EXPLAINED as error:
         result.error_code, result.error_message = code_of(error), message_of(error)
         return result
@@ -114,6 +133,23 @@ def _entries(context: RequestContext, asked: DescribeConfigsResource) -> Iterabl
         f"Unsupported resource type: {asked.resource_type}. Ask for topics (2), "
         "the broker (4), its loggers (8), client metrics (16) or groups (32).",
     )
+
+
+def _in_order(kind: int, entries: Iterable[Entry]) -> Iterable[Entry]:
+    """Return entries in the order of Kafka's HashMap of them, where it has the same ones.
+
+    It has other settings of brokers, and other loggers.
+    """
+    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        return entries
+    by_name = {entry.name: entry for entry in entries}
+    return [by_name[name] for name in _names_in_order(tuple(by_name))]
+
+
+@lru_cache(maxsize=16)
+def _names_in_order(names: tuple[str, ...]) -> list[str]:
+    first = [name for name in _DEFINED_FIRST if name in names]
+    return hash_order([*first, *names])
 
 
 def _of_topic(context: RequestContext, name: str) -> Iterable[Entry]:

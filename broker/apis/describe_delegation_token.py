@@ -7,8 +7,11 @@ DelegationTokenManager.filterToken.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.hash_map import concurrent_order
 from broker.security.authorization import ResourceKind
 from broker.security.principals import Principal
 from broker.security.token_requests import may_ask
@@ -42,11 +45,17 @@ def handle(
     return DescribeDelegationTokenResponse(
         tokens=[
             _described(token, tokens.hmac_of(token.token_id))
-            for token in paced(list(tokens))
+            for token in paced(_in_order(tokens))
             if (owners is None or token.concerns_any(owners))
             and _may_see(context, token)
         ]
     )
+
+
+def _in_order(tokens: Iterable[Token]) -> list[Token]:
+    """Return tokens in the order of Kafka's table of them, by their ids."""
+    by_id = {token.token_id: token for token in tokens}
+    return [by_id[token_id] for token_id in concurrent_order(by_id, paced)]
 
 
 def _may_see(context: RequestContext, token: Token) -> bool:

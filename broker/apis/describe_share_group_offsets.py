@@ -9,11 +9,13 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.java_orders import computed_ids, computed_numbers
 from broker.errors import code_of
 from broker.lag import share_lag
 from broker.repeats import answer_each
 from broker.security.authorization import ResourceKind
 from broker.shares.batches import UNCHANGED_OFFSET
+from broker.shares.key import SharePartitionKey
 from broker.shares.state_shard import StateAnswer
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
@@ -92,22 +94,38 @@ async def _describe(
             return _refused(group_id, ErrorCode.UNKNOWN_SERVER_ERROR)
         wanted = named
     answers = await broker.share_groups.summarize(group_id, wanted)
-    topics: dict[bytes, DescribeShareGroupOffsetsResponseTopic] = {}
-    for key, answer in paced(answers.items()):
-        found = broker.topics.by_id(key.topic_id)
-        if found is None:
-            continue
-        told = topics.setdefault(
-            key.topic_id,
-            DescribeShareGroupOffsetsResponseTopic(topic_name=found.name, topic_id=key.topic_id),
-        )
-        told.partitions.append(_told(context, key.topic_id, key.partition, answer))
-    names = (topic.topic_name for topic in topics.values())
+    known_topics = _known(context, answers)
+    names = (topic.topic_name for topic in known_topics)
     described = context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names)
-    known_topics = [topic for topic in topics.values() if topic.topic_name in described]
+    known_topics = [topic for topic in known_topics if topic.topic_name in described]
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=group_id, topics=[*known_topics, *unknown, *denied]
     )
+
+
+def _known(
+    context: RequestContext, answers: Mapping[SharePartitionKey, StateAnswer]
+) -> list[DescribeShareGroupOffsetsResponseTopic]:
+    """Tell of topics in Kafka's order: a HashMap of them, each with one of partitions."""
+    by_id: dict[bytes, dict[int, StateAnswer]] = {}
+    for key, answer in paced(answers.items()):
+        by_id.setdefault(key.topic_id, {})[key.partition] = answer
+    topics = []
+    # It is looked at for each partition.
+    for topic_id in paced(computed_ids(key.topic_id for key in answers)):
+        found, of_topic = context.broker.topics.by_id(topic_id), by_id[topic_id]
+        if found is not None:
+            topics.append(
+                DescribeShareGroupOffsetsResponseTopic(
+                    topic_name=found.name,
+                    topic_id=topic_id,
+                    partitions=[
+                        _told(context, topic_id, one, of_topic[one])
+                        for one in paced(computed_numbers(of_topic))
+                    ],
+                )
+            )
+    return topics
 
 
 def _refused(group_id: str, error: ErrorCode) -> DescribeShareGroupOffsetsResponseGroup:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker import topic_names
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.java import hash_order
 from broker.partitions import OfflinePartition, Partition
 from broker.security.authorization import ResourceKind
 from broker.topic import Topic
@@ -30,15 +31,17 @@ def handle(
     """Describe the topics asked for, or all, from the cursor on and up to the limit."""
     cursor = request.cursor
     from_name = _order(cursor.topic_name) if cursor else b""
-    asked = {topic.name for topic in request.topics}
-    names = asked or {topic.name for topic in context.broker.topics}
+    asked = dict.fromkeys(topic.name for topic in request.topics)
+    names = asked.keys() or {topic.name for topic in context.broker.topics}
     wanted = sorted((one for one in paced(names) if _order(one) >= from_name), key=_order)
     if cursor and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
         return _refuse(request, ErrorCode.INVALID_REQUEST)
     if "" in wanted:  # no name that anybody could be allowed to see
         return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
     permitted = context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, wanted)
-    hidden = [_hidden(name) for name in paced(wanted) if asked and name not in permitted]
+    hidden = [one for one in paced(asked) if _order(one) >= from_name and one not in permitted]
+    # Kafka goes through a set of the names, and puts what it says of these into another.
+    hidden = hash_order(hash_order(hidden, len(wanted), pace=paced), pace=paced)
     wanted = [name for name in wanted if name in permitted]
     limit = context.broker.config.max_request_partition_size_limit
     room = max(min(request.response_partition_limit, limit), 1)
@@ -63,7 +66,7 @@ def handle(
         told.topic_authorized_operations = context.authorized_operations(
             ResourceKind.TOPIC, told.name or ""
         )
-    response.topics += hidden
+    response.topics += [_hidden(name) for name in paced(hidden)]
     return response
 
 

@@ -42,6 +42,7 @@ async def handle(
         lambda partition, answer: PartitionResult(
             partition=partition, error_code=answer.error, error_message=answer.message
         ),
+        looks_once=True,
     )
     return WriteShareGroupStateResponse(
         results=[

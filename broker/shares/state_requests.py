@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.coordination.java_orders import computed_ids, put_numbers
 from broker.coordination.runtime import Answer
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_coordinator import all_of
@@ -54,8 +55,13 @@ async def ask_each(
     request: _Request,
     ask: Callable[[SharePartitionKey, Any], Answer[StateAnswer]],
     told: Callable[[int, StateAnswer], R],
+    *,
+    looks_once: bool = False,
 ) -> dict[bytes, list[R]]:
-    """Ask for each partition that a request names, and return what is told of each, by topic."""
+    """Ask for each partition that a request names, and return what is told of each, by topic.
+
+    `looks_once` is whether Kafka looks for a topic in its map once for all of its partitions.
+    """
     named = {
         SharePartitionKey(request.group_id, topic.topic_id, one.partition): one
         for topic in paced(request.topics)
@@ -64,23 +70,32 @@ async def ask_each(
     if not context.may_to_cluster(Operation.CLUSTER_ACTION):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         answers: Sequence[StateAnswer] = [StateAnswer(denied, denied.sentence)] * len(named)
-        return _by_topic(named, answers, told)
+        in_turn = _by_topic(named, answers, told)
+        return {topic_id: list(found.values()) for topic_id, found in paced(in_turn.items())}
     # All are begun before the first is waited for: one flush serves them all.
     begun = []
     for number, (key, one) in enumerate(paced(named.items()), 1):
         begun.append(ask(key, one))
         if number % _PARTITIONS_PER_SLICE == 0:
             await asyncio.sleep(0)  # four bytes name a partition, which takes some 20 us
-    answers = await all_of(begun)
-    return _by_topic(named, answers, told)
+    results = _by_topic(named, await all_of(begun), told)
+    asked = (
+        topic.topic_id
+        for topic in paced(request.topics)
+        for _ in paced(topic.partitions[:1] if looks_once else topic.partitions)
+    )
+    return {
+        topic_id: [results[topic_id][one] for one in paced(put_numbers(results[topic_id]))]
+        for topic_id in paced(computed_ids(asked))
+    }
 
 
 def _by_topic(
     named: Iterable[SharePartitionKey],
     answers: Iterable[StateAnswer],
     told: Callable[[int, StateAnswer], R],
-) -> dict[bytes, list[R]]:
-    results: dict[bytes, list[R]] = {}
+) -> dict[bytes, dict[int, R]]:
+    results: dict[bytes, dict[int, R]] = {}
     for key, answer in paced(zip(named, answers, strict=True)):
-        results.setdefault(key.topic_id, []).append(told(key.partition, answer))
+        results.setdefault(key.topic_id, {})[key.partition] = told(key.partition, answer)
     return results

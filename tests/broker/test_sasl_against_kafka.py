@@ -186,8 +186,8 @@ def _comparable(answer: Any) -> Any:
     if answer is None or isinstance(answer, bytes):
         return answer
     name = type(answer).__name__
-    if name == "SaslHandshakeResponse":  # Kafka's order is that of a hash
-        return name, answer.error_code, sorted(answer.mechanisms)
+    if name == "SaslHandshakeResponse":
+        return name, answer.error_code, answer.mechanisms
     if name == "SaslAuthenticateResponse":
         told = answer.error_code, answer.error_message, bytes(answer.auth_bytes)
         return (name, *told, answer.session_lifetime_ms)

@@ -17,6 +17,7 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, free_port, kafka_tool
 from broker.authorized_operations import Operation
+from broker.coordination.hash_map import concurrent_order
 from broker.security.authorization import ResourceKind
 from broker.security.principals import Principal
 from config.acl import STANDARD_AUTHORIZER
@@ -285,6 +286,25 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, 
             stack.callback(one.process.stop)
             stack.callback(one.close)
         yield made[0], made[1]
+
+
+def test_tokens_have_the_order_of_kafkas_table(brokers: tuple[Broker, Broker]) -> None:
+    renewers = [Principal("User", f"renewer-{number * 7919 % 100}") for number in range(30)]
+    for broker in brokers:
+        made = [asyncio.run(broker.ask("alice", create(None, *renewers), 3)) for _ in range(40)]
+        deadline = time.monotonic() + SETTLE_S
+        # Kafka answers before all of it knows.
+        while len(told := asyncio.run(broker.ask("alice", describe(), 3)).tokens) < len(made):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        in_order = concurrent_order([one.token_id for one in made])
+        assert [one.token_id for one in told] == in_order
+        for one in told:
+            names = [(who.principal_type, who.principal_name) for who in one.renewers]
+            assert names == [(who.kind, who.name) for who in renewers]
+        for one in made:
+            gone = ExpireDelegationTokenRequest(hmac=one.hmac, expiry_time_period_ms=-1)
+            assert asyncio.run(broker.ask("alice", gone, 2)).error_code == 0
 
 
 def test_the_same_requests_have_the_same_answers(brokers: tuple[Broker, Broker]) -> None:

@@ -18,6 +18,7 @@ from enum import Enum, auto
 from typing import Any
 
 from broker.apis import API_VERSIONS as SERVED
+from broker.coordination.java import hash_order
 from broker.security.principals import Principal
 from broker.security.sasl.exchange import AuthenticationFailed, Exchange, Step
 from broker.security.sasl.listener import SaslListener
@@ -145,7 +146,7 @@ class Login:
         enabled = self._listener.enabled
         is_enabled = request.mechanism in enabled
         code = ErrorCode.NONE if is_enabled else ErrorCode.UNSUPPORTED_SASL_MECHANISM
-        response = SaslHandshakeResponse(error_code=code, mechanisms=list(enabled))
+        response = SaslHandshakeResponse(error_code=code, mechanisms=hash_order(enabled))
         chunks = encode_response(response, header.api_version, header.correlation_id)
         if not is_enabled:
             shown = request.mechanism[:_SHOWN_MAX]
