@@ -120,10 +120,10 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
     """
     kind = _version(key)
     if kind in _OFFSET_KINDS:
-        name = decode(OffsetCommitKey, kind, key, _INT16.size)
+        name = _decode_key(OffsetCommitKey, kind, key)
         return OffsetRecord(name.group, name.topic, name.partition, _decode_offset(value))
     if kind == _GROUP_KIND:
-        group = decode(GroupMetadataKey, kind, key, _INT16.size).group
+        group = _decode_key(GroupMetadataKey, kind, key).group
         return GroupRecord(group, _decode_value(GroupMetadataValue, value))
     if consumer_records.is_kind(kind):
         return consumer_records.decode_record(kind, key, value)
@@ -212,6 +212,11 @@ def _decode_offset(value: bytes | None) -> CommittedOffset | None:
         expire_timestamp_ms=stored.expire_timestamp,
         topic_id=stored.topic_id,
     )
+
+
+def _decode_key(cls: type[T], kind: int, key: bytes) -> T:
+    # Kafka, too, looks at no more of a key than it knows.
+    return decode_prefix(cls, kind, memoryview(key), _INT16.size)[0]
 
 
 def _decode_value(cls: type[T], value: bytes | None) -> T | None:

@@ -58,6 +58,7 @@ from broker.groups.share.turn import ShareStored, ShareTimer
 from broker.groups.state import ClassicGroup, GroupState, Turn
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from protocol.messages.group_metadata import GroupMetadataValue
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -250,12 +251,7 @@ class Shard:
             case ShareRecord():
                 self.shares.replay(record)
             case GroupRecord(group_id, value):
-                group = self.groups.get(group_id) or ClassicGroup(group_id)
-                if value is None:
-                    self._registry.forget(group)
-                else:
-                    group.restore(value)
-                    self.groups[group_id] = group
+                self._replay_classic(group_id, value)
             case InTransaction(producer_id, OffsetRecord() as offset):
                 self.offsets.apply_undecided(offset, producer_id)
             case Marker():
@@ -317,6 +313,20 @@ class Shard:
         if request.member_id and self._registry.get(request.group_id) is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
+
+    def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        known = self._registry.get(group_id)
+        if value is None:
+            if known is not None:
+                self._registry.forget(known)
+            return
+        # What offsets there are stay, of whichever kind the group was.
+        offsets = known.offsets if known else GroupOffsets()
+        group = self.groups.get(group_id) or ClassicGroup(group_id, offsets=offsets)
+        group.restore(value)
+        # Put in before the consumer group is taken out: it has that one's place.
+        self.groups[group_id] = group
+        self.consumers.groups.pop(group_id, None)
 
     def _replay_consumer(self, record: ConsumerRecord) -> None:
         group = self.consumers.get(record.group_id)

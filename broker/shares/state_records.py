@@ -13,7 +13,7 @@ from struct import Struct
 
 from broker.shares.batches import StateBatch, flaw_of
 from broker.shares.key import SharePartitionKey
-from protocol.compiler import decode, decode_prefix, encode
+from protocol.compiler import decode_prefix, encode
 from protocol.errors import ProtocolError
 from protocol.messages import share_group_state as stored
 from protocol.messages.share_group_state import (
@@ -105,14 +105,16 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
     """
     kind = _version(key)
     if kind == _SNAPSHOT_KIND:
-        name = decode(ShareSnapshotKey, kind, key, _INT16.size)
-        return Snapshot(_key(name), None if value is None else _decode_snapshot(value))
+        whose = _decode_key(ShareSnapshotKey, key)
+        return Snapshot(whose, None if value is None else _decode_snapshot(value))
     if kind == _UPDATE_KIND and value is not None:
-        return Update(_key(decode(ShareUpdateKey, kind, key, _INT16.size)), _decode_update(value))
+        return Update(_decode_key(ShareUpdateKey, key), _decode_update(value))
     return None
 
 
-def _key(name: ShareSnapshotKey | ShareUpdateKey) -> SharePartitionKey:
+def _decode_key(cls: type[ShareSnapshotKey | ShareUpdateKey], key: bytes) -> SharePartitionKey:
+    # Kafka, too, looks at no more of a key than it knows.
+    name, _ = decode_prefix(cls, _version(key), memoryview(key), _INT16.size)
     return SharePartitionKey(name.group_id, name.topic_id, name.partition)
 
 

@@ -15,7 +15,7 @@ from struct import Struct
 
 from broker.coordination.java_orders import grouped_by_name, partition_order
 from broker.transactions.state import TopicPartition, Transaction, TransactionState
-from protocol.compiler import decode, decode_prefix, encode
+from protocol.compiler import decode_prefix, encode
 from protocol.errors import ProtocolError
 from protocol.messages.transaction_log import (
     PartitionsSchema,
@@ -60,7 +60,9 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
     """
     if _version(key) != _KIND:
         return None
-    transactional_id = decode(TransactionLogKey, _KEY_VERSION, key, _INT16.size).transactional_id
+    # Kafka, too, looks at no more of a key than it knows.
+    name, _ = decode_prefix(TransactionLogKey, _KEY_VERSION, memoryview(key), _INT16.size)
+    transactional_id = name.transactional_id
     if value is None:
         return TransactionRecord(transactional_id, None)
     version = _version(value)
@@ -97,6 +99,11 @@ def _transaction(stored: TransactionLogValue) -> Transaction:
         state = TransactionState(stored.transaction_status)  # type: ignore[call-arg]
     except ValueError as error:
         raise ProtocolError(f"there is no state {stored.transaction_status}") from error
+    schemas = stored.transaction_partitions
+    if state is TransactionState.EMPTY:
+        schemas = []  # which Kafka does not look at
+    if schemas is None:
+        raise ProtocolError(f"there are no partitions in the state {state.word}")
     return Transaction(
         producer_id=stored.producer_id,
         timeout_ms=stored.transaction_timeout_ms,
@@ -107,7 +114,7 @@ def _transaction(stored: TransactionLogValue) -> Transaction:
         state=state,
         partitions=dict.fromkeys(
             TopicPartition(one.topic, partition)
-            for one in stored.transaction_partitions or ()
+            for one in schemas
             for partition in one.partition_ids
         ),
         started_ms=stored.transaction_start_timestamp_ms,

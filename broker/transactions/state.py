@@ -125,8 +125,8 @@ def initialize(
         return ErrorCode.PRODUCER_FENCED
     if known.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    if known.state not in ENDED:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+    if known.state not in ENDED or known.producer_id < 0 or known.epoch < NO_EPOCH:
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # which only hostile records bring about
     producer_id, epoch, last_epoch = known.producer_id, known.epoch + 1, NO_EPOCH
     if known.is_exhausted and (expected is None or expected.epoch == known.epoch):
         taken = take_id()

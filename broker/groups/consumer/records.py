@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from protocol.compiler import decode, decode_prefix, encode
+from protocol.compiler import decode_prefix, encode
 from protocol.errors import ProtocolError
 from protocol.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -129,7 +129,8 @@ def decode_record(number: int, key: bytes, value: bytes | None) -> ConsumerRecor
     """Decode a record of one of the kinds; raises ProtocolError for bytes that are none."""
     kind = Kind(number)
     layout = _LAYOUTS[kind]
-    named = decode(layout.key, number, key, _INT16.size)
+    # Kafka, too, looks at no more of a key than it knows.
+    named, _ = decode_prefix(layout.key, number, memoryview(key), _INT16.size)
     name = getattr(named, layout.name_field) if layout.name_field else ""
     return ConsumerRecord(kind, named.group_id, name, _decode_value(layout, value))
 

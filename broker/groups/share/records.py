@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from protocol.compiler import decode, decode_prefix, encode
+from protocol.compiler import decode_prefix, encode
 from protocol.errors import ProtocolError
 from protocol.messages.share_group_metadata import (
     ShareGroupCurrentMemberAssignmentKey,
@@ -116,7 +116,8 @@ def decode_record(kind: int, key: bytes, value: bytes | None) -> ShareRecord:
     Raises ProtocolError for bytes that are no such record.
     """
     layout = _LAYOUTS[Kind(kind)]
-    name: Any = decode(layout.key, kind, key, _INT16.size)
+    # Kafka, too, looks at no more of a key than it knows.
+    name: Any = decode_prefix(layout.key, kind, memoryview(key), _INT16.size)[0]
     member_id = name.member_id if layout.has_member else ""
     if value is None:
         return ShareRecord(Kind(kind), name.group_id, member_id, None)
