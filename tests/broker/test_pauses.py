@@ -59,6 +59,7 @@ MAY_PAUSE = (
     "broker/coordination/hash_map.py:concurrent_order",
     "broker/coordination/java.py:hash_order",
     "broker/coordination/java.py:place_order",
+    "broker/coordination/java_orders.py",
     "broker/coordination/scala_orders.py",
     "broker/groups/share/coordinator.py:ShareGroupCoordinator.summarize",
     # Between two batches, of which none is a transaction's.
@@ -98,6 +99,7 @@ MAY_PAUSE = (
     # A request's filters, and what is listed already.
     "broker/transactions/coordinator.py:TransactionCoordinator.list_transactions",
     "broker/transactions/coordinator.py:TransactionCoordinator._list_matched",
+    "broker/transactions/listing.py:_filters",
     "broker/transactions/listing.py:listed",
     "broker/transactions/listing.py:passing",
     # They await between two markers, and between two partitions, too.
