@@ -112,6 +112,7 @@ OTHERS: Mapping[tuple[str, str], str] = {
     ("group", "members of one id"): "Kafka has such a group, which can choose no protocol again",
     ("group", "a group without a protocol"): "Kafka fails to describe it",
     ("transaction", "a prepared one without partitions"): "in Kafka it never ends",
+    ("share", "a batch that ends before it begins"): "here, to combine it would never end",
 }
 SOUND = [(0, 10, 0), (1, 20, 0)]
 
