@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 
 from broker.coordination.java import string_hash
 from broker.coordination.scala_orders import table_order, trie_order
+from protocol.pacing import unpaced
 
 
 class TopicOrder:
@@ -46,16 +47,16 @@ class TopicOrder:
     def described(self, names: Collection[str] | None = None) -> Sequence[str]:
         """Return all names, or those of them that are given, in the order of Metadata of all."""
         if self._all is None:
-            self._all = table_order(self.image(), self._hash_of, iter)
+            self._all = table_order(self.image(), self._hash_of, unpaced)
         if names is None or len(names) == len(self._all):
             return self._all
         some = (one for one in self.image() if one in names)
-        return table_order(some, self._hash_of, iter)
+        return table_order(some, self._hash_of, unpaced)
 
     def grouped(self) -> Sequence[str]:
         """Return all names in the order in which Kafka has what it has grouped by topic."""
         if self._trie is None:
-            self._trie = trie_order(self._hashes, self._hash_of, iter)
+            self._trie = trie_order(self._hashes, self._hash_of, unpaced)
         return self._trie
 
     def _hash_of(self, name: str) -> int:

@@ -51,7 +51,7 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
         for new, outcome in paced(zip(wanted, outcomes, strict=True))
     ]
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    repeated = [name for name, count in times.items() if count > 1]
+    repeated = [name for name, count in paced(times.items()) if count > 1]
     results += [_result(name, twice) for name in paced(hash_order(repeated, pace=paced))]
     denied = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
     named = hash_order(once, _most_at_once(request.topics), pace=paced)

@@ -89,7 +89,7 @@ def flaw_of(batches: Sequence[StateBatch], pace: Pace = unpaced) -> str | None:
     A leader tells of each record once. What overlaps in many layers takes the square of them, and
     a range whose end lies before its beginning is never used up.
     """
-    if any(batch.last_offset < batch.first_offset for batch in batches):
+    if any(batch.last_offset < batch.first_offset for batch in pace(batches)):
         return "A state batch ends before it begins."
     if len(batches) <= _OVERLAPPING_MAX:
         return None

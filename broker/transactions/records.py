@@ -22,6 +22,7 @@ from protocol.messages.transaction_log import (
     TransactionLogKey,
     TransactionLogValue,
 )
+from protocol.pacing import unpaced
 
 KeyValue = tuple[bytes, bytes | None]
 
@@ -75,10 +76,10 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
 
 def _value(transaction: Transaction) -> TransactionLogValue:
     # In Kafka's order (TransactionLog.valueToBytes), on which the order after a restart depends.
-    in_order = partition_order(transaction.partitions, iter)
+    in_order = partition_order(transaction.partitions, unpaced)
     schemas = [
         PartitionsSchema(topic=topic, partition_ids=partitions)
-        for topic, partitions in grouped_by_name(in_order, iter)
+        for topic, partitions in grouped_by_name(in_order, unpaced)
     ]
     return TransactionLogValue(
         producer_id=transaction.producer_id,
