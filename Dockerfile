@@ -25,7 +25,7 @@ RUN pip install --no-deps --no-build-isolation .
 FROM builder AS kernels
 # Compiled here, so that no start has to; and without the tests that others have packed in.
 ENV NUMBA_CACHE_DIR=/opt/kernels
-RUN python -m broker.warm_up \
+RUN python -m broker.process.warm_up \
     && pip uninstall --yes pip setuptools \
     && find /opt/odradek -type d -name tests -prune -exec rm -rf {} +
 

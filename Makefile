@@ -84,7 +84,7 @@ docs: $(READY_DEV)
 	$(BIN)/python -m config.reference > docs/configs.md
 	$(BIN)/python -m config.without_effect docs/compatibility.md
 	$(BIN)/python -m broker.reference > docs/apis.md
-	$(BIN)/python -m broker.metrics_reference > docs/metrics.md
+	$(BIN)/python -m broker.observability.metrics_reference > docs/metrics.md
 	$(BIN)/python -m tests.authorization.reference > docs/authorization.md
 	$(BIN)/python docs/grafana/dashboard.py > docs/grafana/odradek.json
 
@@ -111,7 +111,7 @@ $(BIN)/python:
 $(READY): $(BIN)/python pyproject.toml requirements-build.lock requirements.lock
 	$(INSTALL) -r requirements-build.lock -r requirements.lock
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
-	$(BIN)/python -m broker.warm_up
+	$(BIN)/python -m broker.process.warm_up
 	touch $@
 
 $(READY_DEV): $(READY) requirements-dev.lock

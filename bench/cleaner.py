@@ -33,7 +33,7 @@ from bench.cleaner_load import Load, Numbers, write_log
 from bench.cleaner_plot import draw
 from bench.pairs import BROKERS, summary
 from bench.processes import ROOT, lacks_kafka
-from broker.warm_up import warm_up
+from broker.process.warm_up import warm_up
 from protocol.compression import Codec
 
 _MB = 1 << 20

@@ -30,7 +30,7 @@ from bench.pairs import make, quantile
 from bench.processes import ROOT, OdradekProcess, lacks_kafka, resident_bytes
 from bench.results import keep
 from bench.watch import cpu_of, cpu_s, wait_until_idle
-from broker.warm_up import warm_up
+from broker.process.warm_up import warm_up
 from storage.files import raise_open_files_limit
 
 CURVES = ROOT / "bench" / "curves.json"

@@ -23,42 +23,42 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.addresses import bind, own_name
-from broker.backpressure import Backpressure
-from broker.batch_checks import BatchChecks
-from broker.changes import Changes
 from broker.clock import Clock
-from broker.configs import Configs
 from broker.coordinators import Coordinators
-from broker.disks import Disks
-from broker.dispatch import Dispatcher
-from broker.features import ELR, Features
-from broker.group_commit import GroupCommit
+from broker.counters.metrics import Metrics
+from broker.counters.topics import count_append
+from broker.durability.group_commit import GroupCommit
+from broker.fetch.purgatory import Purgatory
+from broker.fetch.sessions import FetchSessions
+from broker.hosts.addresses import bind, own_name
 from broker.ids import random_id
-from broker.metadata import SqliteMetadata
-from broker.metrics import Metrics
-from broker.moves import Moves
-from broker.partitions import Partitions
+from broker.loop.priority import give_way, prefer_the_event_loop
+from broker.loop.slices import Slices
+from broker.loop.tasks import start_task
+from broker.metadata.changes import Changes
+from broker.metadata.configs import Configs
+from broker.metadata.features import ELR, Features
+from broker.metadata.producer_ids import ProducerIds
+from broker.metadata.store import SqliteMetadata
+from broker.network.backpressure import Backpressure
+from broker.network.dispatch import Dispatcher
+from broker.network.exposure import tell_open_listeners
+from broker.network.server import Listener, Server
+from broker.observability.samples import Samples, count
+from broker.observability.telemetry.clients import Telemetry
 from broker.periodic import Periodic
-from broker.priority import give_way, prefer_the_event_loop
-from broker.producer_ids import ProducerIds
-from broker.reconstruction import find_topics, skip_producer_ids
-from broker.samples import Samples, count
+from broker.process.warm_up import Demand, ensure_log_kernels, load_cleaner_kernels
+from broker.produce.batch_checks import BatchChecks
 from broker.security.composition import Security
-from broker.security.exposure import tell_open_listeners
-from broker.server import Listener, Server
-from broker.sessions import FetchSessions
-from broker.slices import Slices
-from broker.tasks import start_task
-from broker.telemetry.clients import Telemetry
-from broker.topic import Topic
-from broker.topic_counts import count_append
-from broker.topics import Topics
-from broker.waiting import Purgatory
-from broker.warm_up import Demand, ensure_log_kernels, load_cleaner_kernels
+from broker.topics.disks import Disks
+from broker.topics.moves import Moves
+from broker.topics.partitions import Partitions
+from broker.topics.reconstruction import find_topics, skip_producer_ids
+from broker.topics.registry import Topics
+from broker.topics.topic import Topic
 from broker.web.certificate import read_certificate
 from broker.web.early import EarlyAnswers
-from cleaner.pool import CleanerPool
+from cleaner.runtime.pool import CleanerPool
 from config.broker import BrokerConfig
 from config.connections import ConnectionConfig
 from config.effective import resolve_apart, resolve_broker
@@ -368,8 +368,8 @@ class Broker:
         config = self.configs.of(OtlpConfig)
         if not config.odradek_otlp_endpoint:
             return
-        await self.loop.run_in_executor(None, import_module, "broker.otlp.pusher")
-        from broker.otlp.pusher import Pusher
+        await self.loop.run_in_executor(None, import_module, "broker.observability.otlp.pusher")
+        from broker.observability.otlp.pusher import Pusher
 
         pusher = Pusher(self, config)
         self._stopping.callback(pusher.stop)

@@ -10,21 +10,21 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from broker.authorized_operations import (
+from broker.security.authorization import CLUSTER_NAME, Noted, Requester, ResourceKind
+from broker.security.authorized_operations import (
     OF_CLUSTER,
     OF_GROUP,
     OF_TOPIC,
     Operation,
     bit_field,
 )
-from broker.security.authorization import CLUSTER_NAME, Noted, Requester, ResourceKind
 from broker.security.principals import ANONYMOUS, Principal
 from protocol.pacing import Pace, paced, unpaced
 
 if TYPE_CHECKING:
     from broker.composition import Broker
+    from broker.network.server import Listener
     from broker.security.quotas.charge import Charge
-    from broker.server import Listener
 
 
 T = TypeVar("T")

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker import topic_names
 from broker.coordination.expressions import Matching
-from broker.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION
+from broker.coordination.internal_log import InternalLog
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.share.coordinator import ShareGroupCoordinator
 from broker.groups.share.turn import ShareGroupConfig
-from broker.internal_log import InternalLog
-from broker.metadata import ResourceType
+from broker.metadata.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION
+from broker.metadata.store import ResourceType
 from broker.shares.shares import Shares
-from broker.topic_lookup import TopicLookup
+from broker.topics import names as topic_names
+from broker.topics.lookup import TopicLookup
 from broker.transactions.admission import admit_offsets
 from broker.transactions.config import TransactionConfig
 from broker.transactions.coordinator import TransactionCoordinator

@@ -6,10 +6,13 @@ database. Here each kind of error gets its code, in one table.
 
 from __future__ import annotations
 
-from broker.metadata import MetadataError
 from config.errors import ConfigError
 from protocol.errors import ErrorCode
 from storage import errors as storage
+
+
+class MetadataError(Exception):
+    """The metadata cannot be read or written; the message names the database."""
 
 
 class Refusal(Exception):

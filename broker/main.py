@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from broker import logs
-from broker.addresses import AddressError
 from broker.clock import SystemClock
-from broker.code_memory import give_code_back
 from broker.composition import Broker
-from broker.metadata import MetadataError
-from broker.service import ServiceSocket
-from broker.signals import Signals
-from broker.tasks import start_task
+from broker.errors import MetadataError
+from broker.hosts.addresses import AddressError
+from broker.loop.tasks import start_task
+from broker.process import logs
+from broker.process.code_memory import give_code_back
+from broker.process.service import ServiceSocket
+from broker.process.signals import Signals
 from config.effective import resolve_broker
 from config.errors import ConfigError
 from config.layers import static_layer

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from broker.tasks import start_task
+from broker.loop.tasks import start_task
 from config.tokens import TokenConfig
 from storage.errors import StorageError
 

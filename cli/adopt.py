@@ -12,14 +12,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from broker import topic_names
 from broker.adoption.adopt import Prepared, Source, carry_out, is_adopted, lock, prepare
 from broker.adoption.errors import AdoptionError
 from broker.adoption.left_behind import counted, some
 from broker.adoption.plan import AdoptedTopic, Obstacle
 from broker.adoption.rights import principals_of
 from broker.adoption.users import names_of
-from broker.metadata import MetadataError
+from broker.errors import MetadataError
+from broker.topics import names as topic_names
 from cli.words import size
 from config.printable import printable
 from storage.errors import DirectoryInUse, StorageError

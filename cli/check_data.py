@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker.images import DATABASE_NAME
+from broker.metadata.images import DATABASE_NAME
 from cli.finding import OK, PROBLEM, WARNING, Finding
 from cli.words import count, size
 from config.broker import BrokerConfig

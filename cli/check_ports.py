@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker.addresses import AddressError, bind
+from broker.hosts.addresses import AddressError, bind
 from cli.check_broker import Health
 from cli.finding import OK, PROBLEM, Finding
 

@@ -130,7 +130,7 @@ def _check_kernels(environment: Mapping[str, str]) -> Finding:
         "kernels",
         "none is compiled",
         "a start compiles them in the background, during which a broker is slower; to have it "
-        f"done before, say {sys.executable} -m broker.warm_up",
+        f"done before, say {sys.executable} -m broker.process.warm_up",
     )
 
 

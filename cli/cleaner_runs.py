@@ -10,7 +10,7 @@ from cli.answers import HistoryAnswer, Result, Run, RunAnswer
 from cli.tables import new_table, print_table
 
 _STYLES = {"CLEANED": "bold green", "NOTHING": "bold"}
-# Why a log is cleaned, in a word (cleaner.policy.Reason).
+# Why a log is cleaned, in a word (cleaner.rules.policy.Reason).
 REASONS = {
     "OVERDUE": "overdue", "DIRTY": "dirty", "EXPIRED": "expired", "ASKED": "asked for",
     "RETRY": "retry",

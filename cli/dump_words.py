@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from broker import topic_names
+from broker.topics import names as topic_names
 from protocol.wire import encode_uuid
 
 Decoded = Mapping[str, object]

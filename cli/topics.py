@@ -51,7 +51,7 @@ def list_topics(internal: bool, as_json: bool, connection: Connection) -> None:
 
     Example: odradek topics list
     """
-    from broker.topic_names import INTERNAL
+    from broker.topics.names import INTERNAL
 
     admin = connection.admin()
     names = sorted(name for name in admin.topics if internal or name not in INTERNAL)

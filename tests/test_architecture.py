@@ -24,6 +24,57 @@ MAY_IMPORT = {
     "cli": {"cli", "broker", "cleaner", "storage", "protocol", "config", "pipeline"},
     "pipeline": {"pipeline", "protocol"},
 }
+# The rooms of a package, lowest first: a module imports from its own room and from lower rows.
+# Modules at a package's root are rooms by themselves; those of the last row may import all.
+ROOMS = {
+    "broker": (
+        {"errors", "clock", "ids", "version", "orders", "hosts", "loop", "durability", "counters"},
+        {"process", "metadata"},
+        {"topics"},
+        {"security"},
+        {"context"},
+        {"coordination", "fetch"},
+        {"shares", "transactions"},
+        {"groups"},
+        {"produce", "answers"},
+        {"apis"},
+        {"network", "observability", "adoption"},
+        {"web"},
+        {"composition", "coordinators", "periodic", "main", "reference"},
+    ),
+    "cleaner": ({"errors", "rules"}, {"proof"}, {"passes", "reading"}, {"runtime"}),
+}
+# Imports against the order, mostly of the Broker for its type. The list only gets shorter.
+AGAINST_THE_ORDER = {
+    "apis.delete_groups -> composition",
+    "apis.push_telemetry -> observability.telemetry.reader",
+    "apis.push_telemetry -> observability.telemetry.walk",
+    "context -> composition",
+    "context -> network.server",
+    "counters.topics -> fetch.plans",
+    "counters.topics -> topics.topic",
+    "fetch.plans -> composition",
+    "network.dispatch -> composition",
+    "observability.exposition.group_rows -> composition",
+    "observability.exposition.quota_rows -> composition",
+    "observability.exposition.snapshot -> composition",
+    "observability.otlp.pusher -> composition",
+    "observability.samples -> composition",
+    "security.acl_changes -> answers.repeats",
+    "security.audit -> apis",
+    "security.composition -> network.tls_listeners",
+    "security.sasl.login -> apis",
+    "transactions.admission -> composition",
+    "web.cleaner_facts -> composition",
+    "web.cleaner_routes -> composition",
+    "web.groups -> composition",
+    "web.proofs -> composition",
+    "web.records -> composition",
+    "web.requests -> composition",
+    "web.server -> composition",
+    "web.state -> composition",
+    "web.topics -> composition",
+}
 SOURCES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 
 
@@ -45,6 +96,36 @@ def test_imports_point_one_way() -> None:
         package = path.relative_to(ROOT).parts[0]
         ours = {name.split(".")[0] for name in _imports(path)} & set(MAY_IMPORT)
         assert ours <= MAY_IMPORT[package], _name(path)
+
+
+def _imported_modules(path: Path) -> Iterator[str]:
+    """Iterate over the modules of ours that a module imports, for their types as well."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                place = ROOT / module.replace(".", "/")
+                is_module = place.is_dir() or place.with_suffix(".py").exists()
+                yield module if is_module else node.module or ""
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_import_from_lower_rooms(package: str) -> None:
+    level_of = {room: level for level, row in enumerate(ROOMS[package]) for room in row}
+    against = set()
+    for path in SOURCES:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] != package or parts[1] == "__init__":
+            continue
+        for module in _imported_modules(path):
+            other = module.split(".")
+            if other[0] != package or len(other) < 2 or other[1] == parts[1]:
+                continue
+            is_lower = level_of[other[1]] < level_of[parts[1]]
+            if not is_lower and level_of[parts[1]] < len(ROOMS[package]) - 1:
+                against.add(f"{'.'.join(parts[1:])} -> {'.'.join(other[1:])}")
+    known = AGAINST_THE_ORDER if package == "broker" else set()
+    assert against == known
 
 
 def test_only_files_and_main_touch_the_operating_system_from_storage_down() -> None:

@@ -11,7 +11,7 @@ from bench.cleaner_brokers import clean_stages
 from bench.cleaner_latency import measure, quantile_us
 from bench.cleaner_load import Load, write_log
 from bench.pairs import Broker, Figure, Question, Values
-from broker.warm_up import warm_up
+from broker.process.warm_up import warm_up
 from protocol.compression import Codec
 
 _SEGMENT_BYTES = 64 << 20

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from broker import topic_names
 from broker.adoption.errors import AdoptionError
 from broker.adoption.groups import GroupCounts, count_groups
 from broker.adoption.image import ClusterImage
@@ -26,9 +25,10 @@ from broker.adoption.quotas import store_quotas
 from broker.adoption.survey import FoundDirectory, read_owner, survey
 from broker.adoption.users import store_users
 from broker.ids import random_id
-from broker.images import COPY_NAME, DATABASE_NAME
-from broker.metadata import Resource, ResourceType, SecurityKind, SqliteMetadata
+from broker.metadata.images import COPY_NAME, DATABASE_NAME
+from broker.metadata.store import Resource, ResourceType, SecurityKind, SqliteMetadata
 from broker.security.acls import to_row
+from broker.topics import names as topic_names
 from storage import checkpoints
 from storage.directory import LOCK, METADATA_DIRECTORY
 from storage.files import FileSystem, RealFileSystem

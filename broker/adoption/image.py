@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from broker.metadata import ResourceType
+from broker.metadata.store import ResourceType
 from protocol.messages import metadata_records as records
 from storage.kraft import MetadataEntry
 

@@ -10,7 +10,7 @@ from broker.adoption.image import ClusterImage
 from broker.adoption.quotas import strange_quotas
 from broker.adoption.survey import FoundDirectory
 from broker.adoption.users import strange_users
-from broker.metadata import ResourceType
+from broker.metadata.store import ResourceType
 
 _NAMES_SHOWN_MAX = 5
 _OWNERS = {

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from broker import topic_names
 from broker.adoption.image import ClusterImage, PartitionState, TopicState
 from broker.adoption.quotas import adopted_quotas
 from broker.adoption.rights import adopted_acls, strange_acls
 from broker.adoption.survey import FoundDirectory, FoundPartition
 from broker.adoption.users import adopted_users
-from broker.configs import ALL_BROKERS
-from broker.metadata import ResourceType, TopicRecord
+from broker.metadata.configs import ALL_BROKERS
+from broker.metadata.store import ResourceType, TopicRecord
 from broker.security.acls import Acl
 from broker.security.credentials import ScramCredential
 from broker.security.quotas.entities import Entity
 from broker.security.scram_users import Key
-from broker.topic_plans import internal_topic
+from broker.topics import names as topic_names
+from broker.topics.plans import internal_topic
 from config.dynamic import check_dynamic
 from config.effective import resolve_apart, resolve_broker, resolve_topic
 from config.errors import ConfigError

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from broker.adoption.image import ClusterImage
 from broker.errors import Refusal
-from broker.metadata import MetadataStore, SecurityKind
+from broker.metadata.store import MetadataStore, SecurityKind
 from broker.security.quotas.entities import (
     Entity,
     check_entity,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from broker.adoption.image import ClusterImage
-from broker.metadata import MetadataStore
+from broker.metadata.store import MetadataStore
 from broker.security.credentials import ScramCredential
 from broker.security.scram_changes import MECHANISMS
 from broker.security.scram_users import Key, ScramUsers

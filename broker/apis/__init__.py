@@ -117,7 +117,7 @@ APIS: tuple[Api, ...] = (
     Api(92, "DeleteShareGroupOffsets", 0, 0),
 )
 # Clients send these all the time, and a response is about as large as its request, or mostly
-# records: to begin a slice (broker/slices.py) for a short one would cost a tenth of its time.
+# records: to begin a slice (broker/loop/slices.py) for a short one would cost a tenth of its time.
 _BRIEF = frozenset((
     "Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "FindCoordinator",
     "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "ApiVersions", "InitProducerId",

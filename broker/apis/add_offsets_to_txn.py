@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from broker import topic_names
 from broker.apis.end_txn import told
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.effects import Producer
-from broker.coordination.java import partition_for
+from broker.orders.java import partition_for
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
+from broker.topics import names as topic_names
 from broker.transactions.state import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence, Set
 
-from broker import topic_names
 from broker.apis.end_txn import told
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.effects import Producer
-from broker.coordination.java_orders import grouped_by_name, partition_order
-from broker.coordination.scala_orders import table_of
+from broker.orders.maps import grouped_by_name, partition_order
+from broker.orders.scala import table_of
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
+from broker.topics import names as topic_names
 from broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.java import hash_order
 from broker.errors import Refusal
-from broker.raft import check_cluster, check_voter, not_supported
+from broker.metadata.raft import check_cluster, check_voter, not_supported
+from broker.orders.java import hash_order
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 

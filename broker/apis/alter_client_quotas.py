@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.java import hash_places, place_order
 from broker.errors import Explained, Refusal, code_of, message_of
+from broker.orders.java import hash_places, place_order
+from broker.security.authorized_operations import Operation
 from broker.security.quotas.entities import Entity, entity_hash, entity_of
 from protocol.errors import ErrorCode
 from protocol.messages.alter_client_quotas import (

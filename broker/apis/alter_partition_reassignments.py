@@ -5,12 +5,12 @@ There is one broker: a partition can be assigned to it, where it is already, and
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
+from broker.answers.repeats import Repeats
 from broker.context import RequestContext
 from broker.errors import Refusal
-from broker.repeats import Repeats
-from broker.topic import Topic
-from broker.topic_plans import check_replicas
+from broker.security.authorized_operations import Operation
+from broker.topics.plans import check_replicas
+from broker.topics.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

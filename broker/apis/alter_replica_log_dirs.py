@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.scala_orders import grouped_order
 from broker.errors import EXPLAINED, Refusal, code_of
+from broker.orders.scala import grouped_order
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.java import hash_order
-from broker.errors import Refusal, code_of, message_of
-from broker.metadata import MetadataError
+from broker.errors import MetadataError, Refusal, code_of, message_of
+from broker.orders.java import hash_order
+from broker.security.authorized_operations import Operation
 from broker.security.scram_changes import alterations, plan_changes
 from protocol.errors import ErrorCode
 from protocol.messages.alter_user_scram_credentials import (

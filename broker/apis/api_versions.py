@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from broker.apis import API_VERSIONS
 from broker.context import RequestContext
-from broker.coordination.java import copied_capacity, hash_order
-from broker.features import FEATURES, METADATA_VERSION
+from broker.metadata.features import FEATURES, METADATA_VERSION
+from broker.orders.java import copied_capacity, hash_order
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (
     ApiVersion,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from broker.answers.acl_requests import changeable_acls, read_acl
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, Explained, Refusal, code_of, message_of
-from broker.security.acl_requests import changeable_acls, read_acl
 from broker.security.acls import Acl
 from protocol.errors import ErrorCode
 from protocol.messages.create_acls import (

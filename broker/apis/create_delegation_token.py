@@ -6,12 +6,12 @@ DelegationTokenControlManager.createDelegationToken.
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
+from broker.answers.token_requests import NO_TIME, may_ask
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, code_of
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from broker.security.principals import ANONYMOUS, USER, Principal
-from broker.security.token_requests import NO_TIME, may_ask
 from protocol.errors import ErrorCode
 from protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,

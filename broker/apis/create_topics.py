@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence, Set
 
-from broker.authorized_operations import Operation
+from broker.answers.quota_spending import spending
 from broker.context import RequestContext
-from broker.coordination.java import hash_order
 from broker.errors import Explained, Refusal, code_of, message_of
+from broker.orders.java import hash_order
 from broker.security.authorization import ResourceKind
-from broker.security.quotas.spending import spending
-from broker.topic_plans import NewTopic, TopicPlan, check_request
+from broker.security.authorized_operations import Operation
+from broker.topics.plans import NewTopic, TopicPlan, check_request
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
     CreatableTopic,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from broker.answers.acl_requests import changeable_acls, read_filter
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, Explained, Refusal, code_of, message_of
 from broker.security.acl_changes import Deleted
-from broker.security.acl_requests import changeable_acls, read_filter
 from broker.security.acls import AclFilter
 from protocol.messages.delete_acls import (
     DeleteAclsFilterResult,

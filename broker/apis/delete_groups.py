@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from broker.authorized_operations import Operation
 from broker.composition import Broker
 from broker.context import RequestContext
-from broker.coordination.java import copied_capacity, hash_order
 from broker.coordination.runtime import Answer
+from broker.orders.java import copied_capacity, hash_order
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import (
     DeletableGroupResult,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Set
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.scala_orders import grouped_order, table_of
 from broker.errors import EXPLAINED, Refusal, code_of
+from broker.orders.scala import grouped_order, table_of
 from broker.security.authorization import ResourceKind
-from broker.topic import Topic
-from broker.topics import Topics
+from broker.security.authorized_operations import Operation
+from broker.topics.registry import Topics
+from broker.topics.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.java_orders import computed_ids, put_ids
+from broker.orders.maps import computed_ids, put_ids
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence, Set
 
-from broker.authorized_operations import Operation
+from broker.answers.quota_spending import spending
 from broker.context import RequestContext
 from broker.errors import Explained, Refusal, code_of, message_of
 from broker.security.authorization import ResourceKind
-from broker.security.quotas.spending import spending
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import (
     DeletableTopicResult,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
+from broker.answers.acl_requests import read_filter
 from broker.context import RequestContext
-from broker.security.acl_requests import read_filter
 from broker.security.acls import Acl, AclKind, PatternType
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.describe_acls import (
     AclDescription,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Refusal, message_of
+from broker.security.authorized_operations import Operation
 from broker.security.quotas.entities import CLIENT_ID, IP, TYPES, USER, Entity, ordered
 from protocol.errors import ErrorCode
 from protocol.messages.describe_client_quotas import (

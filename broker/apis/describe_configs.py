@@ -13,17 +13,17 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import dropwhile
 
-from broker import topic_names
-from broker.authorized_operations import Operation
-from broker.configs import ALL_BROKERS
+from broker.answers.config_permissions import config_refusal
+from broker.answers.repeats import answer_each
 from broker.context import RequestContext
-from broker.coordination.java import hash_order
 from broker.errors import EXPLAINED, Refusal, code_of, message_of
-from broker.loggers import logger_levels
-from broker.metadata import Resource, ResourceType
-from broker.repeats import answer_each
-from broker.resource_configs import KINDS
-from broker.security.config_permissions import config_refusal
+from broker.metadata.configs import ALL_BROKERS
+from broker.metadata.loggers import logger_levels
+from broker.metadata.resource_configs import KINDS
+from broker.metadata.store import Resource, ResourceType
+from broker.orders.java import hash_order
+from broker.security.authorized_operations import Operation
+from broker.topics import names as topic_names
 from config.effective import TOPIC_OPTION
 from config.resolution import Entry, Source
 from config.values import Kind

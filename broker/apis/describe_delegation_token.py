@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.authorized_operations import Operation
+from broker.answers.token_requests import may_ask
 from broker.context import RequestContext
-from broker.coordination.hash_map import concurrent_order
+from broker.orders.hash_map import concurrent_order
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from broker.security.principals import Principal
-from broker.security.token_requests import may_ask
 from broker.security.tokens import Token
 from protocol.errors import ErrorCode
 from protocol.messages.describe_delegation_token import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from broker.answers.described_groups import Describing, describe_each
 from broker.context import RequestContext
-from broker.described_groups import Describing, describe_each
 from broker.groups.responses import described_error
 from protocol.messages.describe_groups import (
     DescribeGroupsRequest,

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.hash_map import concurrent_places
-from broker.coordination.java import partition_hash, place_order, string_hash
-from broker.coordination.scala_orders import trie_order
-from broker.topics import Topics
+from broker.orders.hash_map import concurrent_places
+from broker.orders.java import partition_hash, place_order, string_hash
+from broker.orders.scala import trie_order
+from broker.security.authorized_operations import Operation
+from broker.topics.registry import Topics
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from itertools import islice
 
-from broker import topic_names
-from broker.authorized_operations import Operation
+from broker.answers.repeats import answer_each
 from broker.context import RequestContext
-from broker.coordination.java import hash_places, place_order
 from broker.errors import Refusal, code_of
-from broker.repeats import answer_each
+from broker.orders.java import hash_places, place_order
 from broker.security.authorization import ResourceKind
-from broker.topic import Topic
+from broker.security.authorized_operations import Operation
+from broker.topics import names as topic_names
+from broker.topics.topic import Topic
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import (

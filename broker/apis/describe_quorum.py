@@ -8,9 +8,9 @@ nobody to wait for.
 
 from __future__ import annotations
 
-from broker import topic_names
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.security.authorized_operations import Operation
+from broker.topics import names as topic_names
 from protocol.errors import ErrorCode
 from protocol.messages.describe_quorum import (
     DescribeQuorumRequest,

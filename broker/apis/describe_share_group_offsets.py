@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from broker.authorized_operations import Operation
+from broker.answers.repeats import answer_each
 from broker.context import RequestContext
-from broker.coordination.java_orders import computed_ids, computed_numbers
+from broker.counters.lag import share_lag
 from broker.errors import code_of
-from broker.lag import share_lag
-from broker.repeats import answer_each
+from broker.orders.maps import computed_ids, computed_numbers
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from broker.shares.batches import UNCHANGED_OFFSET
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_shard import StateAnswer

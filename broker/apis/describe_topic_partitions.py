@@ -6,13 +6,13 @@ points to a topic or partition that need not be there: then what follows it come
 
 from __future__ import annotations
 
-from broker import topic_names
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.java import hash_order
-from broker.partitions import OfflinePartition, Partition
+from broker.orders.java import hash_order
 from broker.security.authorization import ResourceKind
-from broker.topic import Topic
+from broker.security.authorized_operations import Operation
+from broker.topics import names as topic_names
+from broker.topics.partitions import OfflinePartition, Partition
+from broker.topics.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.describe_topic_partitions import (
     Cursor,

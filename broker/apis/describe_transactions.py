@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
+from broker.answers.repeats import answer_each
 from broker.context import RequestContext
-from broker.repeats import answer_each
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from broker.transactions.listing import not_described
 from protocol.compiler import encode
 from protocol.errors import ErrorCode

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.java import hash_order
+from broker.orders.java import hash_order
+from broker.security.authorized_operations import Operation
 from broker.security.scram_changes import NUMBERS
 from broker.security.scram_users import ScramUsers
 from protocol.errors import ErrorCode

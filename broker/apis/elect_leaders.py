@@ -5,11 +5,11 @@ Each partition has one replica, which leads it: there is never an election to ho
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
+from broker.answers.repeats import Repeats
 from broker.context import RequestContext
 from broker.errors import Refusal
-from broker.repeats import Repeats
-from broker.topic import Topic
+from broker.security.authorized_operations import Operation
+from broker.topics.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import (
     ElectLeadersRequest,

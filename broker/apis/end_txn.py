@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.effects import Producer
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from broker.transactions.state import EPOCH_RAISED_SINCE
 from protocol.errors import ErrorCode
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse

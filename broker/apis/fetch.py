@@ -3,8 +3,8 @@
 Behaviour: answered at once when min_bytes are there, when a partition cannot be read, when
 older segments have more to give, or when max_wait_ms is 0; else parked until enough was
 appended, a topic was deleted or the time has passed, or until the client asks something else
-behind it. What it is answered with is decided in broker/fetch_plans.py, what a session (KIP-227)
-leaves out of the answer in broker/sessions.py.
+behind it. What it is answered with is decided in broker/fetch/plans.py, what a session (KIP-227)
+leaves out of the answer in broker/fetch/sessions.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from broker.context import Patient, RequestContext
+from broker.counters.topics import count_fetch
 from broker.errors import code_of
-from broker.fetch_permissions import denied_topics
-from broker.fetch_plans import (
+from broker.fetch.permissions import denied_topics
+from broker.fetch.plans import (
     NO_LEADER,
     Plan,
     Planned,
@@ -28,7 +29,7 @@ from broker.fetch_plans import (
     refused,
     unknown_among,
 )
-from broker.sessions import (
+from broker.fetch.sessions import (
     FIRST_EPOCH,
     NO_SESSION,
     Key,
@@ -36,7 +37,6 @@ from broker.sessions import (
     WantedPartition,
     next_epoch,
 )
-from broker.topic_counts import count_fetch
 from protocol.errors import ErrorCode
 from protocol.frames import body_bytes
 from protocol.messages.fetch import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.authorized_operations import Operation
-from broker.config_operations import Edit, Wish, carry_out
+from broker.answers.config_operations import Edit, Wish, carry_out
+from broker.answers.config_permissions import config_refusal
 from broker.context import RequestContext
 from broker.errors import code_of, message_of
-from broker.security.config_permissions import config_refusal
+from broker.security.authorized_operations import Operation
 from protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,

@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 
 from broker.apis.end_txn import told
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.effects import Producer
-from broker.errors import code_of
-from broker.metadata import MetadataError
+from broker.errors import MetadataError, code_of
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from broker.transactions.effects import Granted
 from broker.transactions.state import NO_EPOCH, NO_PRODUCER
 from protocol.errors import ErrorCode

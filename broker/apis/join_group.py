@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.groups import responses
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

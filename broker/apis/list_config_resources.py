@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.hash_map import concurrent_order
-from broker.metadata import ResourceType
+from broker.metadata.store import ResourceType
+from broker.orders.hash_map import concurrent_order
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.list_config_resources import (
     ConfigResource,

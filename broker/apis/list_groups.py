@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.pacing import paced
 

@@ -21,11 +21,11 @@ from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.scala_orders import grouped_order
 from broker.errors import code_of
+from broker.orders.scala import grouped_order
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,

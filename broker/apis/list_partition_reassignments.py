@@ -5,8 +5,8 @@ There is one broker, so none ever is.
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

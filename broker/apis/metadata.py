@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Set
 
-from broker import topic_names
-from broker.authorized_operations import Operation
-from broker.configs import Configs
+from broker.answers.quota_spending import spending
 from broker.context import RequestContext
-from broker.coordination.java import string_hash, uuid_hash
-from broker.coordination.scala_orders import SMALL_MAX, trie_order
 from broker.errors import code_of
-from broker.partitions import OfflinePartition
+from broker.metadata.configs import Configs
+from broker.orders.java import string_hash, uuid_hash
+from broker.orders.scala import SMALL_MAX, trie_order
 from broker.security.authorization import ResourceKind
-from broker.security.quotas.spending import spending
-from broker.topic import Topic
-from broker.topic_plans import NewTopic, TopicPlan, internal_topic
+from broker.security.authorized_operations import Operation
+from broker.topics import names as topic_names
+from broker.topics.partitions import OfflinePartition
+from broker.topics.plans import NewTopic, TopicPlan, internal_topic
+from broker.topics.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
     MetadataRequest,

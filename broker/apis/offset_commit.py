@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Set
 from dataclasses import replace
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.coordination.seams import Topics
 from broker.groups.commits import commit_error, refused_topic
 from broker.groups.parts import commit_in_parts
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,

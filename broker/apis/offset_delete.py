@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.groups.deletion import answered
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,

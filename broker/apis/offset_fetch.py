@@ -10,11 +10,11 @@ from asyncio import Future
 from collections.abc import Awaitable, Collection, Iterable, Set
 from dataclasses import replace
 
-from broker.authorized_operations import Operation
+from broker.answers.repeats import Repeats, answer_each
 from broker.context import RequestContext
 from broker.coordination.seams import Topics
-from broker.repeats import Repeats, answer_each
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (

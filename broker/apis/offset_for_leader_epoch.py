@@ -6,11 +6,11 @@ consumer that asks where its own epoch ended learns what of its reading is gone 
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import code_of
 from broker.security.authorization import ResourceKind
-from broker.topic import Topic
+from broker.security.authorized_operations import Operation
+from broker.topics.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -1,6 +1,6 @@
 """Produce (0): append one batch to each of some partitions.
 
-Batches that take long to check go to a thread first (broker/appending.py).
+Batches that take long to check go to a thread first (broker/produce/appending.py).
 acks=1 is answered after the write, or after the flush that flush.messages asks for. acks=all is
 answered once the batch is on the disk, when log.flush.acks.all is set (the default): one node
 has no replica to lean on. acks=0 gets no response; when such a batch is refused, the connection
@@ -15,12 +15,12 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence, Set
 from functools import partial
 
-from broker.appending import Appended, Appending, all_refused, not_permitted, refusal
-from broker.authorized_operations import Operation
 from broker.context import CloseConnection, RequestContext, Staged
+from broker.counters.metrics import Metrics
 from broker.errors import code_of, message_of
-from broker.metrics import Metrics
+from broker.produce.appending import Appended, Appending, all_refused, not_permitted, refusal
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from broker.transactions.admission import (
     TOPIC_IDS_SINCE,
     Refused,

@@ -6,8 +6,8 @@ import asyncio
 
 from broker.context import RequestContext
 from broker.errors import Refusal
-from broker.telemetry.reader import Busy
-from broker.telemetry.walk import InvalidPayload, PayloadTooLarge
+from broker.observability.telemetry.reader import Busy
+from broker.observability.telemetry.walk import InvalidPayload, PayloadTooLarge
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse

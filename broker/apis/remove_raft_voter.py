@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Refusal
-from broker.raft import check_cluster, check_voter, not_supported
+from broker.metadata.raft import check_cluster, check_voter, not_supported
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 

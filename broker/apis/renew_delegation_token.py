@@ -6,9 +6,9 @@ DelegationTokenControlManager.renewDelegationToken.
 
 from __future__ import annotations
 
+from broker.answers.token_requests import NO_TIME, may_ask
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, code_of
-from broker.security.token_requests import NO_TIME, may_ask
 from protocol.errors import ErrorCode
 from protocol.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (36): refused here; a login is the gate's (broker/security/sasl/gate.py)."""
+"""SaslAuthenticate (36): refused here; a login is the gate's (broker/network/sasl_gate.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SaslHandshake (17): refused here; a login is the gate's (broker/security/sasl/gate.py)."""
+"""SaslHandshake (17): refused here; a login is the gate's (broker/network/sasl_gate.py)."""
 
 from __future__ import annotations
 

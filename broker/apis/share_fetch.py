@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Collection, Set
 from functools import partial
 
 from broker.context import RequestContext
+from broker.counters.topics import count_share_fetch
 from broker.errors import code_of
 from broker.shares.fetching import Fetched, ShareFetch, Wanted
 from broker.shares.key import SharePartitionKey
@@ -34,7 +35,6 @@ from broker.shares.sessions import (
     TopicPartition,
     next_epoch,
 )
-from broker.topic_counts import count_share_fetch
 from protocol.errors import ErrorCode
 from protocol.messages.share_fetch import (
     AcknowledgementBatch,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from broker.answers.described_groups import Describing, describe_each
 from broker.context import RequestContext
-from broker.described_groups import Describing, describe_each
 from protocol.errors import ErrorCode
 from protocol.messages.share_group_describe import (
     DescribedGroup,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Refusal, message_of
 from broker.groups.modern.subscriptions import check_names
 from broker.groups.share import heartbeats
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from broker.shares.replies import problem
 from protocol.errors import ErrorCode
 from protocol.messages.share_group_heartbeat import (

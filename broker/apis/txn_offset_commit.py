@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.groups.parts import commit_in_parts
 from broker.groups.transactional import refusal, refused_topic
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Refusal
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 

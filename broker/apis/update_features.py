@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, code_of, message_of
-from broker.features import FeatureUpdate
+from broker.metadata.features import FeatureUpdate
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.update_features import (
     UpdatableFeatureResult,

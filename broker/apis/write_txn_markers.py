@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import takewhile
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
 from broker.errors import Explained, code_of
+from broker.security.authorized_operations import Operation
 from broker.transactions.markers import Problems
 from broker.transactions.state import TopicPartition
 from protocol.errors import ErrorCode

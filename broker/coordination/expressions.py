@@ -15,7 +15,7 @@ from typing import Any
 
 import re2
 
-from broker.priority import give_way
+from broker.loop.priority import give_way
 
 # Of RE2's own 8 MiB some hundred bytes take all. Enough for 32 KiB of names, or for twenty classes
 # of all letters; what takes more is refused as too large.

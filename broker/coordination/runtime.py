@@ -34,7 +34,6 @@ from broker.coordination.effects import (
     StartTimer,
     Timer,
 )
-from broker.coordination.java import partition_for
 from broker.coordination.loading import replay
 from broker.coordination.machine import Codec, Machine
 from broker.coordination.seams import (
@@ -43,6 +42,7 @@ from broker.coordination.seams import (
     Requester,
     WallClock,
 )
+from broker.orders.java import partition_for
 from protocol.errors import ErrorCode, ProtocolError
 
 logger = logging.getLogger(__name__)

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from broker.coordination.effects import Caller, Effect, Persist, Reply
-from broker.coordination.java import string_length
 from broker.groups.config import GroupConfig
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.effects import OffsetsStored
 from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.records import CommittedOffset, OffsetRecord
 from broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Turn
+from broker.orders.java import string_length
 from config.values import INT64_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (

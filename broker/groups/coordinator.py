@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from broker.coordination.expressions import Matching
 from broker.coordination.machine import Codec
-from broker.coordination.partition_order import asking_order, loading_order
 from broker.coordination.runtime import Answer, Runtime
 from broker.coordination.seams import InternalTopic, Loop, Requester, WallClock
 from broker.errors import Refusal, message_of
@@ -29,8 +28,9 @@ from broker.groups.records import decode_record, encode_record
 from broker.groups.shard import Shard
 from broker.groups.share.groups import Configs as ShareConfigs
 from broker.groups.share.groups import default_config
-from broker.tasks import start_task
-from broker.topic_names import CONSUMER_OFFSETS
+from broker.loop.tasks import start_task
+from broker.orders.partitions import asking_order, loading_order
+from broker.topics.names import CONSUMER_OFFSETS
 from protocol.errors import ErrorCode
 from protocol.messages import consumer_group_describe
 from protocol.messages.consumer_group_heartbeat import (

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from broker.coordination.effects import Caller
-from broker.coordination.java import hash_places, hash_spread
+from broker.orders.java import hash_places, hash_spread
 from protocol.errors import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]

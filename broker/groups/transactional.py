@@ -10,11 +10,11 @@ Kafka's source: OffsetMetadataManager.commitTransactionalOffset, ClassicGroup.va
 from __future__ import annotations
 
 from broker.coordination.effects import Caller, Persist, Producer, Reply
-from broker.coordination.java import string_length
 from broker.groups.commits import CommitTurn
 from broker.groups.effects import UndecidedOffsetsStored
 from broker.groups.records import CommittedOffset, OffsetRecord
 from broker.groups.state import ClassicGroup, GroupState, Turn
+from broker.orders.java import string_length
 from protocol.errors import ErrorCode
 from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -11,10 +11,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from broker.changes import Changes
-from broker.errors import Refusal
-from broker.metadata import MetadataError, MetadataStore, SecurityKind
-from broker.repeats import Repeats
+from broker.answers.repeats import Repeats
+from broker.counters.authorization import AuthorizationCounts
+from broker.errors import MetadataError, Refusal
+from broker.metadata.changes import Changes
+from broker.metadata.store import MetadataStore, SecurityKind
 from broker.security.acl_search import AclSearch
 from broker.security.acls import (
     Acl,
@@ -27,7 +28,6 @@ from broker.security.acls import (
     to_row,
 )
 from broker.security.authorization import CLUSTER_NAME
-from broker.security.authorization_counts import AuthorizationCounts
 from broker.security.authorizer import AclAuthorizer
 from config.acl import AclConfig
 from protocol.errors import ErrorCode

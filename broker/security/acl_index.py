@@ -14,7 +14,6 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from broker.authorized_operations import Operation
 from broker.security.acls import (
     EVERYBODY,
     WILDCARD,
@@ -24,6 +23,7 @@ from broker.security.acls import (
     Permission,
 )
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 
 # The operations of entries that allow an operation (IMPLIES_DESCRIBE and its like).
 _ALLOWED_BY: dict[int, frozenset[int]] = {

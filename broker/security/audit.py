@@ -17,15 +17,15 @@ from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 
 from broker.apis import BY_KEY
-from broker.authorized_operations import Operation
-from broker.logs import JsonFormatter, TextFormatter
+from broker.process.logs import JsonFormatter, TextFormatter
 from broker.security.acl_index import Rule
 from broker.security.authorization import Requester, ResourceKind
+from broker.security.authorized_operations import Operation
 from config.errors import ConfigError
 
 # Kafka's name for it, so that what sends it elsewhere, or sets its level, does so here.
 LOGGER = "kafka.authorizer.logger"
-_TRACE = 5  # as in broker/loggers.py
+_TRACE = 5  # as in broker/metadata/loggers.py
 # What one request may write at each level, so that what is allowed takes no room from what is not.
 _LINES_MAX = 1_000
 _LEFT_OUT_AFTER_S = 1.0  # by then most requests have asked all that they ask

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
-from broker.authorized_operations import Operation
+from broker.security.authorized_operations import Operation
 from broker.security.principals import Principal
 
 

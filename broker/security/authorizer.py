@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from broker.authorized_operations import Operation
+from broker.counters.authorization import AuthorizationCounts
 from broker.security.acl_index import DEFAULT_ALLOW, DEFAULT_DENY, SUPER_USER, AclIndex, Rule
 from broker.security.acls import Acl
 from broker.security.audit import note, notes_allowed
 from broker.security.authorization import Requester, ResourceKind
-from broker.security.authorization_counts import AuthorizationCounts
+from broker.security.authorized_operations import Operation
 from broker.security.principals import Principal
 
 # So many decisions are remembered, each some hundred bytes. Names may be longer than those of

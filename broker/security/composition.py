@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from broker.changes import Changes
-from broker.configs import Configs
+from broker.counters.metrics import Metrics
 from broker.ids import random_id
-from broker.metadata import Metadata, MetadataStore, SecurityKind
-from broker.metrics import Metrics
+from broker.loop.tasks import start_task
+from broker.metadata.changes import Changes
+from broker.metadata.configs import Configs
+from broker.metadata.store import Metadata, MetadataStore, SecurityKind
 from broker.security.authorization import Authorizer
 from broker.security.credentials import NoTokens, TokenCredentials
 from broker.security.quotas.composition import QuotaTable
-from broker.tasks import start_task
 from config.acl import AclConfig
 from config.oauth import OAuthConfig
 from config.sasl import OAUTHBEARER, SaslConfig
@@ -28,12 +28,12 @@ from config.tls import PROTOCOLS as TLS
 from config.tokens import TokenConfig
 
 if TYPE_CHECKING:
+    from broker.network.tls_listeners import Tls
     from broker.security.acl_changes import AclChanges
     from broker.security.audit import AuditFile
     from broker.security.oauth.keys import Keys
     from broker.security.sasl.listener import SaslListener
     from broker.security.scram_users import ScramUsers
-    from broker.security.tls.listeners import Tls
     from broker.security.tokens import DelegationTokens
 
 
@@ -144,7 +144,7 @@ class Security:
         speakers = [(one.name, one.protocol) for one in endpoints if one.protocol in TLS]
         if not speakers:
             return None
-        from broker.security.tls.listeners import Tls
+        from broker.network.tls_listeners import Tls
 
         tls = Tls(speakers, self.configs.layers, self.metrics, self.now_ms)
         self.configs.checks.append(tls.check)

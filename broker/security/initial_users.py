@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from broker.changes import Changes
+from broker.metadata.changes import Changes
 from broker.security.credentials import ScramCredential
 from broker.security.salts import new_salt
 from broker.security.sasl.scram_messages import credential_of, salted_password

@@ -12,7 +12,8 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from broker.metadata import MetadataError, MetadataStore, Rows, SecurityKind
+from broker.errors import MetadataError
+from broker.metadata.store import MetadataStore, Rows, SecurityKind
 from broker.security.credentials import ScramCredential
 from broker.security.salts import USUAL, Form, forms_of, made_up
 from broker.security.sasl.scram_messages import hash_size_bytes
@@ -62,7 +63,7 @@ class ScramUsers:
     async def change(self, changes: Mapping[Key, ScramCredential | None]) -> None:
         """Write credentials, or remove them; durable when it returns. Raises MetadataError.
 
-        Call it within a change (broker/changes.py).
+        Call it within a change (broker/metadata/changes.py).
         """
         rows: dict[str, str | None] = {
             f"{mechanism}:{user}": None if one is None else _written(one)

@@ -20,9 +20,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from broker.changes import Changes
-from broker.errors import Refusal
-from broker.metadata import MetadataError, MetadataStore, Rows, SecurityKind
+from broker.errors import MetadataError, Refusal
+from broker.metadata.changes import Changes
+from broker.metadata.store import MetadataStore, Rows, SecurityKind
 from broker.security.credentials import ScramCredential, TokenCredential
 from broker.security.principals import Principal
 from broker.security.salts import new_salt

@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 
 from broker.errors import code_of
+from broker.fetch.purgatory import Purgatory
 from broker.shares.acquiring import Acquired, Asked, Span, acquire
 from broker.shares.partition import Failure
 from broker.shares.reading import aborted_spans, read_batches
 from broker.shares.serving import Served
 from broker.shares.sessions import TopicPartition
-from broker.waiting import Purgatory
 from storage.errors import NotCached, OffsetOutOfRange, StorageError
 from storage.segment import Slice
 

@@ -12,9 +12,9 @@ import logging
 from broker.errors import EXPLAINED
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_records import Snapshot, decode_record
-from broker.topic import Topic
-from broker.topic_names import SHARE_GROUP_STATE
-from broker.topics import Topics
+from broker.topics.names import SHARE_GROUP_STATE
+from broker.topics.registry import Topics
+from broker.topics.topic import Topic
 from protocol.errors import ProtocolError
 from protocol.legacy import iterate_stored
 from storage.log import Log

@@ -10,10 +10,10 @@ from asyncio import Future
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Protocol
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.java import string_length
+from broker.orders.java import string_length
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from broker.shares.acknowledging import Acknowledgement, AcknowledgeType
 from broker.shares.key import SharePartitionKey
 from broker.shares.partition import Failure

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from broker.errors import EXPLAINED, code_of, message_of
+from broker.fetch.purgatory import Purgatory, Waiter
 from broker.shares import locks
 from broker.shares.acknowledging import Acknowledgement, acknowledge, release
 from broker.shares.batches import cut
@@ -25,8 +26,7 @@ from broker.shares.settings import ShareSettings
 from broker.shares.starting import start_offset
 from broker.shares.state_coordinator import ShareStateCoordinator
 from broker.shares.state_shard import StateAnswer
-from broker.topics import Topics
-from broker.waiting import Purgatory, Waiter
+from broker.topics.registry import Topics
 from protocol.errors import ErrorCode
 from storage.log import Log
 

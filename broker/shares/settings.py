@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from broker.configs import Configs
-from broker.metadata import Resource, ResourceType
+from broker.metadata.configs import Configs
+from broker.metadata.store import Resource, ResourceType
 from broker.shares.partition import PartitionConfig
 from config.resolution import Entry
 

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 from broker.clock import Clock
-from broker.configs import Configs
 from broker.coordination.seams import InternalTopic
 from broker.coordination.seams import Topics as TopicNames
+from broker.fetch.purgatory import Purgatory
+from broker.metadata.configs import Configs
 from broker.shares.key import SharePartitionKey
 from broker.shares.pruning import StatePruner
 from broker.shares.serving import SharePartitions, Surroundings
@@ -16,9 +17,8 @@ from broker.shares.sessions import MemberKey, ShareSession, ShareSessions
 from broker.shares.settings import ShareSettings
 from broker.shares.state_coordinator import ShareStateCoordinator
 from broker.shares.state_shard import StateConfig
-from broker.topic import Topic
-from broker.topics import Topics
-from broker.waiting import Purgatory
+from broker.topics.registry import Topics
+from broker.topics.topic import Topic
 from config.share import ShareConfig
 
 

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
-from broker.coordination.java_orders import computed_ids, put_numbers
 from broker.coordination.runtime import Answer
+from broker.orders.maps import computed_ids, put_numbers
+from broker.security.authorized_operations import Operation
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_coordinator import all_of
 from broker.shares.state_shard import StateAnswer

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Set
 from typing import TYPE_CHECKING
 
-from broker import topic_names
 from broker.context import RequestContext
 from broker.coordination.effects import Producer
 from broker.errors import code_of, message_of
-from broker.partitions import OfflinePartition
-from broker.topic import Topic
+from broker.topics import names as topic_names
+from broker.topics.partitions import OfflinePartition
+from broker.topics.topic import Topic
 from broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
 from protocol.batches import (
     BASE_SEQUENCE,

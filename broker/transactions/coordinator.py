@@ -14,14 +14,13 @@ from typing import Any
 
 from broker.coordination.effects import Producer
 from broker.coordination.expressions import Matching, is_quick, matched
-from broker.coordination.hash_map import concurrent_order
 from broker.coordination.machine import Codec
 from broker.coordination.runtime import Answer, Runtime
 from broker.coordination.seams import InternalTopic, Loop, WallClock
-from broker.errors import Explained, Refusal, code_of
-from broker.metadata import MetadataError
-from broker.producer_ids import ProducerIds
-from broker.tasks import start_task
+from broker.errors import Explained, MetadataError, Refusal, code_of
+from broker.loop.tasks import start_task
+from broker.metadata.producer_ids import ProducerIds
+from broker.orders.hash_map import concurrent_order
 from broker.transactions import listing
 from broker.transactions.config import TransactionConfig
 from broker.transactions.effects import Granted, WriteMarkers

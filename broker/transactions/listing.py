@@ -9,10 +9,10 @@ from typing import Any
 import re2
 
 from broker.coordination.expressions import compile_expression
-from broker.coordination.java import string_hash
-from broker.coordination.java_orders import partition_order
-from broker.coordination.scala_orders import SMALL_MAX, trie_order
 from broker.errors import Refusal
+from broker.orders.java import string_hash
+from broker.orders.maps import partition_order
+from broker.orders.scala import SMALL_MAX, trie_order
 from broker.transactions.state import Transaction, TransactionState
 from protocol.errors import ErrorCode
 from protocol.messages import describe_transactions, list_transactions

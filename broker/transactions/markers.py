@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-from broker import topic_names
 from broker.coordination.runtime import Answer
+from broker.durability.group_commit import GroupCommit
 from broker.errors import EXPLAINED, Explained, Refusal
-from broker.group_commit import GroupCommit
-from broker.topics import Topics
+from broker.topics import names as topic_names
+from broker.topics.registry import Topics
 from broker.transactions.state import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.pacing import paced

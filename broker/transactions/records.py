@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from broker.coordination.java_orders import grouped_by_name, partition_order
+from broker.orders.maps import grouped_by_name, partition_order
 from broker.transactions.state import TopicPartition, Transaction, TransactionState
 from protocol.compiler import decode_prefix, encode
 from protocol.errors import ProtocolError

@@ -10,9 +10,9 @@ import logging
 import socket
 import ssl
 
-from broker.addresses import listen, plain_address
+from broker.hosts.addresses import listen, plain_address
+from broker.loop.tasks import start_task
 from broker.security.tls.reasons import HandshakeFailed
-from broker.tasks import start_task
 from broker.web.first_bytes import look
 from broker.web.limits import HANDSHAKE_S, LimitedProtocol, Limits
 

@@ -33,8 +33,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from broker.addresses import plain_address
-from broker.seldom import Seldom
+from broker.hosts.addresses import plain_address
+from broker.loop.seldom import Seldom
 from broker.web.guesses import Guesses, Holds
 from broker.web.requests import Problem
 from storage.errors import StorageError

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleaner.survey import Finding, Noted, Unreadable, look
-from cleaner.why import Answer, Facts, OpenTransaction, explain
+from cleaner.rules.why import Answer, Facts, OpenTransaction, explain
+from cleaner.runtime.survey import Finding, Noted, Unreadable, look
 from protocol.errors import ProtocolError
 from storage.errors import StorageError
 from storage.log import Log

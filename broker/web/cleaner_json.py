@@ -6,17 +6,17 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from broker.web.cleaner_facts import Seen
-from cleaner.asked import Outcome
-from cleaner.dry_run import Missing
-from cleaner.plan import Plan
-from cleaner.policy import DirtyRange
-from cleaner.pool import PoolStatus
-from cleaner.progress import Running
-from cleaner.quarantine import Quarantined
-from cleaner.runs import Run, result_as_json, run_as_json
-from cleaner.stats import CleanResult
-from cleaner.survey import Finding, Unreadable
-from cleaner.why import Answer, Verdict
+from cleaner.passes.stats import CleanResult
+from cleaner.rules.policy import DirtyRange
+from cleaner.rules.quarantine import Quarantined
+from cleaner.rules.why import Answer, Verdict
+from cleaner.runtime.asked import Outcome
+from cleaner.runtime.dry_run import Missing
+from cleaner.runtime.plan import Plan
+from cleaner.runtime.pool import PoolStatus
+from cleaner.runtime.progress import Running
+from cleaner.runtime.runs import Run, result_as_json, run_as_json
+from cleaner.runtime.survey import Finding, Unreadable
 from config.broker import BrokerConfig
 from config.option import options_of
 from storage.checkpoints import TopicPartition
@@ -184,6 +184,6 @@ def running(one: Running) -> Json:
         "is_dry_run": one.is_dry_run,
         "read_bytes": one.io.read,
         "written_bytes": one.io.written,
-        # As in cleaner/plan.py: the dirty section is read twice, and all may be written.
+        # As in cleaner/runtime/plan.py: the dirty section is read twice, and all may be written.
         "io_bytes_max": dirty.cleanable_bytes + 2 * dirty.total_bytes,
     }

@@ -24,13 +24,13 @@ from broker.web.access import Access
 from broker.web.cleaner_facts import Seen, see
 from broker.web.requests import Parameters, Problem, answer, answer_from_thread, logs_of
 from broker.web.turns import Turns
-from cleaner.dry_run import Missing
-from cleaner.job import CleanerSettings
-from cleaner.plan import Plan, bounds
-from cleaner.runs import Run
-from cleaner.stats import CleanResult
-from cleaner.survey import queue
-from cleaner.why import Verdict
+from cleaner.passes.stats import CleanResult
+from cleaner.rules.job import CleanerSettings
+from cleaner.rules.why import Verdict
+from cleaner.runtime.dry_run import Missing
+from cleaner.runtime.plan import Plan, bounds
+from cleaner.runtime.runs import Run
+from cleaner.runtime.survey import queue
 from storage.log import Log
 
 if TYPE_CHECKING:

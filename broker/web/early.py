@@ -18,7 +18,7 @@ import socket
 from collections.abc import Sequence
 from typing import cast
 
-from broker.addresses import AddressError, listen
+from broker.hosts.addresses import AddressError, listen
 from broker.web.certificate import Certificate
 from broker.web.headers import HEADERS
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from broker.counters.lag import lag
 from broker.groups.consumer.embedded import read_assignment
-from broker.lag import lag
 from broker.web.requests import Parameters, Problem, answer_from_thread
 from broker.web.turns import Turns
 from protocol.errors import ErrorCode, ProtocolError

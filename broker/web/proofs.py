@@ -23,19 +23,19 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from broker.topic import Topic
-from broker.warm_up import load_look_kernels
+from broker.process.warm_up import load_look_kernels
+from broker.topics.topic import Topic
 from broker.web.access import Access
 from broker.web.octets import as_text_and_base64, bounds, cut, header_name, headers_left_out
 from broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
 from broker.web.turns import Turns, is_gone, while_asked
 from cleaner.errors import CleaningAborted
-from cleaner.excerpts import Bounds
-from cleaner.guarantees import Finding
-from cleaner.lookup import Latest, find_latest
-from cleaner.snapshot import Moment, hold, note_moment
-from cleaner.throttle import Pace
-from cleaner.verification import NotCleaned, Verification, verify
+from cleaner.passes.throttle import Pace
+from cleaner.proof.guarantees import Finding
+from cleaner.proof.snapshot import Moment, hold, note_moment
+from cleaner.reading.excerpts import Bounds
+from cleaner.reading.lookup import Latest, find_latest
+from cleaner.runtime.verification import NotCleaned, Verification, verify
 from protocol.errors import ProtocolError
 from protocol.partitioning import partition_of_key
 from storage.errors import StorageError
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A proof has up to cleaner.guarantees.KEYS_MAX keys in memory: one at a time.
+# A proof has up to cleaner.proof.guarantees.KEYS_MAX keys in memory: one at a time.
 _PROOFS_MAX, _PROOFS_WAITING_MAX = 1, 8
 # What is answered of a value: as JSON, text and base64 may take nine times as much.
 VALUE_BYTES_MAX = 1 << 20
-# What is told of a cleaning (cleaner.stats.CleanResult).
+# What is told of a cleaning (cleaner.passes.stats.CleanResult).
 _TOLD_OF_RUN = (
     "first_dirty_offset",
     "end_offset",

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from broker.topic import Topic
-from broker.warm_up import load_look_kernels
+from broker.process.warm_up import load_look_kernels
+from broker.topics.topic import Topic
 from broker.web.octets import as_text_or_hex, bounds, header_name, headers_left_out
 from broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
 from broker.web.turns import Turns, is_gone
-from cleaner.browse import Found, LatestOnly, Limits, Matching, Newest, browse
 from cleaner.errors import CleaningAborted
-from cleaner.excerpts import Excerpt
-from cleaner.snapshot import Moment, hold, note_moment
-from cleaner.throttle import Pace
+from cleaner.passes.throttle import Pace
+from cleaner.proof.snapshot import Moment, hold, note_moment
+from cleaner.reading.browse import Found, LatestOnly, Limits, Matching, Newest, browse
+from cleaner.reading.excerpts import Excerpt
 from storage.errors import StorageError
 from storage.log import Log
 

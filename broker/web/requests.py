@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from broker.topic import Topic
+from broker.topics.topic import Topic
 from storage.errors import StorageError
 from storage.log import Log
 

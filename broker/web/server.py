@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from broker.exposition.render import render
-from broker.exposition.snapshot import take_snapshot
-from broker.garbage import uncollected
-from broker.security.exposure import warn_of_http
-from broker.tasks import start_task
+from broker.loop.garbage import uncollected
+from broker.loop.tasks import start_task
+from broker.network.exposure import warn_of_http
+from broker.observability.exposition.render import render
+from broker.observability.exposition.snapshot import take_snapshot
 from broker.web.accepting import Acceptor
 from broker.web.access import Access, grant_access
 from broker.web.cleaner_routes import add_cleaner_routes

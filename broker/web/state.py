@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from broker.tasks import start_task
+from broker.loop.tasks import start_task
 from broker.version import VERSION
 from broker.web import cleaner_json
 from broker.web.access import Access

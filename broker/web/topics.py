@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from broker.topic import Topic
+from broker.topics.topic import Topic
 from broker.web.cleaner_facts import Seen, see
 from broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
 from broker.web.turns import Turns

@@ -16,7 +16,7 @@ from typing import TypeVar
 from aiohttp import web
 
 from broker.web.requests import Problem
-from cleaner.throttle import Pace
+from cleaner.passes.throttle import Pace
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

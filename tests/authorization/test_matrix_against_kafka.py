@@ -16,8 +16,8 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
 from broker.apis import APIS
-from broker.authorized_operations import Operation
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from config.acl import STANDARD_AUTHORIZER
 from protocol.errors import ErrorCode
 from tests.authorization.cases import (

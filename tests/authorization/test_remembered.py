@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from broker.authorized_operations import Operation
 from broker.context import RequestContext
+from broker.counters.authorization import AuthorizationCounts
+from broker.network.server import Listener
 from broker.security import audit
 from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
 from broker.security.authorization import ResourceKind
-from broker.security.authorization_counts import AuthorizationCounts
+from broker.security.authorized_operations import Operation
 from broker.security.authorizer import AclAuthorizer
-from broker.server import Listener
 from tests.broker.live import on_uvloop
 
 NAMES = ["a", "b", "a", "c"]

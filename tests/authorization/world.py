@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from broker.authorized_operations import Operation
 from broker.security.authorization import CLUSTER_NAME, ResourceKind
+from broker.security.authorized_operations import Operation
 from protocol.errors import ErrorCode
 from protocol.messages import message_classes
 from protocol.wire import encode_uuid

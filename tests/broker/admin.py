@@ -22,20 +22,20 @@ from unittest import mock
 import pytest
 
 from broker.apis import API_VERSIONS, create_topics
-from broker.changes import Changes
 from broker.clock import Clock
-from broker.configs import Configs
 from broker.context import ConnectedClient, RequestContext
-from broker.features import Features
+from broker.counters.metrics import Metrics
 from broker.ids import random_id
-from broker.metadata import MetadataStore, SqliteMetadata
-from broker.metrics import Metrics
-from broker.partitions import Partitions
-from broker.producer_ids import ProducerIds
+from broker.metadata.changes import Changes
+from broker.metadata.configs import Configs
+from broker.metadata.features import Features
+from broker.metadata.producer_ids import ProducerIds
+from broker.metadata.store import MetadataStore, SqliteMetadata
+from broker.network.server import Listener
+from broker.observability.telemetry.clients import Telemetry
 from broker.security.composition import Security
-from broker.server import Listener
-from broker.telemetry.clients import Telemetry
-from broker.topics import Topics
+from broker.topics.partitions import Partitions
+from broker.topics.registry import Topics
 from config.broker import BrokerConfig
 from config.resolution import Layer, Source
 from protocol.batches import Record, encode_batch

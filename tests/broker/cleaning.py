@@ -9,7 +9,7 @@ from pathlib import Path
 
 from broker.clock import Clock
 from broker.composition import Broker
-from broker.metadata import ResourceType
+from broker.metadata.store import ResourceType
 from protocol.batches import Record, decode_records, encode_batch
 from protocol.errors import ErrorCode
 from protocol.messages.incremental_alter_configs import (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import OdradekProcess
-from broker.metadata import ResourceType
+from broker.metadata.store import ResourceType
 from broker.security.acls import AclKind, AclOperation, PatternType, Permission
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -16,7 +16,7 @@ from broker.coordination.seams import StoredBatch
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.records import KeyValue
-from broker.server import Listener
+from broker.network.server import Listener
 from protocol.batches import NO_PRODUCER_ID
 from storage.transactions import Marker
 

@@ -23,8 +23,8 @@ import uvloop
 
 from broker.clock import Clock, SystemClock
 from broker.composition import Broker
-from broker.topic import Topic
-from broker.topic_plans import NewTopic
+from broker.topics.plans import NewTopic
+from broker.topics.topic import Topic
 from config.resolution import Layer, Source
 from protocol.batches import Record, encode_batch
 from protocol.compiler import decode

@@ -22,7 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from confluent_kafka.admin import ResourceType as ClientResourceType
 
-from broker.metadata import ResourceType
+from broker.metadata.store import ResourceType
 from protocol.compiler import decode
 from protocol.frames import encode_request, read_response_header
 from protocol.messages.incremental_alter_configs import (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from broker.apis import create_acls, delete_acls, describe_acls
-from broker.authorized_operations import Operation
 from broker.context import CloseConnection, ConnectedClient
-from broker.metadata import MetadataError, SecurityKind, SqliteMetadata
+from broker.errors import MetadataError
+from broker.metadata.store import SecurityKind, SqliteMetadata
 from broker.security import audit
 from broker.security.acls import (
     Acl,
@@ -25,6 +25,7 @@ from broker.security.acls import (
     to_row,
 )
 from broker.security.authorization import CLUSTER_NAME, Requester, ResourceKind
+from broker.security.authorized_operations import Operation
 from broker.security.principals import Principal
 from config.acl import STANDARD_AUTHORIZER
 from config.errors import ConfigError

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.authorized_operations import Operation
+from broker.counters.authorization import AuthorizationCounts
 from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
 from broker.security.authorization import Requester, ResourceKind
-from broker.security.authorization_counts import AuthorizationCounts
+from broker.security.authorized_operations import Operation
 from broker.security.authorizer import AclAuthorizer
 from broker.security.principals import Principal
 

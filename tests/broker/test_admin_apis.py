@@ -16,7 +16,7 @@ from broker.apis import (
     init_producer_id,
     offset_for_leader_epoch,
 )
-from broker.metadata import MetadataError
+from broker.errors import MetadataError
 from protocol.compiler import decode, encode
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

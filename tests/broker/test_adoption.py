@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from broker.adoption.adopt import Source, carry_out, prepare
-from broker.images import DATABASE_NAME
-from broker.metadata import Metadata, Resource, ResourceType, SecurityKind, SqliteMetadata
+from broker.metadata.images import DATABASE_NAME
+from broker.metadata.store import Metadata, Resource, ResourceType, SecurityKind, SqliteMetadata
 from broker.security.acls import from_row
 from broker.security.credentials import ScramCredential
 from broker.security.quotas.entities import read_entity, read_quotas

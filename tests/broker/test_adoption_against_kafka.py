@@ -34,7 +34,7 @@ from confluent_kafka.admin import (
 
 from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_tool
 from broker.adoption.image import ClusterImage
-from broker.metadata import ResourceType
+from broker.metadata.store import ResourceType
 from config.acl import STANDARD_AUTHORIZER
 from protocol.messages import snake_case
 from protocol.wire import encode_uuid

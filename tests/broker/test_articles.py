@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
-from cleaner import deaths
+from cleaner.runtime import deaths
 from protocol import batch_scan
 from tests.broker.cleaning import (
     COMPACT,

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from broker.authorized_operations import Operation
+from broker.counters.authorization import AuthorizationCounts
 from broker.security import audit
 from broker.security.acls import (
     Acl,
@@ -28,7 +28,7 @@ from broker.security.acls import (
     Permission,
 )
 from broker.security.authorization import Requester, ResourceKind
-from broker.security.authorization_counts import AuthorizationCounts
+from broker.security.authorized_operations import Operation
 from broker.security.authorizer import AclAuthorizer
 from broker.security.principals import Principal
 from tests.protocol.kafka_jars import LIBS, require_jars

@@ -15,9 +15,9 @@ from unittest import mock
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.dispatch import Dispatcher
-from cleaner.history import FILE_NAME, HistoryStore
-from cleaner.runs import Run, decode_run
+from broker.network.dispatch import Dispatcher
+from cleaner.runtime.history import FILE_NAME, HistoryStore
+from cleaner.runtime.runs import Run, decode_run
 from storage.checkpoints import CLEANER_OFFSETS
 from storage.directory import Checkpoints, LogDirectory
 from tests.broker.cleaning import cleaning, new_log, numbered, put
@@ -62,7 +62,9 @@ async def test_what_a_stop_left_unanswered_is_known_when_it_is_sent_again(tmp_pa
         disk = threading.Event()
         with (
             mock.patch("broker.composition._DRAIN_S", 0.0),
-            mock.patch("broker.group_commit._sync", lambda _: disk.wait(PATIENCE_S) and {}),
+            mock.patch(
+                "broker.durability.group_commit._sync", lambda _: disk.wait(PATIENCE_S) and {}
+            ),
         ):
             one.send(*requests, version=8)
             await until(lambda: broker.metrics.request_count(0) == 5)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from broker.composition import Broker
-from cleaner import deaths, look
-from cleaner.desk import Desk
-from cleaner.pool import CleanerPool
-from cleaner.progress import Candidate, Sight
-from cleaner.quarantine import RETRY_MIN_MS, Quarantined
+from cleaner.rules.quarantine import RETRY_MIN_MS, Quarantined
+from cleaner.runtime import deaths, look
+from cleaner.runtime.desk import Desk
+from cleaner.runtime.pool import CleanerPool
+from cleaner.runtime.progress import Candidate, Sight
 from protocol import batch_scan
 from storage.checkpoints import CLEANER_OFFSETS
 from storage.log import Log

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.composition import Broker
-from broker.exposition.snapshot import take_snapshot
+from broker.observability.exposition.snapshot import take_snapshot
 from storage.log import Log
 from storage.segment import LOG
 from tests.broker.live import append, batch, counting_turns, create, live, on_uvloop, until

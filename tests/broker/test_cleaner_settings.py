@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from broker import topic_names
 from broker.composition import Broker
-from broker.metadata import ResourceType
-from cleaner.job import CleaningJob
+from broker.metadata.store import ResourceType
+from broker.topics import names as topic_names
+from cleaner.rules.job import CleaningJob
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -49,7 +49,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[CleaningJob]]:
     """Every job that a thread has begun."""
-    from cleaner import clean as module
+    from cleaner.passes import clean as module
 
     begun: list[CleaningJob] = []
     really = module.clean

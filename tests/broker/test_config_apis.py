@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.answers.config_operations import APPEND, DELETE, SET, SUBTRACT, Edit, Wish, alteration
 from broker.apis import alter_configs, describe_configs, incremental_alter_configs
-from broker.config_operations import APPEND, DELETE, SET, SUBTRACT, Edit, Wish, alteration
 from broker.context import CloseConnection
-from broker.metadata import Resource, ResourceType
+from broker.metadata.store import Resource, ResourceType
 from config.resolution import Source
 from protocol.errors import ErrorCode
 from protocol.messages import alter_configs as replacing

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.backpressure import Backpressure
-from broker.connection import Connection
-from broker.dispatch import Dispatcher
-from broker.server import Listener
+from broker.network.backpressure import Backpressure
+from broker.network.connection import Connection
+from broker.network.dispatch import Dispatcher
+from broker.network.server import Listener
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.frames import FrameReader
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -272,7 +272,7 @@ async def test_many_requests_of_one_reading_let_others_have_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script, other = Script(), Script()
-    monkeypatch.setattr("broker.connection.perf_counter", lambda: script.clock_s)
+    monkeypatch.setattr("broker.network.connection.perf_counter", lambda: script.clock_s)
     made, wire = connect(script)
     count = 200
     data = b"".join(framed(ORDINARY + struct.pack(">i?", number, True)) for number in range(count))

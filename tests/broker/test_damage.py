@@ -18,9 +18,9 @@ import pytest
 from hypothesis import settings
 
 from broker.composition import Broker
-from broker.images import COPY_NAME, DATABASE_NAME
+from broker.metadata.images import COPY_NAME, DATABASE_NAME
 from broker.web.access import FILE_NAME as TOKEN
-from cleaner.history import FILE_NAME as HISTORY
+from cleaner.runtime.history import FILE_NAME as HISTORY
 from protocol.errors import ErrorCode
 from storage.meta_properties import META
 from storage.segment import CLEANED, DELETED, KEYS, SWAP

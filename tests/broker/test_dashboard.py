@@ -23,8 +23,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.processes import OdradekProcess, end, free_port
-from broker.exposition.logins import LOGINS
-from broker.metrics_reference import all_families
+from broker.observability.exposition.logins import LOGINS
+from broker.observability.metrics_reference import all_families
 from protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

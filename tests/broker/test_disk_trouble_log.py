@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.disks import Disks
+from broker.topics.disks import Disks
 from storage.errors import DiskFailure
 from storage.files import FileSystem
 from tests.simulation.faultyfs import DISK_FULL, FaultyFileSystem
@@ -110,7 +110,7 @@ def test_whatever_comes_lines_are_few_and_no_refusal_is_left_out(
         lines: list[tuple[int, str]] = []
         for level in ("error", "info"):
             patch.setattr(
-                f"broker.disks.logger.{level}",
+                f"broker.topics.disks.logger.{level}",
                 lambda text, *values: lines.append((looked.now_ms, text % values)),
             )
         for step in steps:

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from broker.composition import Broker
-from broker.partitions import OfflinePartition
+from broker.topics.partitions import OfflinePartition
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,

@@ -15,7 +15,7 @@ import pytest
 
 from broker.apis import BY_KEY, load
 from broker.context import CloseConnection, RequestContext
-from broker.dispatch import Dispatcher
+from broker.network.dispatch import Dispatcher
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tests.broker.live import client, live, on_uvloop, until

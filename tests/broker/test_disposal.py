@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import serving
-from broker.disposal import free, hold_items
+from broker.loop.disposal import free, hold_items
+from broker.network import serving
 from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.offset_for_leader_epoch import (
@@ -103,7 +103,7 @@ async def test_large_requests_are_freed_in_slices(
 
     monkeypatch.setattr(serving, "free", free_and_note)
     # Else a response may be encoded in the turn in which it comes, which has it in its hands.
-    monkeypatch.setattr("broker.slices.SLICE_S", NO_TIME_S)
+    monkeypatch.setattr("broker.loop.slices.SLICE_S", NO_TIME_S)
     partitions = [
         OffsetForLeaderPartition(partition=number, current_leader_epoch=-1, leader_epoch=0)
         for number in range(8_000)

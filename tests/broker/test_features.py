@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.apis import api_versions, describe_quorum, update_features
-from broker.features import FEATURES
+from broker.metadata.features import FEATURES
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.describe_quorum import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.apis import fetch
 from broker.composition import Broker
-from broker.topic import Topic
+from broker.topics.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,

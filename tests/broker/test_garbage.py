@@ -9,8 +9,8 @@ from unittest import mock
 import aiohttp
 import pytest
 
-from broker.garbage import uncollected
-from broker.otlp import pusher
+from broker.loop.garbage import uncollected
+from broker.observability.otlp import pusher
 from broker.web import server
 from tests.broker.collector import collecting
 from tests.broker.live import live, on_uvloop, until

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.group_commit import GroupCommit
+from broker.durability.group_commit import GroupCommit
 from config.topic import TopicConfig
 from storage.directory import LogDirectory
 from storage.errors import DiskFailure

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from broker import apis
-from broker.authorized_operations import ALL_OF_GROUP
 from broker.context import CloseConnection
+from broker.security.authorized_operations import ALL_OF_GROUP
 from protocol.compiler import decode, encode
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest

@@ -15,7 +15,7 @@ from broker.coordination.seams import StoredBatch
 from broker.errors import Refusal
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
-from broker.logs import TextFormatter
+from broker.process.logs import TextFormatter
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

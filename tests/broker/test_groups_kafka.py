@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.coordination.java import partition_for
 from broker.groups.records import (
     CommittedOffset,
     GroupRecord,
@@ -18,6 +17,7 @@ from broker.groups.records import (
     OffsetRecord,
     encode_record,
 )
+from broker.orders.java import partition_for
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_world import World
 from tests.protocol.kafka_jars import LIBS, require_jars

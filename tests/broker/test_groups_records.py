@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.coordination.java import partition_for, string_hash, string_length
 from broker.groups.records import (
     CommittedOffset,
     GroupRecord,
@@ -19,6 +18,7 @@ from broker.groups.records import (
     read_committed,
     read_offset_key,
 )
+from broker.orders.java import partition_for, string_hash, string_length
 from protocol.errors import ProtocolError
 from protocol.messages.group_metadata import GroupMetadataValue, MemberMetadata
 

@@ -15,7 +15,7 @@ import trustme
 
 from broker.clock import SystemClock
 from broker.composition import Broker
-from broker.topics import Topics
+from broker.topics.registry import Topics
 from broker.web import early
 from config.errors import ConfigError
 from config.resolution import Layer, Source

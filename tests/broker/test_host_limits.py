@@ -6,8 +6,9 @@ import asyncio
 import threading
 from unittest import mock
 
-from broker import addresses, host_limits
-from broker.host_limits import HostLimits
+from broker.hosts import addresses
+from broker.hosts import limits as host_limits
+from broker.hosts.limits import HostLimits
 from config.broker import BrokerConfig
 from tests.broker.live import PATIENCE_S, on_uvloop, until
 

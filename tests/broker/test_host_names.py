@@ -10,8 +10,9 @@ from unittest import mock
 
 import pytest
 
-from broker import addresses, host_names
-from broker.host_names import HostNames
+from broker.hosts import addresses
+from broker.hosts import names as host_names
+from broker.hosts.names import HostNames
 from protocol.errors import ErrorCode
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

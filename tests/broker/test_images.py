@@ -13,15 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.images import COPY_NAME, DATABASE_NAME
-from broker.metadata import (
-    Metadata,
-    MetadataError,
-    Resource,
-    ResourceType,
-    SqliteMetadata,
-    TopicRecord,
-)
+from broker.errors import MetadataError
+from broker.metadata.images import COPY_NAME, DATABASE_NAME
+from broker.metadata.store import Metadata, Resource, ResourceType, SqliteMetadata, TopicRecord
 from tests.profiles import examples
 from tests.simulation.crashfs import CrashFileSystem
 
@@ -143,11 +137,11 @@ class Lines(logging.Handler):
         self.text += record.getMessage() + "\n"
 
     def __enter__(self) -> Lines:
-        logging.getLogger("broker.images").addHandler(self)
+        logging.getLogger("broker.metadata.images").addHandler(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        logging.getLogger("broker.images").removeHandler(self)
+        logging.getLogger("broker.metadata.images").removeHandler(self)
 
 
 FILLED = filled(ONE)

@@ -10,14 +10,14 @@ from typing import cast
 
 import pytest
 
-from broker import topic_names
 from broker.coordination.effects import Producer
+from broker.coordination.internal_log import InternalLog
 from broker.coordination.seams import KeyValue, StoredBatch
+from broker.durability.group_commit import GroupCommit
 from broker.errors import Refusal
-from broker.group_commit import GroupCommit
-from broker.internal_log import InternalLog
-from broker.topic import Topic
-from broker.topics import Topics
+from broker.topics import names as topic_names
+from broker.topics.registry import Topics
+from broker.topics.topic import Topic
 from protocol.batches import Record
 from protocol.compression import Codec
 from protocol.errors import ErrorCode

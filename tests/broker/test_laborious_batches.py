@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 
-from broker.appending import Appending
-from broker.batch_checks import BatchChecks, Verdicts
 from broker.composition import Broker
 from broker.context import ConnectedClient, RequestContext
+from broker.produce.appending import Appending
+from broker.produce.batch_checks import BatchChecks, Verdicts
 from broker.security.principals import Principal
 from broker.security.quotas.charge import Charge
 from protocol.compression import Codec

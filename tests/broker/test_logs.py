@@ -16,21 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.processes import ROOT, OdradekProcess
-from broker.logs import JsonFormatter, TextFormatter
+from broker.process.logs import JsonFormatter, TextFormatter
 from storage.errors import CorruptFile
 from tests.conftest import StartBroker
 
 
 def told(template: str, *arguments: object, exc_info: Any = None) -> dict[str, Any]:
     record = logging.LogRecord(
-        "broker.topics", logging.INFO, "topics.py", 1, template, arguments, exc_info
+        "broker.topics.registry", logging.INFO, "topics.py", 1, template, arguments, exc_info
     )
     line = JsonFormatter().format(record)
     assert "\n" not in line
     found: dict[str, Any] = json.loads(line)
     at = datetime.fromisoformat(found.pop("time"))
     assert at.timestamp() == pytest.approx(record.created, abs=0.001)
-    assert at.utcoffset() is not None and found.pop("logger") == "broker.topics"
+    assert at.utcoffset() is not None and found.pop("logger") == "broker.topics.registry"
     return found
 
 
@@ -105,7 +105,7 @@ def test_a_traceback_stays_as_it_is() -> None:
 
 
 def test_a_report_of_our_own_may_have_lines() -> None:
-    record = logging.LogRecord("cleaner.desk", logging.INFO, "", 1, "a\n\tb", (), None)
+    record = logging.LogRecord("cleaner.runtime.desk", logging.INFO, "", 1, "a\n\tb", (), None)
     record.is_multiline = True
     assert TextFormatter().format(record).endswith("a\n\tb")
 
@@ -143,7 +143,7 @@ def test_all_that_a_broker_writes_is_json(tmp_path: Path) -> None:
     assert announced["listeners"] == [broker.bootstrap] and announced["data"] == [str(broker.data)]
     [created] = [line for line in lines if line["message"].startswith("created topic")]
     assert (created["topic"], created["partitions"]) == ("orders", 1)
-    assert created["logger"] == "broker.topics" and created["level"] == "INFO"
+    assert created["logger"] == "broker.topics.registry" and created["level"] == "INFO"
     [cut] = [line for line in lines if line["message"].startswith("cut a tail")]
     assert (cut["file"], cut["bytes"]) == (str(segment), 4) and cut["level"] == "WARNING"
 
@@ -185,7 +185,7 @@ def test_text_stays_as_it_was(start_broker: StartBroker) -> None:
 def test_debug_is_of_the_broker_and_not_of_its_compiler() -> None:
     """Compiling the kernels would be told in 15,000 lines."""
     program = (
-        "import logging\nfrom broker.logs import TEXT, set_up\nset_up('DEBUG', TEXT)\n"
+        "import logging\nfrom broker.process.logs import TEXT, set_up\nset_up('DEBUG', TEXT)\n"
         "for name in ('broker.one', 'numba.core.ssa'):\n"
         "    logging.getLogger(name).debug('small')\n"
         "    logging.getLogger(name).warning('large')\n"

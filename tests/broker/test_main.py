@@ -18,9 +18,9 @@ from unittest import mock
 import pytest
 
 from bench.processes import ROOT, OdradekProcess
-from broker import addresses
-from broker.images import DATABASE_NAME
+from broker.hosts import addresses
 from broker.main import StartError, run
+from broker.metadata.images import DATABASE_NAME
 from protocol.batches import decode_records
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

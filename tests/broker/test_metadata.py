@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.images import COPY_NAME, DATABASE_NAME, Images
-from broker.metadata import (
+from broker.errors import MetadataError
+from broker.metadata.images import COPY_NAME, DATABASE_NAME, Images
+from broker.metadata.store import (
     Metadata,
-    MetadataError,
     Resource,
     ResourceType,
     SecurityKind,
@@ -154,7 +154,7 @@ def test_what_a_killed_process_had_committed_is_there(path: Path) -> None:
     script = f"""
 import asyncio, os, signal
 from pathlib import Path
-from broker.metadata import SqliteMetadata, TopicRecord
+from broker.metadata.store import SqliteMetadata, TopicRecord
 from storage.files import RealFileSystem
 
 async def main():

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from bench.processes import KafkaProcess, free_port, kafka_tool
-from broker.metrics_reference import all_families
+from broker.observability.metrics_reference import all_families
 from config.acl import STANDARD_AUTHORIZER
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

@@ -13,10 +13,11 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.composition import Broker
-from broker.exposition.group_rows import GroupRows
-from broker.exposition.quota_rows import QuotaRows
-from broker.exposition.render import render
-from broker.exposition.snapshot import (
+from broker.counters.topics import TopicCounts
+from broker.observability.exposition.group_rows import GroupRows
+from broker.observability.exposition.quota_rows import QuotaRows
+from broker.observability.exposition.render import render
+from broker.observability.exposition.snapshot import (
     CleanerRows,
     DiskRows,
     FetchRows,
@@ -25,11 +26,10 @@ from broker.exposition.snapshot import (
     Snapshot,
     SpaceRow,
 )
-from broker.metrics_reference import all_families, markdown
-from broker.topic_counts import TopicCounts
-from cleaner.desk import Choice
-from cleaner.pool import CleanerPool, PoolStatus
-from cleaner.progress import IoBytes
+from broker.observability.metrics_reference import all_families, markdown
+from cleaner.runtime.desk import Choice
+from cleaner.runtime.pool import CleanerPool, PoolStatus
+from cleaner.runtime.progress import IoBytes
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.offset_commit import (

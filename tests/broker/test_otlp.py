@@ -27,9 +27,9 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.processes import ROOT, OdradekProcess
-from broker.otlp import encoding
-from broker.otlp.encoding import Origin, requests
-from broker.otlp.pusher import Trouble
+from broker.observability.otlp import encoding
+from broker.observability.otlp.encoding import Origin, requests
+from broker.observability.otlp.pusher import Trouble
 from config.effective import resolve_broker
 from config.errors import ConfigError
 from config.resolution import Layer, Source
@@ -196,7 +196,8 @@ async def test_a_collector_that_is_none_holds_nothing_up(
 ) -> None:
     told = {"nobody": "Connection refused", "another protocol": "it does not speak HTTP"}
     # A collector that answers has the time to; one that does not is left soon.
-    monkeypatch.setattr("broker.otlp.pusher._TIMEOUT_S", 60.0 if kind in told else 0.3)
+    timeout_s = 60.0 if kind in told else 0.3
+    monkeypatch.setattr("broker.observability.otlp.pusher._TIMEOUT_S", timeout_s)
     with socket.create_server(("127.0.0.1", 0)) as server, collecting() as collector:
         port = server.getsockname()[1]
         if kind == "nobody":

@@ -20,7 +20,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker import topic_names
 from broker.coordination.effects import Describable, Producer
 from broker.coordination.machine import Codec, Machine
 from broker.coordination.runtime import Runtime
@@ -33,6 +32,7 @@ from broker.shares import state_records
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_records import ShareState, Snapshot
 from broker.shares.state_shard import StateConfig, StateShard
+from broker.topics import names as topic_names
 from broker.transactions import records as transaction_records
 from broker.transactions.config import TransactionConfig
 from broker.transactions.records import TransactionRecord

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
-from broker import topic_names
-from broker.coordination.java import partition_for
+from broker.orders.java import partition_for
+from broker.topics import names as topic_names
 from protocol.batches import read_header
 from protocol.errors import ErrorCode
 from protocol.messages import initialize_share_group_state as initializing

@@ -17,8 +17,8 @@ from confluent_kafka import Producer
 from broker.composition import Broker
 from broker.web.octets import HEADERS_MAX, SHOWN_BYTES_MAX
 from broker.web.proofs import VALUE_BYTES_MAX
-from cleaner import clean as cleaning
-from cleaner.proof import Proof
+from cleaner.passes import clean as cleaning
+from cleaner.proof.proof import Proof
 from cli.main import main
 from protocol.batches import Record, encode_batch
 from protocol.partitioning import partition_of_key

@@ -59,7 +59,7 @@ KNOWN_PLACES = [
     r"nodes\[0\]\.listeners.*",
     # APIs: others of Kafka's follow.
     r"api_keys.*",
-    # Only levels whose code is there are announced: see broker/features.py.
+    # Only levels whose code is there are announced: see broker/metadata/features.py.
     r"(supp|final)\w+_features\[(group|kraft|share|streams|transaction)\.version\].*",
     # The settings of topics are compared elsewhere.
     r"topics\[.*",

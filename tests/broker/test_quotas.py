@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from broker.apis import alter_client_quotas, describe_client_quotas, metadata
 from broker.composition import Broker
 from broker.context import CloseConnection, RequestContext
-from broker.errors import Refusal
-from broker.exposition.quota_rows import SHOWN_MAX, read_quotas
-from broker.metadata import MetadataError
+from broker.errors import MetadataError, Refusal
+from broker.observability.exposition.quota_rows import SHOWN_MAX, read_quotas
 from broker.security.quotas import charge as charges
 from broker.security.quotas.charge import Charge
 from broker.security.quotas.clients import ClientQuotas, RateQuota

@@ -14,7 +14,7 @@ from broker.apis import (
     elect_leaders,
 )
 from broker.context import CloseConnection
-from broker.metadata import ResourceType
+from broker.metadata.store import ResourceType
 from protocol.batches import Record, encode_batch
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (

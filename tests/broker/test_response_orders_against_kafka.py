@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from broker.coordination.java import string_hash
+from broker.orders.java import string_hash
 from protocol.batches import Record, encode_batch
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

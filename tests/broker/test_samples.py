@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.latency import BUCKET_COUNT, bound_us
-from broker.samples import KEPT, Counted, Samples
+from broker.counters.latency import BUCKET_COUNT, bound_us
+from broker.observability.samples import KEPT, Counted, Samples
 from protocol.messages.api_versions import ApiVersionsRequest
 from tests.broker.live import append, batch, client, create, live, on_uvloop, until
 

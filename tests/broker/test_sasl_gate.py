@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from broker.exposition.render import render
-from broker.exposition.snapshot import take_snapshot
+from broker.observability.exposition.render import render
+from broker.observability.exposition.snapshot import take_snapshot
 from broker.security.principals import Principal
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest

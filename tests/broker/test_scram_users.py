@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from broker.composition import Broker
-from broker.metadata import MetadataError
+from broker.errors import MetadataError
 from broker.security.scram_users import ScramUsers
 from protocol.errors import ErrorCode
 from protocol.messages.alter_user_scram_credentials import (

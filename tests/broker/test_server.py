@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from broker import addresses
-from broker.addresses import AddressError
 from broker.composition import Broker
+from broker.hosts import addresses
+from broker.hosts.addresses import AddressError
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,

@@ -21,7 +21,7 @@ from broker.shares.sessions import (
     TopicPartition,
 )
 from broker.shares.state_shard import StateAnswer, StateConfig, StateShard, Ticket
-from broker.topic_plans import NewTopic
+from broker.topics.plans import NewTopic
 from config.acl import STANDARD_AUTHORIZER
 from protocol.errors import ErrorCode
 from protocol.messages.alter_share_group_offsets import (

@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from broker.exposition.group_rows import read_groups
-from broker.exposition.groups import LAG, LEFT_OUT, SHARE_LAG, SHARE_START, group_families
+from broker.observability.exposition.group_rows import read_groups
+from broker.observability.exposition.groups import (
+    LAG,
+    LEFT_OUT,
+    SHARE_LAG,
+    SHARE_START,
+    group_families,
+)
 from protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,

@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.apis import alter_share_group_offsets, delete_share_group_offsets
-from broker.coordination.java_orders import computed_ids, put_ids
 from broker.groups.modern.topics import TopicHashes
 from broker.groups.share import administration
 from broker.groups.share.administration import Altered, Deleting
 from broker.groups.share.group import ShareGroup
 from broker.groups.share.partitions import Begun, StatePartitions
 from broker.groups.share.turn import ShareGroupConfig, ShareTurn
+from broker.orders.maps import computed_ids, put_ids
 from protocol.errors import ErrorCode
 from protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

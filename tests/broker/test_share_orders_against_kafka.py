@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker.coordination.java_orders import computed_ids, computed_numbers, put_ids
+from broker.orders.maps import computed_ids, computed_numbers, put_ids
 from protocol.messages import (
     delete_share_group_state,
     initialize_share_group_state,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.composition import Broker
-from broker.topic_names import SHARE_GROUP_STATE
+from broker.topics.names import SHARE_GROUP_STATE
 from protocol.errors import ErrorCode
 from tests.broker.live import live, on_uvloop
 from tests.broker.share_peers import ShareBroker

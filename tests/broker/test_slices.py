@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import dispatch
+from broker.loop.slices import STANDING_MAX, Sliced, Slices
+from broker.network import dispatch
+from broker.network.serving import Serving
 from broker.security.quotas import charge
-from broker.serving import Serving
-from broker.slices import STANDING_MAX, Sliced, Slices
 from protocol.errors import ErrorCode
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -102,7 +102,7 @@ def test_each_turn_of_the_loop_has_one_slice_and_all_work_ends(
         assert len(log) == sum(steps for steps, _ in lengths)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("broker.slices.SLICE_S", -1.0)
+        patch.setattr("broker.loop.slices.SLICE_S", -1.0)
         asyncio.run(main())
 
 
@@ -156,7 +156,7 @@ def test_steps_of_coroutines_are_done_in_slices(awaits: int, steps: int) -> None
         assert answering.running == [False, True] * (len(answering.running) // 2)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("broker.slices.SLICE_S", -1.0)
+        patch.setattr("broker.loop.slices.SLICE_S", -1.0)
         asyncio.run(main())
 
 
@@ -194,7 +194,9 @@ async def test_a_coroutine_that_stands_still_is_given_up_in_the_end(thin_slices:
     slices = Slices(asyncio.get_running_loop())
     given_up: list[Worker] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("broker.slices.Worker", lambda: given_up.append(Worker()) or given_up[-1])
+        patch.setattr(
+            "broker.loop.slices.Worker", lambda: given_up.append(Worker()) or given_up[-1]
+        )
         task = asyncio.ensure_future(Sliced(stand(), slices))
         await until(lambda: given_up)  # begun by the task's first step: it stands still
         assert slices.standing_count
@@ -244,7 +246,7 @@ LONG = DescribeGroupsRequest(
 @pytest.fixture
 def thin_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a request give way after each item of a long array."""
-    monkeypatch.setattr("broker.slices.SLICE_S", -1.0)
+    monkeypatch.setattr("broker.loop.slices.SLICE_S", -1.0)
 
 
 @on_uvloop

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from broker import sync_thread
-from broker.group_commit import SYNC_THREADS_MAX, GroupCommit
-from broker.sync_thread import SyncThread
+from broker.durability import sync_thread
+from broker.durability.group_commit import SYNC_THREADS_MAX, GroupCommit
+from broker.durability.sync_thread import SyncThread
 from storage.errors import DiskFailure
 from storage.files import File, RealFileSystem
 from storage.log import Log

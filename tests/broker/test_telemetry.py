@@ -25,13 +25,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.apis import api_versions, get_telemetry_subscriptions, push_telemetry
 from broker.context import ConnectedClient
-from broker.exposition.render import render
 from broker.ids import random_id
-from broker.metadata import Resource, ResourceType
-from broker.telemetry import reader, series
-from broker.telemetry.clients import ClientRow, Telemetry
-from broker.telemetry.series import SAMPLES_MAX, Push, read_push
-from broker.telemetry.walk import InvalidPayload, PayloadTooLarge, Walk
+from broker.metadata.store import Resource, ResourceType
+from broker.observability.exposition.render import render
+from broker.observability.telemetry import reader, series
+from broker.observability.telemetry.clients import ClientRow, Telemetry
+from broker.observability.telemetry.series import SAMPLES_MAX, Push, read_push
+from broker.observability.telemetry.walk import InvalidPayload, PayloadTooLarge, Walk
 from config.client_metrics import ATTRIBUTES, read_subscription
 from config.errors import ConfigError
 from protocol.compression import Codec, compress

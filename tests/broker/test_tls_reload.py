@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 
 from broker.composition import Broker
-from broker.exposition.snapshot import take_snapshot
+from broker.observability.exposition.snapshot import take_snapshot
 from broker.security.principals import Principal
 from config.errors import ConfigError
 from config.resolution import Layer, Source

@@ -14,9 +14,9 @@ from broker.apis import (
     expire_delegation_token,
     renew_delegation_token,
 )
-from broker.authorized_operations import Operation
 from broker.context import ConnectedClient
 from broker.security.authorization import Requester, ResourceKind
+from broker.security.authorized_operations import Operation
 from broker.security.principals import ANONYMOUS, Principal
 from broker.security.tokens import TOKEN_BYTES_MAX
 from protocol.errors import ErrorCode

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.changes import Changes
-from broker.errors import Refusal
-from broker.metadata import MetadataError, SecurityKind
+from broker.errors import MetadataError, Refusal
+from broker.metadata.changes import Changes
+from broker.metadata.store import SecurityKind
 from broker.security.principals import Principal
 from broker.security.tokens import TOKEN_BYTES_MAX, DelegationTokens, Token
 from config.tokens import TokenConfig

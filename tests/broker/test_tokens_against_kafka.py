@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, free_port, kafka_tool
-from broker.authorized_operations import Operation
-from broker.coordination.hash_map import concurrent_order
+from broker.orders.hash_map import concurrent_order
 from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
 from broker.security.principals import Principal
 from config.acl import STANDARD_AUTHORIZER
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from broker import topic_names
-from broker.errors import Refusal, code_of
-from broker.metadata import MetadataError, MetadataStore, SqliteMetadata, TopicRecord
-from broker.topic import Topic
-from broker.topic_plans import Enlargement, NewTopic, TopicPlan
+from broker.errors import MetadataError, Refusal, code_of
+from broker.metadata.store import MetadataStore, SqliteMetadata, TopicRecord
+from broker.topics import names as topic_names
+from broker.topics.plans import Enlargement, NewTopic, TopicPlan
+from broker.topics.topic import Topic
 from config.errors import ConfigError
 from protocol.errors import ErrorCode
 from protocol.wire import encode_uuid

@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import pytest
 
-from broker.metadata import MetadataStore, SqliteMetadata
-from broker.topic import Topic
-from broker.topic_plans import Enlargement, NewTopic
+from broker.metadata.store import MetadataStore, SqliteMetadata
+from broker.topics.plans import Enlargement, NewTopic
+from broker.topics.topic import Topic
 from storage.files import FileSystem, RealFileSystem
 from tests.broker.admin import Admin, admin, append
 

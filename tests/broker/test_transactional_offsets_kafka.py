@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import KafkaProcess
-from broker.internal_log import stored
+from broker.coordination.internal_log import stored
 from config.topic import TopicConfig
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (

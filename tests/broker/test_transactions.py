@@ -403,7 +403,7 @@ async def test_with_the_classic_transactions_an_abort_behind_a_producer_raises_i
     tmp_path: Path,
 ) -> None:
     async with live(tmp_path, ONE_PARTITION) as broker, client(broker) as one:
-        from broker.features import FeatureUpdate, UpgradeType
+        from broker.metadata.features import FeatureUpdate, UpgradeType
 
         for level in (1, 0):
             update = FeatureUpdate("transaction.version", level, UpgradeType.SAFE_DOWNGRADE)

@@ -8,7 +8,7 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.waiting import Purgatory
+from broker.fetch.purgatory import Purgatory
 from storage.log import Log
 
 # A purgatory only tells logs apart.

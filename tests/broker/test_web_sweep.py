@@ -24,7 +24,7 @@ import pytest
 import uvloop
 
 from bench.processes import OdradekProcess
-from broker.topic_plans import NewTopic
+from broker.topics.plans import NewTopic
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

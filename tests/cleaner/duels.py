@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cleaner.policy import Reason, reason_to_clean
-from cleaner.progress import find_candidate
+from cleaner.rules.policy import Reason, reason_to_clean
+from cleaner.runtime.progress import find_candidate
 from protocol.batches import Record
 from storage.segment import LOG
 from tests.cleaner.differences import (

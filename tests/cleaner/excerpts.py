@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from cleaner.excerpts import Bounds, Cut, Excerpt
-from cleaner.lookup import Latest, find_latest
-from cleaner.snapshot import take_snapshot
+from cleaner.proof.snapshot import take_snapshot
+from cleaner.reading.excerpts import Bounds, Cut, Excerpt
+from cleaner.reading.lookup import Latest, find_latest
 from protocol.batches import Record
 from protocol.records_plain import decode_headers
 from tests.cleaner.worlds import World

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from cleaner.job import CleanerSettings
-from cleaner.once import SETTINGS
+from cleaner.rules.job import CleanerSettings
+from cleaner.runtime.once import SETTINGS
 from protocol.compression import Codec
 from storage.transactions import AbortedTransaction
 from tests.cleaner.worlds import World

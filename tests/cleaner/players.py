@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cleaner.job import CleanerSettings
-from cleaner.offset_map import SLOT_BYTES
-from cleaner.once import SETTINGS
+from cleaner.passes.offset_map import SLOT_BYTES
+from cleaner.rules.job import CleanerSettings
+from cleaner.runtime.once import SETTINGS
 from protocol.batches import Record, encode_batch
 from protocol.control import encode_end_txn_marker
 from protocol.legacy import read_stored_header

@@ -16,15 +16,15 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleaner.clean import clean
-from cleaner.desk import Desk
-from cleaner.policy import Reason
-from cleaner.quarantine import RETRY_MAX_MS, RETRY_MIN_MS
-from cleaner.roller import Roller
-from cleaner.survey import Finding, Noted, look
-from cleaner.view import active_segment, glance_at
-from cleaner.why import Answer, Facts, Threads, Verdict, explain
-from cleaner.worker import Rest
+from cleaner.passes.clean import clean
+from cleaner.rules.policy import Reason
+from cleaner.rules.quarantine import RETRY_MAX_MS, RETRY_MIN_MS
+from cleaner.rules.view import active_segment, glance_at
+from cleaner.rules.why import Answer, Facts, Threads, Verdict, explain
+from cleaner.runtime.desk import Desk
+from cleaner.runtime.roller import Roller
+from cleaner.runtime.survey import Finding, Noted, look
+from cleaner.runtime.worker import Rest
 from config.broker import BrokerConfig
 from config.topic import TopicConfig
 from storage.log import Log

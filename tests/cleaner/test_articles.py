@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleaner.once import SETTINGS
-from cleaner.policy import Bound, dirty_range
-from cleaner.progress import Horizons
-from cleaner.stats import CleanResult
-from cleaner.view import glance_at, view_log
+from cleaner.passes.stats import CleanResult
+from cleaner.rules.policy import Bound, dirty_range
+from cleaner.rules.view import glance_at, view_log
+from cleaner.runtime.once import SETTINGS
+from cleaner.runtime.progress import Horizons
 from protocol.batches import decode_records, iterate_batches
 from storage.log import Log
 from tests.cleaner.worlds import EAGER, World, pairs

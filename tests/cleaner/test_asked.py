@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.asked import Outcome, Status
-from cleaner.desk import Desk
-from cleaner.dry_run import Missing
-from cleaner.policy import Reason
-from cleaner.progress import Running
-from cleaner.stats import CleanResult
-from cleaner.worker import Rest
+from cleaner.passes.stats import CleanResult
+from cleaner.rules.policy import Reason
+from cleaner.runtime.asked import Outcome, Status
+from cleaner.runtime.desk import Desk
+from cleaner.runtime.dry_run import Missing
+from cleaner.runtime.progress import Running
+from cleaner.runtime.worker import Rest
 from storage.log import Log
 from storage.segment import CLEANED
 from tests.cleaner.test_pool import (

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cleaner import browse as browsing
-from cleaner import excerpts, unpacked
-from cleaner.browse import Found, LatestOnly, Limits, Matching, Newest, browse
 from cleaner.errors import CleaningAborted
-from cleaner.excerpts import Bounds, Cut
-from cleaner.key_tokens import token_of
-from cleaner.snapshot import take_snapshot
+from cleaner.proof.snapshot import take_snapshot
+from cleaner.reading import browse as browsing
+from cleaner.reading import excerpts, unpacked
+from cleaner.reading.browse import Found, LatestOnly, Limits, Matching, Newest, browse
+from cleaner.reading.excerpts import Bounds, Cut
+from cleaner.rules.key_tokens import token_of
 from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
 from storage.errors import CorruptFile

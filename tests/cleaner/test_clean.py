@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.clean import clean
 from cleaner.errors import CleaningAborted
-from cleaner.job import CleanerSettings, make_job
-from cleaner.once import SETTINGS, clean_once
-from cleaner.policy import Reason
-from cleaner.progress import find_candidate
-from cleaner.stats import report
+from cleaner.passes.clean import clean
+from cleaner.passes.stats import report
+from cleaner.rules.job import CleanerSettings, make_job
+from cleaner.rules.policy import Reason
+from cleaner.runtime.once import SETTINGS, clean_once
+from cleaner.runtime.progress import find_candidate
 from protocol.batches import batch_crc
 from protocol.compression import Codec
 from storage.errors import CorruptFile, StaleSegments

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.deleter import Deleter
-from cleaner.pool import CleanerPool
+from cleaner.runtime.deleter import Deleter
+from cleaner.runtime.pool import CleanerPool
 from protocol.batches import Record, decode_records
 from storage.directory import LogDirectory
 from storage.log import Log

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cleaner.guarantees import (
+from cleaner.proof.guarantees import (
     FINAL_STATE,
     HEAD_UNCHANGED,
     OFFSETS_UNCHANGED,
@@ -23,8 +23,8 @@ from cleaner.guarantees import (
     compare,
     final_state,
 )
-from cleaner.snapshot import take_snapshot
-from cleaner.verification import bounds_of, prove_guarantees, prove_run
+from cleaner.proof.snapshot import take_snapshot
+from cleaner.runtime.verification import bounds_of, prove_guarantees, prove_run
 from protocol.batches import Record
 from tests.cleaner.histories import HISTORIES, Author, Clean, Roll, Step
 from tests.cleaner.worlds import EAGER, FS, World, pairs

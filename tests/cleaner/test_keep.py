@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.hashing import HashKey
-from cleaner.indexing import Ordinals
-from cleaner.keep import (
+from cleaner.passes.hashing import HashKey
+from cleaner.passes.indexing import Ordinals
+from cleaner.passes.mapping import SPILL_COLUMNS
+from cleaner.passes.offset_map import OffsetMap
+from cleaner.rules.keep import (
     BatchFacts,
     BatchVerdict,
     Retention,
@@ -18,9 +20,7 @@ from cleaner.keep import (
     keep_record,
     must_stamp,
 )
-from cleaner.mapping import SPILL_COLUMNS
-from cleaner.offset_map import OffsetMap
-from cleaner.verdicts import DROPPED, KEEP, KEPT_TOMBSTONE
+from cleaner.rules.verdicts import DROPPED, KEEP, KEPT_TOMBSTONE
 from protocol import batch_scan
 from protocol.batches import Record, encode_batch
 from protocol.records import as_bytes

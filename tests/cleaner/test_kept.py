@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.clean import clean
-from cleaner.facts import read_facts
-from cleaner.job import make_job
-from cleaner.key_filter import KeyFilter, read_filter
-from cleaner.once import SETTINGS
-from cleaner.policy import Reason, split_settled
-from cleaner.progress import Horizons, find_candidate
+from cleaner.passes.clean import clean
+from cleaner.passes.facts import read_facts
+from cleaner.passes.key_filter import KeyFilter, read_filter
+from cleaner.rules.job import make_job
+from cleaner.rules.policy import Reason, split_settled
+from cleaner.runtime.once import SETTINGS
+from cleaner.runtime.progress import Horizons, find_candidate
 from storage import exchange
 from storage.segment import KEYS, LOG
 from tests.cleaner.worlds import EAGER, FS, World, pairs

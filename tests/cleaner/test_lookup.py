@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cleaner.errors import CleaningAborted
-from cleaner.snapshot import take_snapshot
-from cleaner.throttle import Pace
+from cleaner.passes.throttle import Pace
+from cleaner.proof.snapshot import take_snapshot
 from protocol.batches import Record, encode_batch
 from protocol.compression import Codec
 from storage.errors import CorruptFile

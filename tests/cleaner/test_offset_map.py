@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner import hashing, mapping
-from cleaner.hashing import PRIME, HashKey, hash_key_plain
-from cleaner.indexing import Ordinals
-from cleaner.offset_map import SLOT_BYTES, OffsetMap
+from cleaner.passes import hashing, mapping
+from cleaner.passes.hashing import PRIME, HashKey, hash_key_plain
+from cleaner.passes.indexing import Ordinals
+from cleaner.passes.offset_map import SLOT_BYTES, OffsetMap
 from protocol import batch_scan
 from protocol.batches import Record, encode_batch
 from protocol.records import Table, as_bytes

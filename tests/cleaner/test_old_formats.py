@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.once import SETTINGS
+from cleaner.runtime.once import SETTINGS
 from protocol.batches import MAGIC, Record
 from protocol.compression import Codec
 from storage.errors import CorruptFile

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.policy import (
+from cleaner.rules.policy import (
     OFFSET_SPAN_MAX,
     Bound,
     CheckpointProblem,
@@ -20,7 +20,7 @@ from cleaner.policy import (
     reason_to_clean,
     urgency,
 )
-from cleaner.view import LogView, SegmentView
+from cleaner.rules.view import LogView, SegmentView
 from config.topic import TopicConfig
 
 NOW = 100_000

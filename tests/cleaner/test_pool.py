@@ -16,15 +16,15 @@ from typing import ParamSpec
 
 import pytest
 
-from cleaner.clean import clean
-from cleaner.desk import Desk
-from cleaner.look import Look, look_at_all
-from cleaner.pool import CleanerPool
-from cleaner.progress import Running
-from cleaner.quarantine import RETRY_MIN_MS
-from cleaner.stats import CleanResult
-from cleaner.throttle import Throttle
-from cleaner.worker import Rest
+from cleaner.passes.clean import clean
+from cleaner.passes.stats import CleanResult
+from cleaner.passes.throttle import Throttle
+from cleaner.rules.quarantine import RETRY_MIN_MS
+from cleaner.runtime.desk import Desk
+from cleaner.runtime.look import Look, look_at_all
+from cleaner.runtime.pool import CleanerPool
+from cleaner.runtime.progress import Running
+from cleaner.runtime.worker import Rest
 from config.broker import BrokerConfig
 from config.topic import TopicConfig
 from storage.directory import LogDirectory

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cleaner.clean import clean
 from cleaner.errors import VerificationFailed
-from cleaner.job import CleanerSettings, CleaningJob, make_job
-from cleaner.once import SETTINGS, clean_once
-from cleaner.policy import Reason
-from cleaner.progress import find_candidate
-from cleaner.proof import Proof
+from cleaner.passes.clean import clean
+from cleaner.proof.proof import Proof
+from cleaner.rules.job import CleanerSettings, CleaningJob, make_job
+from cleaner.rules.policy import Reason
+from cleaner.runtime.once import SETTINGS, clean_once
+from cleaner.runtime.progress import find_candidate
 from protocol.batches import (
     HEADER,
     BatchHeader,

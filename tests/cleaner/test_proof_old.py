@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.errors import VerificationFailed
-from cleaner.once import SETTINGS
+from cleaner.runtime.once import SETTINGS
 from protocol.batches import Record, decode_records
 from protocol.compression import Codec
 from tests.cleaner.test_clean_model import new_world

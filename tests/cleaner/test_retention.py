@@ -10,10 +10,10 @@ from unittest import mock
 
 import pytest
 
-from cleaner import deleter as deleter_module
-from cleaner.deleter import check_retention
-from cleaner.retention import Deletion, plan_deletion
-from cleaner.view import SegmentView
+from cleaner.rules.retention import Deletion, plan_deletion
+from cleaner.rules.view import SegmentView
+from cleaner.runtime import deleter as deleter_module
+from cleaner.runtime.deleter import check_retention
 from config.broker import BrokerConfig
 from config.topic import TopicConfig
 from storage.log import Log

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.roller import Roller
+from cleaner.runtime.roller import Roller
 from config.topic import TopicConfig
 from protocol.batches import Record, encode_batch
 from storage.errors import StorageError

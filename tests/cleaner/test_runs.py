@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleaner.history import FILE_NAME, HISTORY_PER_PARTITION, History, HistoryStore
-from cleaner.policy import Reason
-from cleaner.progress import Quarantined
-from cleaner.runs import DamagedRun, Run, decode_run, encode_run, result_as_json
-from cleaner.stats import CleanResult
+from cleaner.passes.stats import CleanResult
+from cleaner.rules.policy import Reason
+from cleaner.runtime.history import FILE_NAME, HISTORY_PER_PARTITION, History, HistoryStore
+from cleaner.runtime.progress import Quarantined
+from cleaner.runtime.runs import DamagedRun, Run, decode_run, encode_run, result_as_json
 from storage.files import FileSystem
 from storage.log import Log
 from tests.cleaner.test_why import failure
@@ -199,11 +199,11 @@ def test_what_the_disk_refuses_is_written_as_soon_as_it_does_not(
 
 
 def test_each_run_is_a_line_in_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "cleaner.runs")
+    caplog.set_level(logging.INFO, "cleaner.runtime.runs")
     history = History([world.log])
     history.succeeded(world.log, result(world, 5), 6)
     history.failed(world.log, failure(7), 8)
-    lines = [one.getMessage() for one in caplog.records if one.name == "cleaner.runs"]
+    lines = [one.getMessage() for one in caplog.records if one.name == "cleaner.runtime.runs"]
     assert [json.loads(line)["outcome"] for line in lines] == ["CLEANED", "FAILED"]
     assert json.loads(lines[0])["result"]["started_ms"] == 5
 

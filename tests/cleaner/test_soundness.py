@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.guarantees import Finding
-from cleaner.snapshot import take_snapshot
-from cleaner.soundness import (
+from cleaner.proof.guarantees import Finding
+from cleaner.proof.snapshot import take_snapshot
+from cleaner.proof.soundness import (
     INDEXES_RIGHT,
     INTACT,
     NO_GHOSTS,

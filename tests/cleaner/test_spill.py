@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.errors import CleaningAborted
-from cleaner.hashing import HashKey, hash_key_plain
-from cleaner.mapping import SPILL_COLUMNS
-from cleaner.offset_map import Obsolete
-from cleaner.once import SETTINGS, clean_once
-from cleaner.spill import CLEAN, DIRTY, ROW_BYTES, Spill
+from cleaner.passes.hashing import HashKey, hash_key_plain
+from cleaner.passes.mapping import SPILL_COLUMNS
+from cleaner.passes.offset_map import Obsolete
+from cleaner.passes.spill import CLEAN, DIRTY, ROW_BYTES, Spill
+from cleaner.runtime.once import SETTINGS, clean_once
 from storage import exchange
 from tests.cleaner.worlds import EAGER, FS, World
 

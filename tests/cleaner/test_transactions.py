@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cleaner.transactions import CleanedTransactions
+from cleaner.rules.transactions import CleanedTransactions
 from protocol.control import ControlType
 from storage.segment import TXN_INDEX
 from storage.transactions import AbortedTransaction, parse_aborted

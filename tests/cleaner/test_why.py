@@ -8,10 +8,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.policy import Bound, Reason, dirty_range
-from cleaner.quarantine import Quarantined, Standing
-from cleaner.view import ActiveSegment, LogView, SegmentView
-from cleaner.why import (
+from cleaner.rules.policy import Bound, Reason, dirty_range
+from cleaner.rules.quarantine import Quarantined, Standing
+from cleaner.rules.view import ActiveSegment, LogView, SegmentView
+from cleaner.rules.why import (
     Condition,
     Facts,
     Kind,

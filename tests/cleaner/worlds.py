@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cleaner.job import CleanerSettings
-from cleaner.once import SETTINGS, clean_once
-from cleaner.progress import Horizons
-from cleaner.stats import CleanResult
+from cleaner.passes.stats import CleanResult
+from cleaner.rules.job import CleanerSettings
+from cleaner.runtime.once import SETTINGS, clean_once
+from cleaner.runtime.progress import Horizons
 from config.topic import TopicConfig
 from protocol.batches import BatchHeader, Record, decode_records, encode_batch, read_header
 from protocol.compression import Codec

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from broker.topic_names import TRANSACTION_STATE
+from broker.topics.names import TRANSACTION_STATE
 from broker.transactions.records import decode_record
 from protocol.batches import (
     Record,

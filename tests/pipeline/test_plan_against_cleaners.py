@@ -17,7 +17,7 @@ from bench.cleaner_brokers import clean_stages
 from bench.cleaner_load import TOPIC, Load, Written, write_log
 from bench.cleaner_report import Run, runs
 from bench.processes import KafkaProcess, OdradekProcess
-from cleaner.once import SETTINGS
+from cleaner.runtime.once import SETTINGS
 from config.topic import TopicConfig
 from pipeline.cleaner_model import KafkaCleaner
 from pipeline.planning import PlanOptions, plan_topics

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.apis import APIS
-from broker.topic_plans import PARTITIONS_PER_REQUEST_MAX
+from broker.topics.plans import PARTITIONS_PER_REQUEST_MAX
 from protocol.compiler import decode, decode_prefix, encode
 from protocol.errors import ProtocolError
 from protocol.footprint import ALLOWANCE_BYTES, RATIO_MAX, memory_max

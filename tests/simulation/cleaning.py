@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from cleaner.clean import clean
-from cleaner.job import make_job
-from cleaner.once import SETTINGS
-from cleaner.policy import Reason
-from cleaner.progress import find_candidate
+from cleaner.passes.clean import clean
+from cleaner.rules.job import make_job
+from cleaner.rules.policy import Reason
+from cleaner.runtime.once import SETTINGS
+from cleaner.runtime.progress import find_candidate
 from storage.errors import DiskFailure, StaleSegments
 from storage.exchange import carry_out
 from storage.log import Log

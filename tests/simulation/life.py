@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from cleaner.deleter import check_retention
-from cleaner.once import clean_once
+from cleaner.runtime.deleter import check_retention
+from cleaner.runtime.once import clean_once
 from config.topic import TopicConfig
 from protocol.compression import Codec
 from storage.directory import LogDirectory

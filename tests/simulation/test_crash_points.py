@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from cleaner.once import clean_once
+from cleaner.runtime.once import clean_once
 from storage import checkpoints
 from storage.exchange import repair
 from storage.segment import CLEANED, Segment

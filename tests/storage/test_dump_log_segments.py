@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.once import clean_once
+from cleaner.runtime.once import clean_once
 from config.topic import TopicConfig
 from protocol.compression import Codec
 from storage.files import RealFileSystem

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.coordination.hash_map import HashMapKeys
-from broker.coordination.java import hash_set_order, uuid_hash
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.member import Member
 from broker.groups.modern.topics import TopicView
+from broker.orders.hash_map import HashMapKeys
+from broker.orders.java import hash_set_order, uuid_hash
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_describe import (
     Assignment,

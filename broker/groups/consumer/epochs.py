@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.coordination.java import hash_set_order
 from broker.groups.consumer.member import LEFT_EPOCH, Member
 from broker.groups.consumer.reconcile import Owned, Reconciliation, Target
 from broker.groups.consumer.records import Kind
@@ -20,6 +19,7 @@ from broker.groups.consumer.turn import ConsumerTurn
 from broker.groups.modern import ranges, uniform
 from broker.groups.modern.spec import Assignor, GroupSpec, MemberSpec
 from broker.groups.modern.targets import may_compute
+from broker.orders.java import hash_set_order
 from protocol.messages.consumer_group_records import ConsumerGroupTargetAssignmentMetadataValue
 
 ASSIGNORS: Mapping[str, Assignor] = {uniform.NAME: uniform.assign, ranges.NAME: ranges.assign}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from broker.coordination.hash_map import HashMapKeys
-from broker.coordination.java import int_hash, uuid_hash
 from broker.groups.modern.spec import Assignment
 from broker.groups.modern.tables import Table
+from broker.orders.hash_map import HashMapKeys
+from broker.orders.java import int_hash, uuid_hash
 
 _PLACES = 16
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from broker.coordination.java import copied_capacity, uuid_hash
 from broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
 from broker.groups.modern.tables import Table
+from broker.orders.java import copied_capacity, uuid_hash
 
 NAME = "range"
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.coordination.java import uuid_hash
 from broker.groups.modern import uneven
 from broker.groups.modern.draft import Draft, finish, in_set_order
 from broker.groups.modern.spec import Assignment, GroupSpec
 from broker.groups.modern.tables import Table, in_map_order
+from broker.orders.java import uuid_hash
 
 NAME = "uniform"
 

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import TypeVar
 
 from broker.coordination.effects import Caller, Effect
-from broker.coordination.java import hash_set_order
 from broker.coordination.runtime import Answer, Runtime
 from broker.coordination.seams import Requester, WallClock
 from broker.groups.modern.tables import in_map_order
@@ -25,6 +24,7 @@ from broker.groups.share.group import ShareGroup
 from broker.groups.share.groups import ShareGroups
 from broker.groups.share.heartbeats import HeartbeatAnswer
 from broker.groups.share.partitions import in_order
+from broker.orders.java import hash_set_order
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_coordinator import ShareStateCoordinator, all_of
 from broker.shares.state_shard import StateAnswer

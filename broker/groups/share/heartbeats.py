@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from broker.coordination.effects import Caller
-from broker.coordination.java import hash_order, hash_set_order
 from broker.errors import Refusal
 from broker.groups.modern.spec import GroupSpec, MemberSpec
 from broker.groups.modern.tables import in_map_order
@@ -22,6 +21,7 @@ from broker.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH, ShareMember
 from broker.groups.share.partitions import Begun, StatePartitions, in_order
 from broker.groups.share.records import Kind
 from broker.groups.share.turn import ShareTurn
+from broker.orders.java import hash_order, hash_set_order
 from protocol.errors import ErrorCode
 from protocol.messages.share_group_heartbeat import (
     Assignment,

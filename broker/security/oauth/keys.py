@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TypeVar
 
+from broker.loop.tasks import start_task
 from broker.security.oauth.fetching import FetchFailed, fetch, file_of, read_file, state_of
 from broker.security.oauth.jwks import (
     ALGORITHMS,
@@ -23,7 +24,6 @@ from broker.security.oauth.jwks import (
     read_key_set,
 )
 from broker.security.oauth.validation import Header
-from broker.tasks import start_task
 from config.oauth import OAuthConfig
 
 logger = logging.getLogger(__name__)

@@ -10,13 +10,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from broker.changes import Changes
-from broker.configs import Configs
-from broker.coordination.hash_map import HashMapKeys
-from broker.coordination.java import hash_places, place_order
 from broker.errors import EXPLAINED, Explained, Refusal
-from broker.host_names import HostNames, resolve_all
-from broker.metadata import MetadataStore, Rows, SecurityKind
+from broker.hosts.names import HostNames, resolve_all
+from broker.metadata.changes import Changes
+from broker.metadata.configs import Configs
+from broker.metadata.store import MetadataStore, Rows, SecurityKind
+from broker.orders.hash_map import HashMapKeys
+from broker.orders.java import hash_places, place_order
 from broker.security.quotas.entities import (
     IP,
     Entity,

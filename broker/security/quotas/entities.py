@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from broker.coordination.java import hash_order, string_hash
 from broker.errors import Refusal
+from broker.orders.java import hash_order, string_hash
 from config.values import INT32_MAX, INT64_MAX
 from protocol.errors import ErrorCode
 from protocol.pacing import Pace, unpaced

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from typing import Any
 
 from broker.apis import API_VERSIONS as SERVED
-from broker.coordination.java import hash_order
+from broker.orders.java import hash_order
 from broker.security.principals import Principal
 from broker.security.sasl.exchange import AuthenticationFailed, Exchange, Step
 from broker.security.sasl.listener import SaslListener

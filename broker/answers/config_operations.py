@@ -1,0 +1,258 @@
+"""What clients want done to settings: decided here, carried out by Configs and Topics.
+
+AlterConfigs replaces all settings of a resource; IncrementalAlterConfigs changes single ones
+(KIP-339). Checks, their order and their words are those of Kafka's ConfigAdminManager and
+ConfigurationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker.errors import EXPLAINED, Explained, Refusal
+from broker.metadata.configs import Alteration, Configs
+from broker.metadata.loggers import check_level, set_levels
+from broker.metadata.resource_configs import KINDS
+from broker.metadata.store import Resource, ResourceType
+from broker.topics import names as topic_names
+from broker.topics.registry import Topics
+from config.effective import BROKER_OPTION, TOPIC_OPTION
+from config.option import Option
+from config.values import Kind
+from protocol.errors import ErrorCode
+from protocol.pacing import paced
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+_WORDS = ("SET", "DELETE", "APPEND", "SUBTRACT")
+_OPTIONS: Mapping[int, Mapping[str, Option]] = {
+    ResourceType.TOPIC: TOPIC_OPTION,
+    ResourceType.BROKER: BROKER_OPTION,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change: SET a setting, DELETE it, or APPEND to or SUBTRACT from a list."""
+
+    name: str
+    kind: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to become of a resource's settings; with `replaces_all`, of those unnamed too."""
+
+    resource_type: int
+    resource_name: str
+    operations: Sequence[Edit]
+    replaces_all: bool = False
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """What tells the resource from others."""
+        return self.resource_type, self.resource_name
+
+
+async def carry_out(
+    wishes: Sequence[Wish],
+    configs: Configs,
+    topics: Topics,
+    refusal: Callable[[int, str], ErrorCode | None],
+    *,
+    validate_only: bool,
+) -> list[Explained | None]:
+    """Edit resources, each wholly or not at all; None stands for a change that was made.
+
+    `refusal` tells of a resource, by type and name, why the client may not change it.
+    """
+    outcomes: dict[tuple[int, str], Explained | None] = {}
+    of_topics: dict[str, Alteration] = {}
+    of_others: dict[Resource, Alteration] = {}
+    times = Counter(wish.key for wish in paced(wishes))
+    for wish in paced(wishes):
+        try:
+            if times[wish.key] > 1:
+                message = "Each resource must appear at most once."
+                raise Refusal(ErrorCode.INVALID_REQUEST, message)
+            _check(wish, configs)
+            code = refusal(*wish.key)
+            if code is not None:
+                raise Refusal(code)
+        except EXPLAINED as error:
+            outcomes[wish.key] = error
+    accepted = [wish for wish in paced(wishes) if wish.key not in outcomes]
+    failure = _failure(accepted)
+    for wish in paced(accepted):
+        outcomes[wish.key] = None
+        try:
+            if wish.resource_type == ResourceType.BROKER_LOGGER:
+                _set_levels(wish, configs.node_id, validate_only)
+                continue
+            if failure is not None:
+                raise failure
+            _check_lists(wish)
+            if wish.resource_type == ResourceType.TOPIC:
+                _check_topic(wish)
+                of_topics[wish.resource_name] = alteration(wish)
+            elif wish.resource_type in KINDS:
+                resource = Resource(ResourceType(wish.resource_type), wish.resource_name)
+                of_others[resource] = alteration(wish)
+            else:
+                await configs.alter(
+                    wish.resource_name, alteration(wish), validate_only=validate_only
+                )
+        except EXPLAINED as error:
+            outcomes[wish.key] = error
+    if of_others:
+        changed = await configs.resources.alter(of_others, validate_only=validate_only)
+        for one, outcome in paced(changed.items()):
+            outcomes[one.type, one.name] = outcome
+    if of_topics:
+        done = await topics.alter_configs(of_topics, validate_only=validate_only)
+        for name, outcome in paced(done.items()):
+            outcomes[ResourceType.TOPIC, name] = outcome
+    return [outcomes[wish.key] for wish in paced(wishes)]
+
+
+def alteration(wish: Wish) -> Alteration:
+    """Return the function from a resource's present settings to its new ones."""
+
+    def alter(present: Mapping[str, str]) -> Mapping[str, str]:
+        altered = {} if wish.replaces_all else dict(present)
+        for operation in paced(wish.operations):
+            if operation.kind == DELETE:
+                altered.pop(operation.name, None)
+                continue
+            assert operation.value is not None, "_check has seen to it"
+            if operation.kind == SET:
+                altered[operation.name] = operation.value
+            else:
+                altered[operation.name] = _change_list(operation, wish.resource_type, present)
+        return altered
+
+    return alter
+
+
+def _check(wish: Wish, configs: Configs) -> None:
+    """Refuse what is wrong with a wish whatever the present settings are, in Kafka's order."""
+    if len({operation.name for operation in paced(wish.operations)}) < len(wish.operations):
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    missing = [
+        one.name for one in paced(wish.operations) if one.kind != DELETE and one.value is None
+    ]
+    if missing:
+        message = f"Null value not supported for : {', '.join(missing)}"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+    # Levels of loggers are changed one by one, and not known to the older API.
+    is_known = wish.resource_type in set(ResourceType)
+    if not is_known or (wish.replaces_all and wish.resource_type == ResourceType.BROKER_LOGGER):
+        message = f"Unknown resource type {wish.resource_type}"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+    if wish.resource_type == ResourceType.BROKER:
+        configs.check_name(wish.resource_name)
+        unknown = _unknown_operation(wish)
+        if unknown is not None:
+            raise Refusal(ErrorCode.INVALID_REQUEST, unknown)
+        _check_lists(wish)
+
+
+def _failure(wishes: Iterable[Wish]) -> Refusal | None:
+    """Return what becomes of all but loggers when one operation is none: Kafka's controller fails.
+
+    What is no list comes first. Kafka gives the code alone.
+    """
+    for wish in paced(wishes):
+        unknown = _unknown_operation(wish)
+        if unknown is None or wish.resource_type == ResourceType.BROKER_LOGGER:
+            continue
+        try:
+            _check_lists(wish)
+        except Refusal:
+            continue
+        return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, unknown)
+    return None
+
+
+def _unknown_operation(wish: Wish) -> str | None:
+    kinds = (operation.kind for operation in paced(wish.operations))
+    unknown = next((kind for kind in kinds if not SET <= kind <= SUBTRACT), None)
+    return None if unknown is None else f"Unknown operations type {unknown}"
+
+
+def _check_lists(wish: Wish) -> None:
+    for operation in paced(wish.operations):
+        if operation.kind in (APPEND, SUBTRACT):
+            _check_list(operation, wish.resource_type)
+
+
+def _check_topic(wish: Wish) -> None:
+    if not wish.resource_name:
+        message = "Default topic resources are not allowed."
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+    problem = topic_names.problem(wish.resource_name)
+    if problem:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+
+
+def _set_levels(wish: Wish, node_id: int, validate_only: bool) -> None:
+    try:
+        is_ours = int(wish.resource_name) == node_id
+    except ValueError:
+        message = f"Node id must be an integer, but it is: {wish.resource_name}"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message) from None
+    if not is_ours:
+        message = f"Unexpected node id. Expected {node_id}, but received {wish.resource_name}"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+    changes = []
+    for one in paced(wish.operations):
+        if not SET <= one.kind <= SUBTRACT:
+            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown operations type {one.kind}")
+        if one.kind in (APPEND, SUBTRACT):
+            message = f"{_WORDS[one.kind]} operation is not allowed for the BROKER_LOGGER resource"
+            raise Refusal(ErrorCode.INVALID_REQUEST, message)
+        level = one.value if one.kind == SET else None
+        check_level(one.name, level)
+        changes.append((one.name, level))
+    if not validate_only:
+        set_levels(changes)
+
+
+def _change_list(operation: Edit, resource_type: int, present: Mapping[str, str]) -> str:
+    option = _check_list(operation, resource_type)
+    # What is not set begins as the declared default, whatever the broker's setting is.
+    text = present.get(operation.name, option.default_text or "")
+    items = [item for item in text.split(",") if item]
+    assert operation.value is not None
+    named = operation.value.split(",")
+    if operation.kind == APPEND:
+        present_items = set(items)
+        items += [item for item in dict.fromkeys(named) if item not in present_items]
+        return ",".join(items)
+    left = Counter(named)  # each time that an item is named takes it out once
+    kept = []
+    for item in items:
+        if left[item]:
+            left[item] -= 1
+        else:
+            kept.append(item)
+    return ",".join(kept)
+
+
+def _check_list(operation: Edit, resource_type: int) -> Option:
+    """Return the option that a value is added to or taken from; refuse when it is no list."""
+    # Kafka knows no lists among the settings of groups and of client metrics.
+    option = _OPTIONS.get(resource_type, {}).get(operation.name)
+    if option is not None and option.kind is Kind.LIST:
+        return option
+    word, name = _WORDS[operation.kind], operation.name
+    if resource_type != ResourceType.BROKER:
+        message = f"Can't {word} to key {name} because its type is not LIST."
+    elif option is None:
+        message = f"Unknown config name: {name}"
+    else:
+        message = f"Config value {word.lower()} is not allowed for config key: {name}"
+    raise Refusal(ErrorCode.INVALID_CONFIG, message)

@@ -1,0 +1,33 @@
+"""Who may see and change the settings of a resource, which each type of resource is asked by.
+
+Topics and groups are asked by name; the broker, its loggers and client metrics subscriptions are
+the cluster's (ConfigHelper, ControllerApis.authorizeAlterResource).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.context import RequestContext
+from broker.metadata.store import ResourceType
+from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
+from protocol.errors import ErrorCode
+
+_NAMED: Mapping[int, tuple[ResourceKind, ErrorCode]] = {
+    ResourceType.TOPIC: (ResourceKind.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ResourceType.GROUP: (ResourceKind.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+}
+
+
+def config_refusal(
+    context: RequestContext, operation: Operation, resource_type: int, name: str
+) -> ErrorCode | None:
+    """Return why a client may not do something to a resource's settings, None when it may."""
+    named = _NAMED.get(resource_type)
+    if named is not None:
+        kind, error = named
+        return None if context.may(operation, kind, name) else error
+    if context.may_to_cluster(operation):
+        return None
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

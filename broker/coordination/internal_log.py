@@ -1,0 +1,260 @@
+"""The broker's own topics as the coordinators see them: append records, replay them.
+
+Records go into `__consumer_offsets` as a producer's would, so that Kafka's tools read them and
+the cleaner compacts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from broker.coordination.effects import Producer
+from broker.coordination.seams import KeyValue, StoredBatch
+from broker.durability.group_commit import GroupCommit
+from broker.errors import EXPLAINED
+from broker.topics.registry import Topics
+from broker.topics.topic import Topic
+from protocol.batches import (
+    DECOMPRESSED_MAX_BYTES,
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    Record,
+    encode_batch,
+    record_section,
+)
+from protocol.compression import Codec
+from protocol.errors import ProtocolError
+from protocol.key_values import key_values, key_values_in_pieces
+from storage.errors import StorageError
+from storage.log import Log
+from storage.transactions import Marker, read_marker
+
+logger = logging.getLogger(__name__)
+
+# A larger batch, and a compressed one, is replayed in pieces of so many records.
+_WHOLE_BYTES_MAX = 1 << 20
+_PIECE_RECORDS = 2_000
+# What coordinators write unpacks to ten or twenty times its size. A client with the right to write
+# here may have packed 60 MiB into 800 bytes: a log may have little of that.
+_UNPACKED_FREE_BYTES = 64 << 20
+_UNPACKED_RATIO_MAX = 100
+# What a wrapper of message format 0 or 1 may hold: it is decoded in one piece.
+_OLD_BYTES_MAX = 16 << 20
+# Batches left out of a log that have a line each; the others are counted.
+_TOLD_MAX = 10
+
+_NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+class InternalLog:
+    """One internal topic, created when it is first written to. The event loop owns it."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        name: str,
+        group_commit: GroupCommit,
+        *,
+        partition_count: Callable[[], int],
+        waits_for_disk: Callable[[], bool],
+        codec: Callable[[], Codec],
+        now_ms: Callable[[], int],
+        on_refused: Callable[[Log, StorageError], None] = lambda log, error: None,
+    ) -> None:
+        """`on_refused` hears of a log that could not be appended to."""
+        self._topics, self._name = topics, name
+        self._group_commit = group_commit
+        self._configured_count = partition_count
+        self._waits_for_disk = waits_for_disk
+        self._codec = codec
+        self._now_ms, self._on_refused = now_ms, on_refused
+        self._creation: asyncio.Task[None] | None = None
+        # What is appended while the topic is made.
+        self._held: list[tuple[Callable[[Topic], asyncio.Future[None]], asyncio.Future[None]]] = []
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the topic has, or will have once it is created."""
+        topic = self._topics.get(self._name)
+        return len(topic.partitions) if topic else self._configured_count()
+
+    async def ready(self) -> Topic:
+        """Return the topic, created if need be; raises what broker.errors explains."""
+        return await self._topics.internal(self._name)
+
+    def append(
+        self, partition: int, records: Sequence[KeyValue], producer: Producer | None = None
+    ) -> asyncio.Future[None]:
+        """Append records as one batch; the future is done once they are durable enough.
+
+        It fails with an error that broker.errors explains. Those of a producer are part of its
+        transaction.
+        """
+        return self._when_created(partial(self._append, partition, records, producer))
+
+    def append_marker(self, partition: int, marker: Marker) -> asyncio.Future[None]:
+        """Append what ends a producer's transaction; the future is as that of `append`."""
+        return self._when_created(
+            lambda topic: self._write(topic, partition, lambda log: log.append_marker(marker))
+        )
+
+    def has_transaction(self, partition: int, producer: Producer) -> bool:
+        """Tell whether a producer has a transaction open here, in its epoch."""
+        topic = self._topics.get(self._name)
+        log = topic.log(partition) if topic else None
+        known = log.producers.get(producer.producer_id) if log else None
+        return (
+            known is not None
+            and known.epoch == producer.epoch
+            and known.transaction_first_offset >= 0
+        )
+
+    def replay(self, partition: int) -> Iterator[StoredBatch | Marker]:
+        """Read a partition from its beginning, waiting for the disk.
+
+        A batch that cannot be read is left out, with an error in the broker's log.
+        """
+        topic = self._topics.get(self._name)
+        try:
+            log = topic.log(partition) if topic else None
+        except StorageError as error:
+            logger.error("could not read %s-%d: %s", self._name, partition, error)
+            return
+        if log is not None:
+            yield from stored(log)
+
+    def _when_created(
+        self, append: Callable[[Topic], asyncio.Future[None]]
+    ) -> asyncio.Future[None]:
+        topic = self._topics.get(self._name)
+        if topic is not None and not self._held:
+            return append(topic)
+        held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held.append((append, held))
+        if self._creation is None:
+            self._creation = asyncio.get_running_loop().create_task(self._create())
+        return held
+
+    def leader_epoch(self, partition: int) -> int:
+        """Return the term in which a partition is written, 0 when it cannot be told."""
+        topic = self._topics.get(self._name)
+        try:
+            log = topic.log(partition) if topic else None
+        except StorageError:
+            return 0
+        return log.leader_epoch if log else 0
+
+    def _append(
+        self,
+        partition: int,
+        records: Sequence[KeyValue],
+        producer: Producer | None,
+        topic: Topic,
+    ) -> asyncio.Future[None]:
+        now_ms = self._now_ms()
+        made = [Record(at, now_ms, key, value) for at, (key, value) in enumerate(records)]
+        writer = producer or _NOBODY
+        batch = encode_batch(
+            made,
+            codec=self._codec(),
+            producer_id=writer.producer_id,
+            producer_epoch=writer.epoch,
+            transactional=producer is not None,
+        )
+        return self._write(
+            topic, partition, lambda log: log.append(batch, now_ms=now_ms, from_client=False)
+        )
+
+    def _write(
+        self, topic: Topic, partition: int, write: Callable[[Log], object]
+    ) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            log = topic.log(partition)
+            assert log is not None, "records go where there is a partition"
+        except StorageError as error:
+            done.set_exception(error)
+            return done
+        try:
+            write(log)
+        except StorageError as error:
+            self._on_refused(log, error)
+            done.set_exception(error)
+            return done
+        if self._waits_for_disk():
+            return self._group_commit.flush([log])
+        done.set_result(None)
+        return done
+
+    async def _create(self) -> None:
+        """Create the topic, then append what was held back meanwhile, in order."""
+        try:
+            topic = await self.ready()
+        except EXPLAINED as error:
+            logger.error("could not create topic=%s: %s", self._name, error)
+            for _, held in self._held:
+                if not held.done():
+                    held.set_exception(error)
+        else:
+            for append, held in self._held:
+                _forward(append(topic), held)
+        self._held = []
+        self._creation = None
+
+
+def stored(log: Log) -> Iterator[StoredBatch | Marker]:
+    """Read a log from its beginning as coordinators do.
+
+    A large batch comes in pieces, between which others may have their turn. What cannot be read
+    is left out with an error in the broker's log, and so is what unpacks to far more than
+    coordinators write.
+    """
+    free = _UNPACKED_FREE_BYTES
+    left_out = 0
+    for header, data in log.batches(log.log_start_offset):
+        if header.is_control:
+            marker = read_marker(header, data)
+            if marker is not None:
+                yield marker
+            continue
+        fair = _UNPACKED_RATIO_MAX * header.size_bytes
+        try:
+            if header.magic == MAGIC and (
+                header.codec is not Codec.NONE or header.size_bytes > _WHOLE_BYTES_MAX
+            ):
+                limit = max(min(fair + free, DECOMPRESSED_MAX_BYTES), header.size_bytes)
+                section = bytes(record_section(data, 0, header, limit))
+                free -= max(len(section) - fair, 0)
+                for piece in key_values_in_pieces(section, header.count, _PIECE_RECORDS):
+                    passed_over = min(_PIECE_RECORDS, header.count) - len(piece)
+                    yield StoredBatch(piece, header.producer_id, passed_over)
+            else:
+                limit = max(min(fair, _OLD_BYTES_MAX), header.size_bytes)
+                records = key_values(header, data, limit)
+                yield StoredBatch(records, header.producer_id)
+        except ProtocolError as error:
+            left_out += 1
+            if left_out <= _TOLD_MAX:
+                logger.error(
+                    "left out a batch log=%s base=%d error=%s",
+                    log.name, header.base_offset, error,
+                )  # fmt: skip
+    if left_out > _TOLD_MAX:
+        logger.error("left out %d more batches log=%s", left_out - _TOLD_MAX, log.name)
+
+
+def _forward(source: asyncio.Future[None], target: asyncio.Future[None]) -> None:
+    def done(future: asyncio.Future[None]) -> None:
+        error = future.exception()
+        if target.done():
+            return
+        if error is None:
+            target.set_result(None)
+        else:
+            target.set_exception(error)
+
+    source.add_done_callback(done)

@@ -1,0 +1,45 @@
+"""Which topics a fetch leaves out because its client may not read them.
+
+A consumer is asked about each topic; a follower about the cluster, for all of them at once. What
+is denied is denied alike whether it is there or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from broker.context import RequestContext
+from broker.fetch.sessions import WantedPartition
+from broker.security.authorization import ResourceKind
+from broker.security.authorized_operations import Operation
+
+
+class _Everything:
+    """What nothing is outside of."""
+
+    def __contains__(self, one: object) -> bool:
+        return True
+
+
+_EVERYTHING = _Everything()
+
+
+def denied_topics(
+    context: RequestContext, wanted: Iterable[WantedPartition], *, is_follower: bool
+) -> Container[str | None]:
+    """Return the names of topics that the client may not read, among those that it wants.
+
+    An id that is known by now gets its name. Equal answers compare as such.
+    """
+    if is_follower and not context.may_to_cluster(Operation.CLUSTER_ACTION):
+        return _EVERYTHING
+    if is_follower:
+        return ()
+    names: set[str] = set()
+    for one in wanted:
+        if one.topic is None:
+            topic = context.broker.topics.by_id(one.topic_id)
+            one.topic = topic.name if topic is not None else None
+        if one.topic is not None:
+            names.add(one.topic)
+    return tuple(sorted(names - context.permitted(Operation.READ, ResourceKind.TOPIC, names)))

@@ -1,0 +1,335 @@
+"""Which bytes of which files a fetch is answered with, decided before any of them is read.
+
+Partitions get their turn one after the other, each as many bytes as it and the request may still
+have. The first batch of the first partition that has one is there whole even when it exceeds the
+limits (KIP-74). To read_committed readers only what lies before the last stable offset is there,
+and they are told which transactions in it were aborted (KIP-98). A reader whose last batch is not
+of this log's history is told where the two part (KIP-595).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from broker.errors import code_of
+from broker.fetch.sessions import WantedPartition
+from broker.topics.partitions import OfflinePartition
+from broker.topics.topic import Topic
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchPartition,
+    LeaderIdAndEpoch,
+    PartitionData,
+    SnapshotId,
+)
+from protocol.pacing import Pace
+from protocol.wire import ZERO_UUID
+from storage.errors import NotCached, OffsetOutOfRange, StorageError
+from storage.log import Log
+from storage.reading import aborted_within, segment_index
+from storage.segment import Slice
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
+
+# What most answers have in common; nobody changes them.
+_NO_DIVERGENCE, NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
+_NONE_ABORTED: list[AbortedTransaction] = []
+_UNDEFINED = -1
+_UNLIMITED_BYTES = 1 << 62
+
+
+@dataclass(slots=True)  # not frozen, which takes longer: every fetch has one
+class Reading:
+    """How a request reads."""
+
+    is_committed: bool
+    is_follower: bool
+    leader_id: int | None  # for those who can be told whom to ask (KIP-951)
+    tells_storage_errors: bool
+    size_min: int
+    size_max: int
+    # Topics that the client may not read, be they there or not.
+    denied: Container[str | None] = ()
+
+
+@dataclass(slots=True)
+class Planned:
+    """A partition's part of the answer, before its bytes are read."""
+
+    wanted: WantedPartition
+    data: PartitionData
+    log: Log | None = None
+    slice: Slice | None = None
+    is_idle: bool = False  # there is nothing left to read
+
+    @property
+    def idle_log(self) -> Log | None:
+        """The log, if nothing is left to read in it."""
+        return self.log if self.is_idle else None
+
+
+@dataclass(slots=True)
+class Plan:
+    """An answer, before its bytes are read."""
+
+    read: list[Planned] = field(default_factory=list)
+    unknown: list[Planned] = field(default_factory=list)  # nobody waits for these
+    slices: list[Planned] = field(default_factory=list)
+    logs: list[Log] = field(default_factory=list)  # to wait for
+    size_bytes: int = 0
+    is_due: bool = False  # whatever min_bytes asks for
+    # What is to be read before the partitions left out can be planned.
+    cold: list[NotCached] = field(default_factory=list)
+
+
+def plan_fetch(
+    broker: Broker,
+    reading: Reading,
+    wanted: Iterable[WantedPartition],
+    *,
+    is_again: bool = False,
+    may_wait: bool = False,
+) -> Plan:
+    """Decide what an answer holds; `is_again` for one whose partitions were all known before."""
+    plan = Plan()
+    left = reading.size_max
+    unresolved: list[Planned] = []
+    name: str | None = None
+    topic: Topic | None = None
+    for one in wanted:
+        if one.topic is None or one.topic is not name:  # else it is that of the one before
+            topic = _find(broker, one)
+            name = one.topic
+        if reading.denied and name in reading.denied:
+            plan.unknown.append(_denied(one))
+            continue
+        if topic is None or not 0 <= one.wanted.partition < len(topic.partitions):
+            if is_again:
+                plan.read.append(refused(reading, one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                plan.is_due = True
+            elif one.topic is None and not reading.is_follower:
+                unresolved.append(_unknown(one))  # consumers are told of these first
+            else:
+                plan.unknown.append(_unknown(one))
+            continue
+        is_first = plan.size_bytes == 0
+        try:
+            planned = _plan_partition(broker, reading, topic, one, left, is_first, may_wait)
+        except NotCached as error:
+            plan.cold.append(error)
+            continue
+        plan.read.append(planned)
+        if left < 0:
+            left = 0
+        log, found = planned.log, planned.slice
+        if log is None or planned.data.diverging_epoch is not _NO_DIVERGENCE:
+            plan.is_due = True
+            continue
+        plan.logs.append(log)
+        if found is not None:
+            plan.slices.append(planned)
+            plan.size_bytes += found.size
+            left = max(left - found.size, 0)
+            plan.is_due |= _is_behind(log, found, reading.is_committed)
+    plan.unknown = [*unresolved, *plan.unknown] if unresolved else plan.unknown
+    return plan
+
+
+def unknown_among(
+    broker: Broker, reading: Reading, wanted: Iterable[WantedPartition], pace: Pace
+) -> list[Planned]:
+    """Return what plan_fetch makes of those of many partitions that are not there, or denied.
+
+    A client can name very many of them; of the others there are no more than the broker has.
+    """
+    unresolved: list[Planned] = []
+    unknown: list[Planned] = []
+    for one in pace(wanted):
+        topic = _find(broker, one)
+        if reading.denied and one.topic in reading.denied:
+            unknown.append(_denied(one))
+        elif topic is None or not 0 <= one.wanted.partition < len(topic.partitions):
+            is_told_first = one.topic is None and not reading.is_follower
+            (unresolved if is_told_first else unknown).append(_unknown(one))
+    return [*unresolved, *unknown]
+
+
+def refused(
+    reading: Reading, wanted: WantedPartition, code: ErrorCode, log: Log | None = None
+) -> Planned:
+    """Answer with an error for a partition that could not be read; `log` tells its leader."""
+    if code == ErrorCode.KAFKA_STORAGE_ERROR and not reading.tells_storage_errors:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    data = error_data(wanted.wanted.partition, code)
+    data.aborted_transactions = None  # as Kafka does it
+    if log is not None and reading.leader_id is not None:
+        data.current_leader = LeaderIdAndEpoch(
+            leader_id=reading.leader_id, leader_epoch=log.leader_epoch
+        )
+    return Planned(wanted, data)
+
+
+def error_data(partition: int, code: ErrorCode) -> PartitionData:
+    """Return what is told of a partition that nobody has tried to read."""
+    return PartitionData(
+        partition_index=partition,
+        error_code=code,
+        high_watermark=-1,
+        diverging_epoch=_NO_DIVERGENCE,
+        current_leader=NO_LEADER,
+        snapshot_id=_NO_SNAPSHOT,
+        aborted_transactions=_NONE_ABORTED,
+        records=b"",
+    )
+
+
+def accumulated_bytes(plan: Plan, reading: Reading) -> int | None:
+    """Count what min_bytes is compared with while a request waits; None when it need not wait.
+
+    That is what each partition alone would give: more than there may be room for in the answer,
+    or less, since the first batch may exceed its limit (DelayedFetch, case G).
+    """
+    total = 0
+    for planned in plan.read:
+        if planned.log is None or planned.is_idle:
+            continue
+        wanted = planned.wanted.wanted
+        try:
+            found = planned.log.read(
+                wanted.fetch_offset,
+                _UNLIMITED_BYTES,
+                at_least_one=True,
+                is_committed=reading.is_committed,
+                may_wait=False,
+            )
+        except (StorageError, NotCached):
+            return None  # the answer will say why, or wait for the disk
+        if found is not None:
+            if _is_behind(planned.log, found, reading.is_committed):
+                return None
+            total += min(found.size, wanted.partition_max_bytes)
+    return total
+
+
+def _find(broker: Broker, wanted: WantedPartition) -> Topic | None:
+    """Find a topic by its name, which an id gets when it is first met and keeps."""
+    if wanted.topic is None:
+        topic = broker.topics.by_id(wanted.topic_id)
+        if topic is not None:
+            wanted.topic = topic.name
+        return topic
+    return broker.topics.get(wanted.topic)
+
+
+def _denied(wanted: WantedPartition) -> Planned:
+    return Planned(
+        wanted, error_data(wanted.wanted.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    )
+
+
+def _unknown(wanted: WantedPartition) -> Planned:
+    by_id = wanted.topic is None
+    code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return Planned(wanted, error_data(wanted.wanted.partition, code))
+
+
+def _plan_partition(
+    broker: Broker,
+    reading: Reading,
+    topic: Topic,
+    one: WantedPartition,
+    left: int,
+    is_first: bool,
+    may_wait: bool,
+) -> Planned:
+    wanted = one.wanted
+    log = topic.partitions[wanted.partition]
+    if isinstance(log, OfflinePartition):
+        return refused(reading, one, code_of(log.cause))
+    if one.topic_id not in (topic.topic_id, ZERO_UUID):
+        return refused(reading, one, ErrorCode.INCONSISTENT_TOPIC_ID)
+    if wanted.current_leader_epoch >= 0 and wanted.current_leader_epoch != log.leader_epoch:
+        if wanted.current_leader_epoch > log.leader_epoch:
+            return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        return refused(reading, one, ErrorCode.FENCED_LEADER_EPOCH, log)
+    if reading.is_follower:  # of which there are none
+        if wanted.current_leader_epoch >= 0:
+            return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        return refused(reading, one, ErrorCode.NOT_LEADER_OR_FOLLOWER, log)
+    offset, found, aborted, divergence = wanted.fetch_offset, None, None, _NO_DIVERGENCE
+    size_max = wanted.partition_max_bytes if wanted.partition_max_bytes < left else left
+    is_idle = False
+    try:
+        if wanted.last_fetched_epoch >= 0:
+            divergence = _find_divergence(log, wanted)
+        if divergence is _NO_DIVERGENCE:
+            is_committed = reading.is_committed
+            found = log.read(
+                offset,
+                size_max if size_max > 0 else 0,
+                at_least_one=is_first,
+                is_committed=is_committed,
+                may_wait=may_wait,
+            )
+            if found is None:
+                end = log.last_stable_offset if is_committed else log.log_end_offset
+                is_idle = offset >= end
+            if size_max < 0 and not is_idle:
+                return refused(reading, one, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if is_committed and (found or is_idle or size_max == 0):  # not: it is too large
+                aborted = _find_aborted(log, offset, found)
+    except StorageError as error:
+        broker.disks.note(log, error)
+        return refused(reading, one, code_of(error))
+    data = PartitionData(
+        partition_index=wanted.partition,
+        error_code=0,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        diverging_epoch=divergence,
+        current_leader=NO_LEADER,
+        snapshot_id=_NO_SNAPSHOT,
+        aborted_transactions=aborted,
+        records=b"",
+    )
+    return Planned(one, data, log, found, is_idle)
+
+
+def _find_divergence(log: Log, wanted: FetchPartition) -> EpochEndOffset:
+    """Find where the log parts from what the reader has. Raises OffsetOutOfRange (KIP-595)."""
+    epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if epoch == _UNDEFINED or end_offset == _UNDEFINED:
+        raise OffsetOutOfRange(f"{log.name}: no epoch {wanted.last_fetched_epoch}")
+    if wanted.fetch_offset < log.log_start_offset:
+        raise OffsetOutOfRange(f"{log.name}: offset {wanted.fetch_offset} is before the start")
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return _NO_DIVERGENCE
+
+
+def _find_aborted(log: Log, offset: int, found: Slice | None) -> list[AbortedTransaction]:
+    if found is None:
+        return []
+    return [
+        AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in aborted_within(log.segments, offset, found, log.log_end_offset)
+    ]
+
+
+def _is_behind(log: Log, found: Slice, is_committed: bool) -> bool:
+    """Tell whether what was found lies in a segment that is not appended to any more.
+
+    To wait for more is of no use then (DelayedFetch, case F).
+    """
+    if found.base_offset == log.active.base_offset:
+        return False
+    if is_committed:  # it may be where the readable part ends
+        end = segment_index(log.segments, log.last_stable_offset)
+        return found.base_offset != log.segments[end].base_offset
+    return True

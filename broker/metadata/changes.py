@@ -1,0 +1,44 @@
+"""Changes of the metadata, one at a time.
+
+A change reads what is in memory, decides, writes to the store, waits for the disk and then
+brings memory up to date. Were another change let in while it waits, both could create the same
+topic; were it dropped half-way because the client that asked has gone, memory and disk would
+disagree. So changes queue up, and each that has begun runs to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from broker.loop.slices import Sliced, Slices
+
+T = TypeVar("T")
+
+
+class Changes:
+    """The queue of changes; owns the tasks that run them."""
+
+    def __init__(self, slices: Slices | None = None) -> None:
+        """With `slices` a change of much lets requests be served while it is decided."""
+        self._slices = slices
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def run(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a change after those before it; cancelling the caller does not stop it."""
+        task = asyncio.get_running_loop().create_task(self._in_turn(change))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Wait for the changes that have begun."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _in_turn(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async with self._turn:
+            if self._slices is None:
+                return await change()
+            return await Sliced(change(), self._slices)

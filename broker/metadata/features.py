@@ -1,0 +1,158 @@
+"""The features of the cluster: which levels the broker supports, and which are in force (KIP-584).
+
+A level is announced as supported only when the code that it stands for is here, since clients
+act on what is finalized: a Java producer that sees transaction.version 2 adds partitions to its
+transactions by producing to them (KIP-890). So streams groups are supported at level 0 only,
+which is what a Kafka answers that does not know them, and kraft.version 1 would promise voters
+that come and go. The others change nothing that a client does:
+metadata.version names the records of Kafka's metadata log, and with one replica a partition's
+list of eligible leaders (KIP-966) is always empty. librdkafka reads none of them.
+
+Checks, their order and their words are those of Kafka's FeatureControlManager. What one feature
+asks of another always holds, since metadata.version has one level only that it can be at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from broker.errors import Refusal
+from broker.metadata.changes import Changes
+from broker.metadata.store import MetadataStore
+from broker.orders.java import hash_order
+from protocol.errors import ErrorCode
+from protocol.pacing import paced
+
+ELR = "eligible.leader.replicas.version"
+SHARE_VERSION = "share.version"
+# At 1 there are consumer groups (KIP-848).
+GROUP_VERSION = "group.version"
+TRANSACTION = "transaction.version"
+METADATA_VERSION = "metadata.version"
+
+
+class UpgradeType(IntEnum):
+    """What a client wants done to a level; anything else is not known."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature, its supported levels, and the one in force unless clients set another."""
+
+    name: str
+    first: int
+    last: int
+    default: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """A level that a client wants finalized."""
+
+    name: str
+    level: int
+    upgrade_type: int
+
+
+FEATURES = (
+    Feature(ELR, 0, 1, 1),
+    Feature(GROUP_VERSION, 0, 1, 1),
+    Feature("kraft.version", 0, 0, 0),
+    Feature(METADATA_VERSION, 7, 30, 30),  # 3.3-IV3 to 4.3-IV0
+    Feature(SHARE_VERSION, 0, 1, 1),
+    Feature("streams.version", 0, 0, 0),
+    Feature(TRANSACTION, 0, 2, 2),
+)
+_FEATURE = {one.name: one for one in FEATURES}
+
+
+class Features:
+    """The levels in force; the event loop owns them."""
+
+    def __init__(
+        self, stored: Mapping[str, int], store: MetadataStore, changes: Changes, node_id: int
+    ) -> None:
+        """Take the levels that clients have set, as far as they are still supported."""
+        self._levels = {
+            one.name: min(max(stored.get(one.name, one.default), one.first), one.last)
+            for one in FEATURES
+        }
+        self._store, self._changes, self._node_id = store, changes, node_id
+        # Called once other levels are in force.
+        self.on_changed: list[Callable[[], None]] = []
+
+    @property
+    def finalized(self) -> Mapping[str, int]:
+        """The levels in force, of the features that are not at 0."""
+        return {name: level for name, level in self._levels.items() if level}
+
+    @property
+    def epoch(self) -> int:
+        """A number that has grown whenever levels have changed."""
+        return self._store.revision
+
+    async def update(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> None:
+        """Finalize levels, all of them or none; raises Refusal or MetadataError."""
+        await self._changes.run(lambda: self._update(updates, validate_only))
+
+    async def _update(self, updates: Sequence[FeatureUpdate], validate_only: bool) -> None:
+        # Of two for one feature the later counts.
+        wanted = {one.name: one for one in paced(updates)}
+        for name in paced(hash_order(wanted, pace=paced)):
+            problem = self._problem(wanted[name])
+            if problem:
+                raise Refusal(
+                    ErrorCode.INVALID_UPDATE_VERSION,
+                    "The update failed for all features since the following feature had an error: "
+                    + problem,
+                )
+        levels = {name: one.level for name, one in wanted.items()}
+        if not validate_only and any(self._levels[name] != levels[name] for name in levels):
+            await self._store.finalize_features(levels)
+            self._levels |= levels
+            for changed in self.on_changed:
+                changed()
+
+    def _problem(self, update: FeatureUpdate) -> str:
+        """Return why an update is refused, "" when it is not."""
+        head = f"Invalid update version {update.level} for feature {update.name}."
+        if update.upgrade_type not in set(UpgradeType):
+            return f"{head} The controller does not support the given upgrade type."
+        if update.level < 0:
+            return f"{head} A feature version cannot be less than 0."
+        feature = _FEATURE.get(update.name, Feature(update.name, 0, 0, 0))
+        if not feature.first <= update.level <= feature.last:
+            reason = f"only supports versions {feature.first}-{feature.last}"
+            if not feature.last:
+                reason = "does not support this feature."
+            return f"{head} Local controller {self._node_id} {reason}"
+        if update.name not in _FEATURE:
+            return f"{head} Feature {update.name} not found."
+        present = self._levels[update.name]
+        if update.level < present and update.upgrade_type == UpgradeType.UPGRADE:
+            return (
+                f"{head} Can't downgrade the version of this feature without setting the "
+                "upgrade type to either safe or unsafe downgrade."
+            )
+        if update.level > present and update.upgrade_type != UpgradeType.UPGRADE:
+            return f"{head} Can't downgrade to a newer version."
+        if update.name == METADATA_VERSION and update.level < present:
+            return _no_older_metadata(present, update)
+        return ""
+
+
+def _no_older_metadata(present: int, update: FeatureUpdate) -> str:
+    # From each level down to any other, the present one included, Kafka would lose something.
+    head = f"Unsupported {METADATA_VERSION} downgrade from {present} to {update.level}."
+    if update.upgrade_type == UpgradeType.UNSAFE_DOWNGRADE:
+        return f"{head} Unsafe metadata downgrade is not supported in this version."
+    return (
+        f"{head} Refusing to perform the requested downgrade because it might delete metadata "
+        "information."
+    )

@@ -1,0 +1,45 @@
+"""Producer ids: numbers that no two producers of the cluster ever share (KIP-98)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.metadata.store import MetadataStore
+
+# ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE. What is left of a block is lost at a restart.
+BLOCK_SIZE = 1000
+
+
+class ProducerIds:
+    """Hands out producer ids, from blocks that the metadata store has set apart."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._next = self._end = 0
+        self._refill = asyncio.Lock()
+
+    async def take(self) -> int:
+        """Return an id that nobody had before. Raises MetadataError."""
+        while True:
+            await self.fill()
+            taken = self.take_now()
+            if taken is not None:  # else others have waited here, too, and were first
+                return taken
+
+    async def fill(self) -> None:
+        """Make sure that there is an id at hand. Raises MetadataError."""
+        if self._next < self._end:
+            return
+        async with self._refill:
+            # Whoever waited here finds the block that the first one fetched.
+            if self._next == self._end:
+                first = await self._store.allocate_producer_ids(BLOCK_SIZE)
+                self._next, self._end = first, first + BLOCK_SIZE
+
+    def take_now(self) -> int | None:
+        """Return an id that nobody had before, None when none is at hand."""
+        if self._next == self._end:
+            return None
+        taken = self._next
+        self._next += 1
+        return taken

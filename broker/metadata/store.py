@@ -1,0 +1,415 @@
+"""The cluster's metadata: topics, configurations, levels of features and producer ids, embedded.
+
+`MetadataStore` is the seam: all that the broker asks of its metadata, small enough that another
+engine (PostgreSQL, once brokers are many) can stand behind it. `SqliteMetadata` is the embedded
+default: a SQLite database in memory, whose image is in the log directories (`images`). A store
+only remembers; rules for topic names and configuration values are decided above it.
+
+Each change is one transaction, durable when it returns. It runs in the store's own thread, so
+that the event loop does not wait for the disk; the caller awaits it and then brings what it
+holds in memory up to date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from broker.errors import MetadataError
+from broker.metadata.images import Images, NoIntactImage
+from storage.errors import StorageError
+from storage.files import FileSystem
+
+T = TypeVar("T")
+
+# One script a schema version, applied in order; a released script is never changed again.
+_MIGRATIONS = (
+    """
+    CREATE TABLE cluster (
+        id               TEXT NOT NULL,
+        next_producer_id INTEGER NOT NULL
+    );
+    CREATE TABLE topic (
+        id                 BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
+        name               TEXT NOT NULL UNIQUE,
+        partition_count    INTEGER NOT NULL CHECK (partition_count > 0),
+        replication_factor INTEGER NOT NULL CHECK (replication_factor > 0),
+        created_ms         INTEGER NOT NULL,
+        is_deleting        INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE TABLE config (
+        resource_type INTEGER NOT NULL,
+        resource_name TEXT NOT NULL,
+        name          TEXT NOT NULL,
+        value         TEXT NOT NULL,
+        PRIMARY KEY (resource_type, resource_name, name)
+    );
+    """,
+    "ALTER TABLE topic ADD COLUMN made_count INTEGER NOT NULL DEFAULT 0;",
+    "CREATE TABLE feature (name TEXT NOT NULL PRIMARY KEY, level INTEGER NOT NULL);",
+    """
+    CREATE TABLE security (
+        kind  INTEGER NOT NULL,
+        name  TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (kind, name)
+    );
+    """,
+)
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to (ConfigResource.Type)."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class SecurityKind(IntEnum):
+    """What a row about security is; its name and value are for the module that keeps it."""
+
+    ACL = 1
+    SCRAM_CREDENTIAL = 2
+    QUOTA = 3
+    DELEGATION_TOKEN = 4
+
+
+Rows = Mapping[str, str]
+"""Texts by name."""
+Changes = Mapping[str, str | None]
+"""New texts by name; None removes what has the name."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Resource:
+    """The owner of configurations: a topic by its name, a broker by its id, "" for all brokers."""
+
+    type: ResourceType
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic as the store knows it; `is_deleting` once its deletion has begun.
+
+    Of its partitions the first `made_count` are known to have had their directories.
+    """
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    replication_factor: int
+    created_ms: int
+    is_deleting: bool = False
+    made_count: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """All that a store holds, read once when the broker starts."""
+
+    cluster_id: str
+    topics: tuple[TopicRecord, ...]
+    configs: Mapping[Resource, Mapping[str, str]]
+    # The levels of features that clients have finalized, by name.
+    features: Mapping[str, int] = field(default_factory=dict)
+    security: Mapping[SecurityKind, Rows] = field(default_factory=dict)
+
+
+class MetadataStore(Protocol):
+    """What the broker asks of its metadata. Every method may raise MetadataError."""
+
+    @property
+    def revision(self) -> int:
+        """A number that grows with every change, as the end of Kafka's metadata log does."""
+
+    async def load(self) -> Metadata:
+        """Return everything but the producer ids; nothing is written."""
+
+    async def settle(self) -> None:
+        """Make what was loaded durable, and mend what was damaged.
+
+        Once the log directories are known to be this process's own.
+        """
+
+    async def create_topics(self, topics: Sequence[tuple[TopicRecord, Mapping[str, str]]]) -> None:
+        """Add topics, each with its configurations; all of them or none."""
+
+    def note_made(self, topic_id: bytes, count: int) -> None:
+        """Note that the first partitions of a topic have their directories.
+
+        Written with the next change, or when the store is closed.
+        """
+
+    async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
+        """Mark topics whose files are about to go, so that a restart finishes the work."""
+
+    async def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
+        """Forget topics and their configurations."""
+
+    async def set_partition_counts(self, counts: Mapping[bytes, int]) -> None:
+        """Note how many partitions topics have, by topic id; all of them or none."""
+
+    async def replace_configs(self, changes: Mapping[Resource, Mapping[str, str]]) -> None:
+        """Replace all configurations of some resources; all of them or none."""
+
+    async def finalize_features(self, levels: Mapping[str, int]) -> None:
+        """Note the levels of some features; all of them or none."""
+
+    async def change_security(self, kind: SecurityKind, changes: Changes) -> None:
+        """Write or remove rows of a kind; all of them or none."""
+
+    async def allocate_producer_ids(self, count: int) -> int:
+        """Set a block of producer ids apart, for good; return its first."""
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of the database."""
+
+
+class SqliteMetadata:
+    """Metadata in SQLite, held in memory and written whole with each change.
+
+    Whoever holds the log directories (their locks are taken by `LogDirectory`) may change it.
+    """
+
+    def __init__(
+        self, fs: FileSystem, directories: Sequence[Path], new_cluster_id: Callable[[], str]
+    ) -> None:
+        """Read the database, or begin one with a cluster id of its own.
+
+        Raises MetadataError when no intact image is there, or one newer than this program.
+        """
+        self._images = Images(fs, directories)
+        self._made: dict[bytes, int] = {}
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
+        # Autocommit: every transaction below begins and ends where one can see it.
+        self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        try:
+            with self._naming_the_file():
+                written = self._images.read()
+                if written is not None:
+                    self._database.deserialize(written)
+                self._prepare(new_cluster_id)
+                # What the memory goes back to when a change cannot be written.
+                self._image = self._database.serialize()
+        except MetadataError:
+            self._database.close()
+            raise
+        self.is_new = written is None
+        self._is_written = written == self._image
+
+    @property
+    def revision(self) -> int:
+        return self._images.generation
+
+    async def load(self) -> Metadata:
+        return await self._in_thread(self._load)
+
+    async def settle(self) -> None:
+        def settle() -> None:
+            self._images.mend()
+            if not self._is_written:
+                self._write(self._image)
+
+        await self._in_thread(settle)
+
+    async def create_topics(self, topics: Sequence[tuple[TopicRecord, Mapping[str, str]]]) -> None:
+        def change() -> None:
+            for topic, configs in topics:
+                self._database.execute(
+                    "INSERT INTO topic VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        topic.topic_id,
+                        topic.name,
+                        topic.partition_count,
+                        topic.replication_factor,
+                        topic.created_ms,
+                        topic.is_deleting,
+                        topic.made_count,
+                    ),
+                )
+                self._replace_configs(Resource(ResourceType.TOPIC, topic.name), configs)
+
+        await self._in_transaction(change)
+
+    def note_made(self, topic_id: bytes, count: int) -> None:
+        self._made[topic_id] = count
+
+    async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
+        def change() -> None:
+            self._database.executemany(
+                "UPDATE topic SET is_deleting = 1 WHERE id = ?", [(i,) for i in topic_ids]
+            )
+
+        await self._in_transaction(change)
+
+    async def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
+        def change() -> None:
+            self._database.executemany(
+                "DELETE FROM config WHERE resource_type = ?"
+                " AND resource_name = (SELECT name FROM topic WHERE id = ?)",
+                [(ResourceType.TOPIC, topic_id) for topic_id in topic_ids],
+            )
+            self._database.executemany("DELETE FROM topic WHERE id = ?", [(i,) for i in topic_ids])
+
+        await self._in_transaction(change)
+
+    async def set_partition_counts(self, counts: Mapping[bytes, int]) -> None:
+        def change() -> None:
+            self._database.executemany(
+                "UPDATE topic SET partition_count = ? WHERE id = ?",
+                [(count, topic_id) for topic_id, count in counts.items()],
+            )
+
+        await self._in_transaction(change)
+
+    async def replace_configs(self, changes: Mapping[Resource, Mapping[str, str]]) -> None:
+        def change() -> None:
+            for resource, configs in changes.items():
+                self._replace_configs(resource, configs)
+
+        await self._in_transaction(change)
+
+    async def finalize_features(self, levels: Mapping[str, int]) -> None:
+        def change() -> None:
+            self._database.executemany(
+                "INSERT OR REPLACE INTO feature VALUES (?, ?)", list(levels.items())
+            )
+
+        await self._in_transaction(change)
+
+    async def change_security(self, kind: SecurityKind, changes: Changes) -> None:
+        def change() -> None:
+            self._database.executemany(
+                "DELETE FROM security WHERE kind = ? AND name = ?",
+                [(kind, name) for name in changes],
+            )
+            self._database.executemany(
+                "INSERT INTO security VALUES (?, ?, ?)",
+                [(kind, name, value) for name, value in changes.items() if value is not None],
+            )
+
+        await self._in_transaction(change)
+
+    async def allocate_producer_ids(self, count: int) -> int:
+        def change() -> int:
+            ((first,),) = self._database.execute("SELECT next_producer_id FROM cluster")
+            self._database.execute("UPDATE cluster SET next_producer_id = ?", (first + count,))
+            assert isinstance(first, int)
+            return first
+
+        return await self._in_transaction(change)
+
+    async def close(self) -> None:
+        try:
+            if self._made:
+                await self._in_transaction(lambda: None)
+        finally:
+            await self._in_thread(self._database.close)
+            self._thread.shutdown()
+
+    def _prepare(self, new_cluster_id: Callable[[], str]) -> None:
+        ((version,),) = self._database.execute("PRAGMA user_version")
+        if version > len(_MIGRATIONS):
+            raise MetadataError(
+                f"{self._images.path} has schema version {version}, written by a newer release: "
+                f"this one knows versions up to {len(_MIGRATIONS)}"
+            )
+        for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
+            # executescript would commit what is open: the transaction is part of the script.
+            self._database.executescript(
+                f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;"
+            )
+        if not list(self._database.execute("SELECT id FROM cluster")):
+            self._database.execute("INSERT INTO cluster VALUES (?, 0)", (new_cluster_id(),))
+
+    def _load(self) -> Metadata:
+        ((cluster_id,),) = self._database.execute("SELECT id FROM cluster")
+        rows = self._database.execute(
+            "SELECT name, id, partition_count, replication_factor, created_ms, is_deleting,"
+            " made_count FROM topic ORDER BY name"
+        )
+        topics = tuple(
+            TopicRecord(name, topic_id, partitions, replicas, created_ms, bool(doomed), made)
+            for name, topic_id, partitions, replicas, created_ms, doomed, made in rows
+        )
+        configs: dict[Resource, dict[str, str]] = {}
+        for kind, name, key, value in self._database.execute(
+            "SELECT resource_type, resource_name, name, value FROM config ORDER BY name"
+        ):
+            configs.setdefault(Resource(ResourceType(kind), name), {})[key] = value
+        features = dict(self._database.execute("SELECT name, level FROM feature"))
+        security: dict[SecurityKind, dict[str, str]] = {}
+        for kind, name, value in self._database.execute(
+            "SELECT kind, name, value FROM security ORDER BY name"
+        ):
+            security.setdefault(SecurityKind(kind), {})[name] = value
+        return Metadata(cluster_id, topics, configs, features, security)
+
+    def _note_made(self, made: Mapping[bytes, int]) -> None:
+        self._database.executemany(
+            "UPDATE topic SET made_count = ? WHERE id = ?",
+            [(count, topic_id) for topic_id, count in made.items()],
+        )
+
+    def _replace_configs(self, resource: Resource, configs: Mapping[str, str]) -> None:
+        owner = (int(resource.type), resource.name)
+        self._database.execute(
+            "DELETE FROM config WHERE resource_type = ? AND resource_name = ?", owner
+        )
+        self._database.executemany(
+            "INSERT INTO config VALUES (?, ?, ?, ?)",
+            [(*owner, name, value) for name, value in configs.items()],
+        )
+
+    async def _in_transaction(self, change: Callable[[], T]) -> T:
+        def transact() -> T:
+            made = dict(self._made)
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                result = change()
+                self._note_made(made)
+                self._database.execute("COMMIT")
+            finally:
+                # Still open only when something failed.
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+            image = self._database.serialize()
+            try:
+                self._write(image)
+            except StorageError:
+                self._database.deserialize(self._image)
+                raise
+            for topic_id, count in made.items():
+                if self._made.get(topic_id) == count:
+                    del self._made[topic_id]
+            return result
+
+        return await self._in_thread(transact)
+
+    def _write(self, image: bytes) -> None:
+        self._images.write(image)
+        self._image, self._is_written = image, True
+
+    async def _in_thread(self, operation: Callable[[], T]) -> T:
+        with self._naming_the_file():
+            return await asyncio.get_running_loop().run_in_executor(self._thread, operation)
+
+    @contextmanager
+    def _naming_the_file(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise MetadataError(f"{self._images.path}: {error}") from error
+        except (NoIntactImage, StorageError) as error:
+            raise MetadataError(str(error)) from error

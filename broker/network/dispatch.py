@@ -1,0 +1,221 @@
+"""Takes a frame, finds its API, and has it served (serving.py) in one piece or in slices."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from broker import apis
+from broker.apis import Handler
+from broker.context import CloseConnection, RequestContext
+from broker.counters.latency import begin_ns
+from broker.network.serving import Serving
+from protocol.compiler import decode_prefix
+from protocol.encoding import Chunk
+from protocol.errors import HttpRequest, ProtocolError
+from protocol.footprint import ALLOWANCE_BYTES
+from protocol.frames import (
+    API_VERSIONS_KEY,
+    FETCH_KEY,
+    METADATA_KEY,
+    PRODUCE_KEY,
+    RequestHeader,
+    encode_response,
+    read_request_header,
+    skip_header_tags,
+)
+
+if TYPE_CHECKING:
+    from broker.composition import Broker
+    from broker.network.connection import Connection
+    from broker.security.quotas.charge import Charge
+
+logger = logging.getLogger(__name__)
+
+# Up to this size a request is short.
+_BRIEF_BYTES_MAX = 4 * 1024
+# With more topics a short request for the metadata of all has a long response.
+_BRIEF_TOPICS_MAX = 500
+# Above that frames are decoded a few at a time.
+_LARGE_BYTES = 64 * 1024
+# What the frames of Produce and Fetch requests begin with.
+_OVERLAPPING = PRODUCE_KEY.to_bytes(2, "big")
+_FETCHING = FETCH_KEY.to_bytes(2, "big")
+
+
+class Dispatcher:
+    """Serves the frames of all connections; owned by the server."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._handlers: dict[int, Handler] = {}
+        self.frame_size_max = broker.config.socket_request_max_bytes
+        self.pending_max = broker.config.queued_max_requests
+        self.backpressure = broker.backpressure
+        self.metrics = broker.metrics
+        self._topics = broker.topics
+        self._slices = broker.slices
+        self.quotas = broker.security.quotas
+
+    def serve(self, connection: Connection, frame: memoryview) -> None:
+        """Serve one request; a malformed one closes the connection."""
+        begun_ns = begin_ns()
+        try:
+            if connection.gate is not None:
+                awaited = connection.gate.take(frame)
+                if awaited is not None:
+                    self._send_later(connection, awaited)
+                    return
+            header = read_request_header(frame)
+            handler = self._handler(header)
+            if handler is None:
+                self._answer_unsupported(connection, header)
+                return
+            if header.api_version >= handler.flexible_from:
+                skip_header_tags(frame, header)
+        except ProtocolError as error:
+            self.refuse(connection, error)
+            return
+        except CloseConnection as close:
+            connection.refuse(str(close))
+            return
+        serving = Serving(self, connection, handler, header, frame, begun_ns)
+        size_bytes = len(frame)
+        if (
+            handler.is_brief
+            and size_bytes <= _BRIEF_BYTES_MAX
+            and (header.api_key != METADATA_KEY or len(self._topics) <= _BRIEF_TOPICS_MAX)
+        ):
+            serving.serve()
+        else:
+            # Most of a Produce request is records, which are not decoded.
+            is_large = size_bytes > _LARGE_BYTES and header.api_key != PRODUCE_KEY
+            serving.serve_in_slices(self._slices, is_large=is_large)
+
+    def may_overlap(self, frame: memoryview) -> bool:
+        """Tell whether a request may be served while the one before it awaits its response."""
+        return frame[: len(_OVERLAPPING)] == _OVERLAPPING
+
+    def may_hurry(self, frame: memoryview) -> bool:
+        """Tell whether a request may end the wait of the one before it.
+
+        Fetches may not: a client that sends them ahead would be answered over and over.
+        """
+        return frame[: len(_FETCHING)] != _FETCHING
+
+    def refuse(self, connection: Connection, error: ProtocolError) -> None:
+        """Close a connection for bytes that are no request."""
+        if isinstance(error, HttpRequest):
+            error = HttpRequest(f"{error}: {self._broker.where_http_is()}")
+        if connection.gate is not None and connection.gate.refuse(error):
+            return
+        self.metrics.malformed_requests += 1
+        connection.refuse(str(error))
+
+    def guard(self, connection: Connection) -> None:
+        """Put a gate before a new connection whose listener asks for a login."""
+        listener = connection.listener
+        if listener.protocol.startswith("SASL_"):
+            from broker.network.sasl_gate import Gate
+
+            connection.gate = Gate(
+                self._broker.security.sasl_listener(listener.name),
+                connection,
+                partial(self._answer_versions, connection),
+                self.metrics,
+            )
+
+    def context(self, connection: Connection, header: RequestHeader) -> RequestContext:
+        """Return the surroundings of a request for its handler."""
+        return RequestContext(
+            self._broker,
+            connection.listener,
+            connection.client_host,
+            header.api_version,
+            header.correlation_id,
+            header.client_id or "",
+            header.api_key,
+            connection.client,
+        )
+
+    def _answer_versions(
+        self, connection: Connection, frame: memoryview, header: RequestHeader
+    ) -> tuple[list[Chunk], bool]:
+        """Answer ApiVersions before a login; tell whether it was answered without an error.
+
+        Raises ProtocolError for a request that cannot be read.
+        """
+        from broker.apis.api_versions import unsupported_version
+
+        handler, version = self._handler(header), header.api_version
+        if handler is None:
+            answer, version = unsupported_version(), 0
+        else:
+            if version >= handler.flexible_from:
+                skip_header_tags(frame, header)
+            request: Any
+            # However large the frame: ApiVersions has no arrays, and no tags that anybody sends.
+            request, _ = decode_prefix(
+                handler.request, version, frame, header.body, ALLOWANCE_BYTES
+            )
+            answer = handler.handle(self.context(connection, header), request)
+        return encode_response(answer, version, header.correlation_id), not answer.error_code
+
+    def _handler(self, header: RequestHeader) -> Handler | None:
+        """Return the handler of a request, None for an API or a version that is not served."""
+        handler = self._handlers.get(header.api_key)
+        if handler is None:
+            api = apis.BY_KEY.get(header.api_key)
+            if api is None:
+                return None
+            handler = self._handlers[header.api_key] = apis.load(api)
+        if handler.first <= header.api_version <= handler.api.last:
+            return handler
+        return None
+
+    def _answer_unsupported(self, connection: Connection, header: RequestHeader) -> None:
+        api = apis.BY_KEY.get(header.api_key)
+        if header.api_key == API_VERSIONS_KEY:
+            # KIP-511: whatever the version, the answer tells the ones that work.
+            from broker.apis.api_versions import unsupported_version
+
+            chunks = encode_response(unsupported_version(), 0, header.correlation_id)
+            connection.reply(chunks)
+            return
+        name = api.name if api else "unknown API"
+        reason = f"request for {name} (key {header.api_key}) version {header.api_version}"
+        self.refuse(connection, ProtocolError(f"{reason}, which is not served"))
+
+    def charge(self, context: RequestContext, size_bytes: int) -> Charge:
+        """Begin to count what a request costs, from now on."""
+        from broker.security.quotas.charge import Charge
+
+        quotas = self.quotas.clients
+        assert quotas is not None
+        user, client_id = context.principal.name, context.client_id
+        return Charge(quotas, user, client_id, context.api_key, size_bytes, begin_ns())
+
+    def _send_later(
+        self, connection: Connection, awaited: Awaitable[list[Chunk] | None]
+    ) -> None:
+        """Send what a gate answers, in its turn; nothing is served meanwhile."""
+        task = asyncio.ensure_future(awaited)
+        slot = connection.reply_later(task, overlaps=False)
+
+        def done(future: asyncio.Future[list[Chunk] | None]) -> None:
+            if future.cancelled():
+                return
+            try:
+                chunks = future.result()
+            except Exception:
+                self.metrics.failed_requests += 1
+                logger.exception("failed to log in peer=%s", connection.peer)
+                connection.refuse("an internal error while logging in")
+                return
+            if not connection.is_lost:
+                connection.fill(slot, chunks)
+
+        task.add_done_callback(done)

@@ -1,0 +1,71 @@
+"""Says which listeners answer anybody who reaches them: one line each, at the start.
+
+Kafka's images listen on every interface, and so do ours; whoever puts one on a network ought to
+read once what that means.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from ipaddress import ip_address
+
+from broker.metadata.configs import Configs
+from broker.network.server import Listener, Server
+from config.tls import TlsConfig
+
+logger = logging.getLogger(__name__)
+
+Addresses = Sequence[tuple[str, int]]
+
+
+def tell_open_listeners(server: Server, configs: Configs) -> None:
+    """Log a warning for each listener beyond loopback that asks nobody who they are."""
+    for one in server.listeners:
+        client_auth = configs.of_listener(TlsConfig, one.name).ssl_client_auth
+        warning = warn_of_listener(one, server.addresses_of(one), client_auth)
+        if warning:
+            logger.warning("%s", warning)
+
+
+def warn_of_listener(listener: Listener, addresses: Addresses, client_auth: str) -> str:
+    """Return the warning for a listener, "" for none; `client_auth` is its ssl.client.auth."""
+    where = beyond_loopback(addresses)
+    is_mutual = listener.protocol == "SSL" and client_auth == "required"
+    if not where or is_mutual or listener.protocol.startswith("SASL_"):
+        return ""
+    way = f"map {listener.name} to SASL_SSL in listener.security.protocol.map"
+    if listener.protocol == "SSL":
+        way = "set ssl.client.auth=required"
+    return (
+        f"anybody who reaches it may use the broker, it asks for no password or certificate "
+        f"listener={listener.name} address={where}: have it listen on 127.0.0.1 (listeners), "
+        f"or {way}"
+    )
+
+
+def warn_of_http(addresses: Addresses, *, is_guarded: bool, is_secured: bool) -> str:
+    """Return the warning for the HTTP listener, "" for none.
+
+    `is_guarded` when reading takes a token, `is_secured` when it speaks TLS.
+    """
+    where = beyond_loopback(addresses)
+    if not where or (is_guarded and is_secured):
+        return ""
+    listener = f"listener=HTTP address={where}: have it listen on 127.0.0.1 (metrics.listener), or"
+    if is_guarded:
+        return (
+            f"tokens cross the network in the clear {listener} set odradek.http.tls.certificate"
+        )
+    return (
+        f"anybody who reaches it may read all records and settings {listener} set "
+        "odradek.http.read.token"
+    )
+
+
+def beyond_loopback(addresses: Addresses) -> str:
+    """Return the first of some addresses that is not of this machine alone, "" for none."""
+    for host, port in addresses:
+        if not ip_address(host.partition("%")[0]).is_loopback:
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return ""

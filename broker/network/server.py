@@ -1,0 +1,283 @@
+"""Accepts connections, keeps them within their limits, and closes them at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.hosts import addresses
+from broker.hosts.limits import HostLimits
+from broker.loop.rate_limiter import Turns
+from broker.loop.tasks import start_task
+from broker.network.connection import Connection
+from broker.network.dispatch import Dispatcher
+from config.broker import BrokerConfig
+from config.connections import ConnectionConfig
+
+if TYPE_CHECKING:
+    from broker.network.tls_listeners import Tls, TlsListener
+    from broker.security.quotas.composition import QuotaTable
+
+logger = logging.getLogger(__name__)
+
+# After accept() has failed, for want of descriptors most likely.
+_ACCEPT_RETRY_S = 0.2
+_SYSTEM_CHOOSES = -1
+# So many connections that came too fast are kept waiting, further ones are closed at once.
+_HELD_BACK_MAX = 1_000
+# Who waits for its turn looks at the setting so often.
+_TURN_CHECK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """An address that is listened on, and the one that clients are told."""
+
+    name: str
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+    protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host or "*"
+        return f"{host}:{self.port}"
+
+
+class Server:
+    """All listeners and their connections; the event loop owns it."""
+
+    def __init__(
+        self, config: Callable[[], BrokerConfig], bounds: Callable[[str], ConnectionConfig]
+    ) -> None:
+        """Serve nobody yet. `bounds` are those of a listener by its name, "" for all together."""
+        self._config, self._bounds = config, bounds
+        self._sockets: list[tuple[Listener, socket.socket]] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self.connections: set[Connection] = set()
+        self._counts: Counter[str] = Counter()  # by address
+        self._of_listener: Counter[str] = Counter()
+        self._limits = HostLimits()
+        # Those that speak TLS, by name.
+        self._tls: Mapping[str, TlsListener] = {}
+        # Set whenever a connection has gone.
+        self._freed = asyncio.Event()
+        # By listener and, as "", of all together: max.connection.creation.rate.
+        self._turns: defaultdict[str, Turns] = defaultdict(Turns)
+        # Those of addresses count; set before connections are accepted.
+        self.quotas: QuotaTable | None = None
+        self._held_back: set[socket.socket] = set()
+        # By listener: connections that were accepted, and that came faster than an address may.
+        self.accepted: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """The listeners, with the ports that the system chose."""
+        return list(dict.fromkeys(listener for listener, _ in self._sockets))
+
+    def addresses_of(self, listener: Listener) -> list[tuple[str, int]]:
+        """Return the addresses and ports that a listener has."""
+        return [one.getsockname()[:2] for name, one in self._sockets if name == listener]
+
+    def bind(self, listener: Listener) -> Listener:
+        """Take an address; return the listener with its port. Nobody can connect yet.
+
+        Raises AddressError when the address cannot be had.
+        """
+        sockets = addresses.bind(listener.host, listener.port)
+        port = sockets[0].getsockname()[1]
+        told = listener.advertised_host, listener.advertised_port or port
+        bound = Listener(listener.name, listener.host, port, *told, listener.protocol)
+        self._sockets += [(bound, one) for one in sockets]
+        return bound
+
+    def accept(self, dispatcher: Dispatcher, tls: Tls | None = None) -> None:
+        """Begin to accept connections. Raises AddressError when an address is in use by now."""
+        self._tls = {} if tls is None else tls.listeners
+        config = self._config()
+        for listener, bound in self._sockets:
+            _set_size(bound, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
+            addresses.listen(bound, config.socket_listen_backlog_size)
+            accepting = self._accept(bound, listener, dispatcher)
+            self._accepting.append(start_task(f"accept at {listener}", accepting))
+        for listener in self.listeners:
+            logger.info("listening name=%s address=%s", listener.name, listener)
+
+    def close_idle(self) -> None:
+        """Close the connections that were silent for connections.max.idle.ms."""
+        limit_ms = self._config().connections_max_idle_ms
+        if limit_ms < 0:
+            return
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.connections):
+            if connection.idle_s(now) * 1000 >= limit_ms:
+                logger.info("closed idle connection peer=%s", connection.peer)
+                connection.abort()
+
+    def reconfigure(self) -> None:
+        """Go by the settings in force: there may be room for those who wait."""
+        self._freed.set()
+
+    async def stop_accepting(self) -> None:
+        """Let nobody else in."""
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        self.release()
+
+    def release(self) -> None:
+        """Give the addresses back."""
+        for _, bound in self._sockets:
+            bound.close()
+        for client in self._held_back:
+            client.close()
+
+    async def close(self, drain_s: float) -> None:
+        """Let what was begun be answered, within a time, and close all connections."""
+        for connection in list(self.connections):
+            connection.finish()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                await self._wait_until(lambda: not self.connections)
+        for connection in list(self.connections):
+            connection.abort()
+
+    async def _accept(
+        self, bound: socket.socket, listener: Listener, dispatcher: Dispatcher
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            # Further ones wait in the system's backlog, as in Kafka.
+            await self._wait_until(partial(self._has_room, listener.name))
+            await self._wait_for_turn(listener.name)
+            try:
+                client, name = await loop.sock_accept(bound)
+            except OSError as error:
+                logger.error("could not accept a connection at %s: %s", listener, error)
+                await asyncio.sleep(_ACCEPT_RETRY_S)
+                continue
+            address = addresses.plain_address(name[0]), name[1]
+            if self._holds_back(client, address[0]):
+                self.refused[listener.name] += 1
+                for turns in ("", listener.name):  # it shall not keep others waiting
+                    self._turns[turns].give_back(self._rate(turns))
+                continue
+            await self._limits.follow(self._config())
+            if not self._admits(address):
+                client.close()
+                continue
+            self.accepted[listener.name] += 1
+            connection = Connection(dispatcher, listener, address, self._forget)
+            dispatcher.guard(connection)
+            await self._connect(connection, client)
+
+    def _holds_back(self, client: socket.socket, host: str) -> bool:
+        """Keep a client waiting whose address connects too often, then close (KIP-612)."""
+        rates = None if self.quotas is None else self.quotas.addresses
+        if rates is None:
+            return False
+        delay_ms = rates.delay_ms(host)
+        if not delay_ms:
+            return False
+        if len(self._held_back) >= _HELD_BACK_MAX:
+            client.close()
+            return True
+        self._held_back.add(client)
+        asyncio.get_running_loop().call_later(delay_ms / 1000, self._let_go, client)
+        return True
+
+    def _let_go(self, client: socket.socket) -> None:
+        self._held_back.discard(client)
+        client.close()
+
+    def _admits(self, address: tuple[str, int]) -> bool:
+        """Tell whether an address may have one more connection."""
+        config = self._config()
+        host, port = address
+        own = self._limits.of(host)
+        limit = config.max_connections_per_ip if own is None else own
+        if self._counts[host] < limit:
+            return True
+        logger.warning(
+            "refused connection peer=%s:%d reason=it has max.connections.per.ip=%d already",
+            host,
+            port,
+            limit,
+        )
+        return False
+
+    async def _connect(self, connection: Connection, client: socket.socket) -> None:
+        """Begin to serve a connection, with the socket options of Kafka's SocketServer."""
+        self.connections.add(connection)
+        self._counts[connection.host] += 1
+        self._of_listener[connection.listener.name] += 1
+        try:
+            _set_size(client, socket.SO_SNDBUF, self._config().socket_send_buffer_bytes)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            loop = asyncio.get_running_loop()
+            tls = self._tls.get(connection.listener.name)
+            made = connection if tls is None else tls.wrap(connection)
+            await loop.connect_accepted_socket(lambda: made, client)
+        except asyncio.CancelledError:  # uvloop closes it then, and tells nobody
+            if not connection.is_lost:
+                made.connection_lost(None)
+            raise
+        except OSError as error:  # it has gone already
+            logger.debug("lost a new connection peer=%s: %s", connection.peer, error)
+            client.close()
+            self._forget(connection)
+
+    def _has_room(self, listener: str) -> bool:
+        """Tell whether max.connections lets a listener have one more."""
+        return (
+            len(self.connections) < self._bounds("").max_connections
+            and self._of_listener[listener] < self._bounds(listener).max_connections
+        )
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something that depends on settings and on who is connected."""
+        while not condition():
+            self._freed.clear()
+            await self._freed.wait()
+
+    async def _wait_for_turn(self, listener: str) -> None:
+        """Wait until max.connection.creation.rate lets one more in; it may change meanwhile."""
+        while (delay_s := self._delay_s(listener, asyncio.get_running_loop().time())) > 0:
+            self._freed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._freed.wait(), min(delay_s, _TURN_CHECK_S))
+
+    def _delay_s(self, listener: str, now_s: float) -> float:
+        """Take a turn of all and of the listener, or return how long to wait for both."""
+        turns = [(self._turns[name], self._rate(name)) for name in ("", listener)]
+        delay_s = max(one.delay_s(rate, now_s) for one, rate in turns)
+        if not delay_s:
+            for one, rate in turns:
+                one.take(rate, now_s)
+        return delay_s
+
+    def _rate(self, listener: str) -> int:
+        return self._bounds(listener).max_connection_creation_rate
+
+    def _forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._of_listener[connection.listener.name] -= 1
+        self._counts[connection.host] -= 1
+        if not self._counts[connection.host]:
+            del self._counts[connection.host]
+        self._freed.set()
+
+
+def _set_size(target: socket.socket, option: int, size_bytes: int) -> None:
+    if size_bytes != _SYSTEM_CHOOSES:
+        target.setsockopt(socket.SOL_SOCKET, option, size_bytes)

@@ -1,0 +1,299 @@
+"""One request, from its frame to its response: decoded, handled, answered.
+
+A handler answers at once or with an awaitable. This is one of the two places where any exception
+is caught: a bug in a handler is logged with its trace and answered by closing the connection.
+
+    step()   decodes, handles, and encodes an answer that is there at once; for most APIs in
+             slices of time (slices.py), so that other requests are served meanwhile
+    end()    sends the answer, or waits for it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from broker.apis import Handler
+from broker.context import CloseConnection, Patient, Staged
+from broker.loop.disposal import free, hold_items
+from broker.loop.slices import Sliced, Slices
+from protocol.compiler import decode_prefix
+from protocol.encoding import Chunk
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.footprint import memory_max
+from protocol.frames import PRODUCE_KEY, RequestHeader, body_bytes, encode_response
+from protocol.pacing import coding
+
+if TYPE_CHECKING:
+    from broker.network.connection import Connection
+    from broker.network.dispatch import Dispatcher
+    from broker.network.responses import Slot
+    from broker.security.quotas.charge import Charge
+
+logger = logging.getLogger(__name__)
+
+
+T = TypeVar("T")
+
+_EMPTY = memoryview(b"")
+# A smaller message is freed in a millisecond.
+_FREED_AT_ONCE_MAX_BYTES = 64 * 1024
+
+
+class Closed:
+    """The outcome of a request whose connection was closed instead of an answer."""
+
+
+CLOSED = Closed()
+# Encoded, None when the client wants no answer, or an answer that is not there yet.
+Outcome = list[Chunk] | None | Awaitable[Any] | Closed
+
+
+class Serving:
+    """A request that is being served."""
+
+    __slots__ = (
+        "_answered",
+        "_begun_ns",
+        "_charge",
+        "_connection",
+        "_dispatcher",
+        "_frame",
+        "_handler",
+        "_header",
+        "_held",
+        "_slices",
+        "_slot",
+    )
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        connection: Connection,
+        handler: Handler,
+        header: RequestHeader,
+        frame: memoryview,
+        begun_ns: int,
+    ) -> None:
+        self._dispatcher, self._connection = dispatcher, connection
+        self._handler, self._header, self._frame = handler, header, frame
+        self._begun_ns = begun_ns
+        self._charge: Charge | None = None
+        # The response's place, once there is one.
+        self._slot: Slot | None = None
+        # Where steps are done in slices.
+        self._slices: Slices | None = None
+        # What the handler answered with, once that is there.
+        self._answered: asyncio.Future[Any] | None = None
+        # What large messages are made of.
+        self._held: list[list[Any]] = []
+
+    def serve(self) -> None:
+        """Answer in one piece."""
+        self.end(self.step())
+
+    def serve_in_slices(self, slices: Slices, *, is_large: bool) -> None:
+        """Answer in as many pieces as it takes; requests after it wait meanwhile."""
+        self._slices = slices
+        if not slices.run(self, is_large=is_large) and not self._connection.is_lost:
+            self._slot = self._connection.reply_later()
+            self._observe(self._slot)
+
+    def step(self) -> Outcome:
+        """Do what is next; an exception closes the connection."""
+        outcome = self._go_on()
+        if self._held and (outcome is None or isinstance(outcome, (list, Closed))):
+            free(self._held)
+        return outcome
+
+    def _go_on(self) -> Outcome:
+        try:
+            answered, self._answered = self._answered, None
+            if answered is None:
+                return self._answer()
+            response = answered.result()
+            if response is None:
+                self._settle(None)
+                return None
+            return self._encode(response)
+        except CloseConnection as close:
+            self._settle_unanswered()
+            self._connection.refuse(str(close))
+        except Exception:
+            self._settle_unanswered()
+            self._fail()
+        return CLOSED
+
+    def pause(self) -> None:
+        """Stop counting time."""
+        if self._charge is not None:
+            self._charge.pause()
+
+    def resume(self) -> None:
+        """Begin to count time again."""
+        if self._charge is not None:
+            self._charge.resume()
+
+    def end(self, outcome: Outcome) -> None:
+        """Send the outcome of a step, or wait for it."""
+        connection, charge = self._connection, self._charge
+        if isinstance(outcome, Closed):
+            return
+        if outcome is not None and not isinstance(outcome, list):
+            if connection.is_lost:
+                asyncio.ensure_future(outcome).cancel()
+            else:
+                self._await(outcome)
+            return
+        if connection.is_lost:
+            return
+        slot = self._slot
+        if slot is not None:
+            connection.fill(slot, outcome)
+        elif outcome is not None:
+            slot = connection.reply(outcome)
+            if slot is not None:
+                self._observe(slot)
+        if charge is not None and outcome is not None:
+            charge.close()
+        if slot is None:
+            self._dispatcher.metrics.times[self._header.api_key].observe(self._begun_ns)
+
+    def _answer(self) -> Outcome:
+        """Decode the request, and have it handled."""
+        dispatcher, header, handler = self._dispatcher, self._header, self._handler
+        frame, self._frame = self._frame, _EMPTY
+        try:
+            request: Any
+            # What follows the request is passed over, as Kafka does: librdkafka 2.16 sends
+            # three bytes too many when it asks for the metadata of all topics.
+            request, _ = self._code(
+                decode_prefix,
+                handler.request,
+                header.api_version,
+                frame,
+                header.body,
+                memory_max(len(frame)),
+            )
+        except ProtocolError as error:
+            dispatcher.refuse(self._connection, error)
+            return CLOSED
+        is_large = len(frame) > _FREED_AT_ONCE_MAX_BYTES
+        # A Produce request is mostly records, which are to be gone as soon as they are written.
+        if is_large and self._slices is not None and header.api_key != PRODUCE_KEY:
+            self._hold(request)
+        context = dispatcher.context(self._connection, header)
+        dispatcher.metrics.count_request(header.api_key, header.api_version)
+        if dispatcher.quotas.clients is not None:
+            size_bytes = len(frame) - header.body
+            self._charge = context.charge = dispatcher.charge(context, size_bytes)
+        answer = handler.handle(context, request)
+        if answer is None:
+            self._settle(None)
+            return None
+        if hasattr(answer, "__await__"):  # isinstance(answer, Awaitable) takes ten times as long
+            awaited: Awaitable[Any] = answer
+            return awaited
+        return self._encode(answer)
+
+    def _encode(self, answer: Any) -> list[Chunk]:
+        header = self._header
+        self._settle(answer)
+        chunks = self._code(encode_response, answer, header.api_version, header.correlation_id)
+        if self._slices is not None and sum(map(len, chunks)) > _FREED_AT_ONCE_MAX_BYTES:
+            self._hold(answer)
+        if self._handler.tells_error and answer.error_code:
+            self._dispatcher.metrics.count_error(header.api_key, answer.error_code)
+        return chunks
+
+    def _hold(self, message: Any) -> None:
+        """Have the items of a large message freed some at a time, once it is done with."""
+        self._held += hold_items(message)
+
+    def _code(self, code: Callable[..., T], *arguments: object) -> T:
+        """Decode or encode, in slices where the request is served in slices."""
+        return code(*arguments) if self._slices is None else coding(code, *arguments)
+
+    def _await(self, answer: Awaitable[Any]) -> None:
+        """Reserve the response's place, and go on when it is there."""
+        connection, charge = self._connection, self._charge
+        is_produce = self._header.api_key == PRODUCE_KEY
+        steps = answer
+        if self._slices is not None and not isinstance(answer, asyncio.Future):
+            steps = Sliced(answer, self._slices, self.pause, self.resume)
+        if charge is not None:
+            if is_produce:
+                charge.settle_produce(is_answered=True)
+                self._mute(charge)
+            charge.pause()
+            steps = charge.metered(steps)
+        awaited = asyncio.ensure_future(steps)
+        slot = self._slot
+        if slot is None:
+            slot = self._slot = connection.reply_later(awaited, overlaps=is_produce)
+            self._observe(slot)
+        else:
+            slot.awaited = awaited
+            if is_produce:
+                connection.overlap(slot)
+        if isinstance(answer, Staged):
+            connection.hold_others(slot, answer.begun)
+        elif isinstance(answer, Patient):
+            slot.hurry = answer.hurry
+        awaited.add_done_callback(self._awaited)
+
+    def _awaited(self, future: asyncio.Future[Any]) -> None:
+        """Answer with the result that has come."""
+        if self._slot is not None:  # a cycle would not be freed at once
+            self._slot.awaited = None
+        if future.cancelled() or self._connection.is_lost:
+            if not future.cancelled():
+                future.exception()  # retrieved, so that nobody complains of it
+            return
+        self.resume()
+        self._answered = future
+        if self._slices is None:
+            self.end(self.step())
+        else:
+            self._slices.run(self)
+
+    def _observe(self, slot: Slot) -> None:
+        """Have the time until the response is written counted."""
+        slot.times = self._dispatcher.metrics.times[self._header.api_key]
+        slot.begun_ns = self._begun_ns
+
+    def _settle(self, answer: Any) -> None:
+        """Count the request against its client's quotas, and hold it back once it is answered."""
+        charge = self._charge
+        if charge is not None:
+            charge.settle(answer, lambda: body_bytes(answer, self._header.api_version))
+            self._mute(charge)
+
+    def _settle_unanswered(self) -> None:
+        """Count a request whose connection is closed instead of an answer, as Kafka does.
+
+        Batches that it brought may have been appended: a client that wants no answers could have
+        a wrong one among them each time, and would have no quota.
+        """
+        if self._charge is not None:
+            self._charge.settle(None, lambda: 0)
+
+    def _mute(self, charge: Charge) -> None:
+        mute_s = charge.take_mute_s()
+        if mute_s:
+            self._connection.mute(mute_s)
+
+    def _fail(self) -> None:
+        self._dispatcher.metrics.failed_requests += 1
+        name = self._handler.api.name
+        logger.exception(
+            "failed to serve request api=%s version=%d client=%s peer=%s error=%s",
+            name,
+            self._header.api_version,
+            self._header.client_id or "",
+            self._connection.peer,
+            ErrorCode.UNKNOWN_SERVER_ERROR.name,
+        )
+        self._connection.refuse(f"an internal error while serving {name}")

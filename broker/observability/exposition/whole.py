@@ -1,0 +1,57 @@
+"""The broker as a whole: which it is, how it is, who is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import Metric
+
+from broker.observability.exposition.families import counter, gauge
+from broker.version import VERSION
+
+if TYPE_CHECKING:
+    from broker.observability.exposition.snapshot import Snapshot
+
+_RUNNING = 3  # BrokerState
+
+BUILD = gauge(
+    "odradek_build_info", "1, with the version of this program as a label.", "version"
+)
+PROBLEMS = gauge(
+    "odradek_health_problems",
+    "What an operator has to look at, 0 when all is well: ask /health, which has a sentence each.",
+)
+STATE = gauge(
+    "kafka_server_kafkaserver_brokerstate",
+    "3, as running in Kafka: whoever is answered finds all logs loaded.",
+)
+CONNECTIONS = gauge(
+    "kafka_server_socket_server_metrics_connection_count",
+    "Open connections; max.connections bounds them. When they only rise, look for clients that"
+    " connect anew for each request.",
+    "listener",
+)
+CONTROLLER = gauge(
+    "kafka_controller_kafkacontroller_activecontrollercount",
+    "1: the one node is the controller.",
+)
+PUSHES = counter(
+    "odradek_otlp_pushes_total",
+    "How often metrics were pushed to odradek.otlp.endpoint, taken or not.",
+)
+PUSH_FAILURES = counter(
+    "odradek_otlp_failures_total",
+    "Pushes that the collector did not take: the log says why, and the next push makes up for it.",
+)
+
+
+def whole_families(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield every family."""
+    yield BUILD.each([(VERSION, 1)])
+    yield PROBLEMS.one(snapshot.problem_count)
+    yield STATE.one(_RUNNING)
+    yield CONNECTIONS.each(snapshot.connections.items())
+    yield CONTROLLER.one(1)
+    yield PUSHES.one(snapshot.otlp_pushes)
+    yield PUSH_FAILURES.one(snapshot.otlp_failures)

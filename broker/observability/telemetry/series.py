@@ -1,0 +1,167 @@
+"""What clients push, read: OpenTelemetry's MetricsData in, samples out.
+
+    MetricsData > ResourceMetrics > ScopeMetrics > Metric > a gauge's or a sum's data points
+
+The labels of a sample are the attributes of its resource (the group, the transactional id) and
+of its data point. Kafka's clients push gauges and sums only; what else there may be is passed
+over. A payload is read metric by metric, so that no more of it is in memory: whoever may connect
+may push, with or without a subscription.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from sys import getsizeof
+from typing import TYPE_CHECKING, TypeAlias
+
+from broker.observability.telemetry.walk import InvalidPayload, PayloadTooLarge, Span, Walk
+from protocol.compression import Codec, DecompressedTooLarge, decompress
+from protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+    from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
+
+# What a payload may unpack to: those of Kafka's clients shrink to a tenth, for 2,000 partitions to
+# a thirtieth (zstd), and a data point takes some 200 bytes. Without a bound by the payload's own
+# size forty bytes unpack to 80,000 empty metrics, which take the thread 0.2 s.
+_RATIO_MAX = 100
+_UNPACKED_BYTES_MIN = 16 * 1024
+_UNPACKED_BYTES_MAX = 4 * 1024 * 1024
+# What is taken of one push. A client has some hundred metrics; those by topic, partition and node
+# may make thousands. The rest counts as dropped.
+SAMPLES_MAX = 10_000
+# Kafka's producer takes seven for a metric; as many as this take a thread 0.2 s.
+_FIELDS_MAX = 100_000
+# A metric, or the attributes of a resource, that are made at once: 10 MB of empty data points.
+_MADE_BYTES_MAX = 256 * 1024
+_LABELS_MAX = 16
+# A key with its value and its place in a dictionary, and a label, without their texts.
+_KEY_BYTES, _LABEL_BYTES = 300, 64
+_TEXT_CHARACTERS_MAX = 256
+# The kinds of an attribute that are told; to print others could take long.
+_TOLD = ("string_value", "bool_value", "int_value", "double_value")
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a sample is of."""
+
+    name: str
+    is_counter: bool
+    labels: Labels
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A value, or with `is_delta` what has been added to one since the last push."""
+
+    key: Key
+    value: float
+    is_delta: bool
+    size_bytes: int  # what the key takes in memory, about
+
+
+Series: TypeAlias = dict[Key, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """What there is in a payload."""
+
+    samples: Sequence[Sample]
+    dropped: int  # those past SAMPLES_MAX
+
+
+def read_push(data: bytes, codec: Codec, size_max: int) -> Push:
+    """Decompress and decode metrics; raises InvalidPayload or PayloadTooLarge.
+
+    `size_max` is the largest compressed size that is accepted. What is spent on a payload is
+    bounded by its own size.
+    """
+    from google.protobuf.message import DecodeError
+
+    unpacked_max = max(
+        _UNPACKED_BYTES_MIN, min(len(data) * _RATIO_MAX, max(size_max, _UNPACKED_BYTES_MAX))
+    )
+    samples: list[Sample] = []
+    dropped = 0
+    try:
+        for metric, labels in _metrics(Walk(decompress(codec, data, unpacked_max), _FIELDS_MAX)):
+            points = _points(metric)
+            taken = points[: SAMPLES_MAX - len(samples)]
+            samples += _samples(metric, taken, labels)
+            dropped += len(points) - len(taken)
+    except DecompressedTooLarge as error:
+        raise PayloadTooLarge(str(error)) from error
+    except (ProtocolError, DecodeError) as error:
+        raise InvalidPayload(str(error)) from error
+    return Push(samples, dropped)
+
+
+def _metrics(walk: Walk) -> Iterator[tuple[Metric, Labels]]:
+    """Make one metric after the other, with the labels of its resource."""
+    from opentelemetry.proto.metrics.v1 import metrics_pb2 as messages
+    from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+    payload, of_resource, of_scope = (
+        messages.MetricsData,
+        messages.ResourceMetrics,
+        messages.ScopeMetrics,
+    )
+    for group in walk.parts(payload.RESOURCE_METRICS_FIELD_NUMBER, walk.all):
+        labels: Labels = ()
+        for span in walk.parts(of_resource.RESOURCE_FIELD_NUMBER, group):
+            labels = _labels(Resource.FromString(_bytes(walk, span)).attributes)
+        for scope in walk.parts(of_resource.SCOPE_METRICS_FIELD_NUMBER, group):
+            for span in walk.parts(of_scope.METRICS_FIELD_NUMBER, scope):
+                yield messages.Metric.FromString(_bytes(walk, span)), labels
+
+
+def _bytes(walk: Walk, span: Span) -> bytes:
+    start, end = span
+    if end - start > _MADE_BYTES_MAX:
+        raise PayloadTooLarge(f"a metric of over {_MADE_BYTES_MAX} bytes")
+    return walk.data[start:end]
+
+
+def _points(metric: Metric) -> Sequence[NumberDataPoint]:
+    kind = metric.sum if metric.HasField("sum") else metric.gauge
+    points: Sequence[NumberDataPoint] = kind.data_points
+    return points
+
+
+def _samples(
+    metric: Metric, points: Sequence[NumberDataPoint], labels: Labels
+) -> Iterator[Sample]:
+    # AGGREGATION_TEMPORALITY_DELTA
+    is_delta = metric.HasField("sum") and metric.sum.aggregation_temporality == 1
+    is_counter = metric.HasField("sum") and metric.sum.is_monotonic
+    for point in points:
+        told = tuple(sorted(dict((*labels, *_labels(point.attributes))).items()))
+        key = Key(metric.name[:_TEXT_CHARACTERS_MAX], is_counter, told[:_LABELS_MAX])
+        yield Sample(key, _value(point), is_delta, _size_bytes(key))
+
+
+def _size_bytes(key: Key) -> int:
+    texts = sum(getsizeof(name) + getsizeof(text) for name, text in key.labels)
+    return _KEY_BYTES + getsizeof(key.name) + texts + len(key.labels) * _LABEL_BYTES
+
+
+def _value(point: NumberDataPoint) -> float:
+    return float(point.as_int) if point.HasField("as_int") else point.as_double
+
+
+def _labels(attributes: Sequence[KeyValue]) -> Labels:
+    return tuple(
+        (one.key[:_TEXT_CHARACTERS_MAX], _text(one)[:_TEXT_CHARACTERS_MAX])
+        for one in attributes[:_LABELS_MAX]
+    )
+
+
+def _text(one: KeyValue) -> str:
+    kind = one.value.WhichOneof("value")
+    return str(getattr(one.value, kind)) if kind in _TOLD else ""

@@ -1,0 +1,73 @@
+"""The orders of Java's hash maps and sets of partitions, and of topics by name or id.
+
+Each is a table of places (broker/orders/java.py). Keys of one place are in the order in
+which they come: what goes through such a map tells them in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
+
+from broker.orders.hash_map import HashMapKeys
+from broker.orders.java import (
+    hash_order,
+    hash_places,
+    int_hash,
+    partition_hash,
+    place_order,
+    string_hash,
+    uuid_hash,
+)
+from protocol.pacing import Pace, paced
+
+K = TypeVar("K")
+T = TypeVar("T", bound=tuple[str, int])
+
+
+def partition_order(keys: Collection[T], pace: Pace = paced) -> list[T]:
+    """Return distinct partitions in the order of a HashSet or HashMap that they are put in."""
+    if len(keys) < 2:
+        return list(keys)
+    hashes = {name: string_hash(name) for name in pace({name for name, _ in keys})}
+    return place_order(
+        keys, lambda key: partition_hash(hashes[key[0]], key[1]), hash_places(len(keys)), pace
+    )
+
+
+def grouped_by_name(keys: Iterable[T], pace: Pace = paced) -> list[tuple[str, list[int]]]:
+    """Group partitions in a HashMap of topics, by name; those of a topic keep their order."""
+    by_name: dict[str, list[int]] = {}
+    for name, partition in pace(keys):
+        by_name.setdefault(name, []).append(partition)
+    return [(name, by_name[name]) for name in hash_order(by_name, pace=pace)]
+
+
+def computed_ids(topic_ids: Iterable[bytes], pace: Pace = paced) -> list[bytes]:
+    """Return ids of topics in the order of a HashMap, put in by computeIfAbsent.
+
+    To look for one that is there may enlarge the table, too.
+    """
+    return _computed(topic_ids, uuid_hash, pace)
+
+
+def computed_numbers(numbers: Iterable[int], pace: Pace = paced) -> list[int]:
+    """Return numbers in the order of a HashMap, put in by computeIfAbsent."""
+    return _computed(numbers, int_hash, pace)
+
+
+def put_numbers(numbers: Collection[int], pace: Pace = paced) -> list[int]:
+    """Return distinct numbers in the order of a HashMap, put in by put."""
+    return place_order(numbers, int_hash, hash_places(len(numbers)), pace)
+
+
+def put_ids(topic_ids: Collection[bytes], pace: Pace = paced) -> list[bytes]:
+    """Return distinct ids of topics in the order of a HashMap, put in by put."""
+    return place_order(topic_ids, uuid_hash, hash_places(len(topic_ids)), pace)
+
+
+def _computed(keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace) -> list[K]:
+    table: HashMapKeys[K] = HashMapKeys(hash_of)
+    for key in pace(keys):
+        table.compute(key)
+    return list(table)

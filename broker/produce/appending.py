@@ -1,0 +1,294 @@
+"""The batches of one Produce request on their way into the logs.
+
+Each is checked and appended in its turn on the event loop. Batches that take long to check go to
+a thread, all of the request's together, and are appended when they come back: requests that the
+same client has sent after this one wait for that, so that its batches keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Set
+from dataclasses import dataclass
+
+from broker.context import RequestContext
+from broker.counters.topics import count_refusal
+from broker.errors import code_of, message_of
+from broker.produce.batch_checks import Verdict
+from broker.security.principals import ANONYMOUS
+from broker.topics.partitions import OfflinePartition
+from broker.topics.topic import Topic
+from broker.transactions.admission import TOPIC_IDS_SINCE, Refused, find_topic, forbid_ended
+from protocol.batches import CODEC_MASK
+from protocol.compression import Codec
+from protocol.errors import ErrorCode
+from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from protocol.pacing import PACED_MIN, Pace, unpaced
+from storage.allowance import Allowance, TooLaborious
+from storage.errors import InvalidRecord, NotOneBatch, StorageError
+from storage.files import Buffer
+from storage.log import Log
+from storage.validation import CheckedBatch, read_one
+
+_ZSTD_SINCE = 7
+_ACKS = (-1, 0, 1)
+# Errors that Kafka reports without the log start offset (ReplicaManager.appendToLocalLog). It
+# also leaves it out for what is not one batch (ProduceRequest.validateRecords).
+_WITHOUT_START_OFFSET = frozenset(
+    (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+    )
+)
+_ATTRIBUTES = 22  # where a batch has its codec and kind: the low byte of its attributes
+# The one client that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID).
+_ADMIN_CLIENT_ID = "__admin_client"
+
+Appended = tuple[Log, PartitionProduceResponse]
+
+
+@dataclass(slots=True)
+class _Laborious:
+    """A batch that a thread has to check, and the place that its response will have."""
+
+    data: TopicProduceData
+    partition: PartitionProduceData
+    log: Log
+    records: Buffer
+    responses: list[PartitionProduceResponse]
+    at: int
+
+
+class Appending:
+    """Appends what can be appended of a request, and makes its response.
+
+    `refused` are partitions that a transaction does not have, `denied` topics that the client may
+    not write to. The handler of the request owns it.
+    """
+
+    __slots__ = (
+        "_allowance", "_context", "_denied", "_laborious", "_now_ms", "_refused", "_request",
+        "response", "touched",
+    )  # fmt: skip
+
+    def __init__(
+        self, context: RequestContext, request: ProduceRequest, refused: Refused, denied: Set[str]
+    ) -> None:
+        self._context, self._request = context, request
+        self._refused, self._denied = refused, denied
+        self._now_ms = context.broker.clock.now_ms()
+        self._allowance = Allowance()
+        self._laborious: list[_Laborious] = []
+        self.response = ProduceResponse(responses=[])
+        # The logs that were appended to, with the partitions' responses.
+        self.touched: list[Appended] = []
+
+    def begin(self, pace: Pace = unpaced) -> bool:
+        """Append what is checked quickly; return whether that is all.
+
+        Between two batches others may be served where many are `paced`: that may be only where
+        nothing is a transaction's, which could end meanwhile.
+        """
+        topics = self._request.topic_data
+        for data in topics if len(topics) < PACED_MIN else pace(topics):
+            topic = find_topic(self._context, data)
+            responses: list[PartitionProduceResponse] = []
+            if self._denied and (data.name if topic is None else topic.name) in self._denied:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                for partition in pace(data.partition_data):
+                    responses.append(self._counted(topic, not_permitted(partition, code)))
+            elif len(data.partition_data) < PACED_MIN:
+                for partition in data.partition_data:
+                    responses.append(self._append(data, topic, partition, responses))
+            else:
+                for partition in pace(data.partition_data):
+                    topic = find_topic(self._context, data)  # it may be gone since the last one
+                    responses.append(self._append(data, topic, partition, responses))
+            if responses:
+                self.response.responses.append(
+                    TopicProduceResponse(
+                        name=data.name, topic_id=data.topic_id, partition_responses=responses
+                    )
+                )
+        return not self._laborious
+
+    async def finish(self) -> None:
+        """Have the rest checked by a thread, and append it."""
+        laborious = self._laborious
+        batches = [(one.log, one.records) for one in laborious]
+        checks = self._context.broker.batch_checks
+        found = await checks.check(batches, self._now_ms, self._allowance, self._client())
+        if self._context.charge is not None:
+            self._context.charge.count_ns(found.cpu_ns)
+        for one, verdict in zip(laborious, found.verdicts, strict=True):
+            topic = find_topic(self._context, one.data)
+            one.responses[one.at] = self._append_checked(one, topic, verdict)
+
+    def _client(self) -> Hashable:
+        """Return by whom clients take turns: a user, or a connection of nobody in particular."""
+        principal = self._context.principal
+        return id(self._context.client) if principal == ANONYMOUS else principal
+
+    def _append(
+        self,
+        data: TopicProduceData,
+        topic: Topic | None,
+        partition: PartitionProduceData,
+        responses: list[PartitionProduceResponse],
+    ) -> PartitionProduceResponse:
+        """Append a batch, unless it has to wait for a thread; return its response or a blank."""
+        log = self._find(topic, partition)
+        if isinstance(log, PartitionProduceResponse):
+            return self._counted(topic, log)
+        records = partition.records
+        assert records is not None
+        try:
+            checked = log.check(records, now_ms=self._now_ms, allowance=self._allowance)
+            return self._carry_out(log, partition.index, checked)
+        except StorageError as error:
+            return self._counted(topic, self._explain(log, partition.index, error))
+        except TooLaborious:
+            # Those that follow go there, too, unless they cost nothing.
+            self._allowance.exhaust()
+            self._laborious.append(
+                _Laborious(data, partition, log, records, responses, len(responses))
+            )
+            return refusal(partition.index, ErrorCode.NONE, None)
+
+    def _append_checked(
+        self, one: _Laborious, topic: Topic | None, verdict: Verdict
+    ) -> PartitionProduceResponse:
+        """Append a batch that comes back from a thread: everything may have changed since."""
+        index = one.partition.index
+        log = self._find(topic, one.partition)
+        if isinstance(log, PartitionProduceResponse):
+            return self._counted(topic, log)
+        try:
+            if isinstance(verdict, StorageError):
+                raise verdict
+            problem = forbid_ended(self._context, self._request.transactional_id, log, verdict)
+            if problem is not None:
+                return self._counted(topic, refusal(index, *problem))
+            return self._carry_out(log, index, verdict)
+        except StorageError as error:
+            return self._counted(topic, self._explain(log, index, error))
+
+    def _find(
+        self, topic: Topic | None, partition: PartitionProduceData
+    ) -> Log | PartitionProduceResponse:
+        """Return the log that a batch goes to, or why it does not."""
+        index = partition.index
+        if topic is None:
+            by_id = self._context.api_version >= TOPIC_IDS_SINCE
+            missing = (
+                ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            return refusal(index, missing, None)
+        if not 0 <= index < len(topic.partitions):
+            return refusal(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+        refused = self._problem(topic, partition)
+        if refused is not None:
+            return refused
+        problem = self._refused.get((topic.name, index)) if self._refused else None
+        if problem is not None:
+            return refusal(index, *problem)
+        log = topic.partitions[index]
+        if isinstance(log, OfflinePartition):
+            return refusal(index, code_of(log.cause), message_of(log.cause))
+        return log
+
+    def _problem(
+        self, topic: Topic, partition: PartitionProduceData
+    ) -> PartitionProduceResponse | None:
+        """Refuse what no log has to look at, in the order in which Kafka does."""
+        index, records = partition.index, partition.records
+        version = self._context.api_version
+        if not records:
+            message = f"Produce requests with version {version} must have at least one record"
+            return refusal(index, ErrorCode.INVALID_RECORD, f"{message} batch per partition")
+        attributes = records[_ATTRIBUTES] if len(records) > _ATTRIBUTES else 0
+        if version < _ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
+            message = f"Produce requests with version {version} are not allowed to use ZStandard"
+            code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+            return refusal(index, code, f"{message} compression")
+        if self._request.acks not in _ACKS:
+            try:
+                read_one(records, f"{topic.name}-{index}")
+            except NotOneBatch as error:
+                return refusal(index, code_of(error), message_of(error))
+            except StorageError:
+                pass  # what Kafka's log would find, after this
+            return refusal(index, ErrorCode.INVALID_REQUIRED_ACKS, None)
+        if topic.is_internal and self._context.client_id != _ADMIN_CLIENT_ID:
+            message = f"Cannot append to internal topic {topic.name}"
+            return refusal(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+        return None
+
+    def _carry_out(self, log: Log, index: int, checked: CheckedBatch) -> PartitionProduceResponse:
+        appended = log.append_checked(checked, now_ms=self._now_ms)
+        response = PartitionProduceResponse(
+            index=index,
+            error_code=0,
+            base_offset=appended.base_offset,
+            log_append_time_ms=appended.log_append_time_ms,
+            log_start_offset=log.log_start_offset,
+        )
+        self.touched.append((log, response))
+        return response
+
+    def _explain(self, log: Log, index: int, error: StorageError) -> PartitionProduceResponse:
+        """Return the response for a batch that a log refuses."""
+        self._context.broker.metrics.refused_batches += 1
+        self._context.broker.disks.note(log, error)
+        refused = refusal(index, code_of(error), message_of(error))
+        if refused.error_code not in _WITHOUT_START_OFFSET and not isinstance(error, NotOneBatch):
+            refused.log_start_offset = log.log_start_offset
+        if isinstance(error, InvalidRecord):
+            refused.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=text)
+                for at, text in error.record_errors
+            ]
+        return refused
+
+    def _counted(
+        self, topic: Topic | None, refused: PartitionProduceResponse
+    ) -> PartitionProduceResponse:
+        name = topic.name if topic is not None else None
+        count_refusal(self._context.broker.metrics, name, refused.error_code)
+        return refused
+
+
+def refusal(index: int, code: ErrorCode, message: str | None) -> PartitionProduceResponse:
+    """Return the response for a partition that was not appended to."""
+    return PartitionProduceResponse(
+        index=index,
+        error_code=code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        error_message=message or code.sentence,
+    )
+
+
+def not_permitted(partition: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:
+    """Return the response for a partition that the client may not write to."""
+    refused = refusal(partition.index, code, None)
+    refused.error_message = None  # as in Kafka
+    return refused
+
+
+def all_refused(response: ProduceResponse) -> Iterator[PartitionProduceResponse]:
+    """Iterate over the partitions of a response that were not appended to."""
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                yield partition

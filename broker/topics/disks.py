@@ -1,0 +1,179 @@
+"""What the disks refuse: who is told, what goes offline, and how it comes back.
+
+    a write or read is refused    that request gets KAFKA_STORAGE_ERROR, nothing else changes
+    a flush is refused            the partition goes offline: what it holds may not be on the
+                                  disk, and the system forgets that it could not write
+    a directory is not there      its partitions are offline
+
+What is offline is tried again, after a second at first and then less and less often. A log that
+comes back is read from its recovery point on, written again and flushed, as after a crash; the
+other partitions go on all the while. /health names each directory until it takes writes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.topics.partitions import Partitions
+from broker.topics.registry import Topics
+from storage.directory import LogDirectory
+from storage.errors import CorruptFile, DiskFailure, StorageError
+from storage.files import FileSystem
+from storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+# A trouble stays in /health so long at least, since a small write may succeed on a full disk.
+_SHOWN_MS = 30_000
+# A disk that goes on refusing is told of so often: it may refuse thousands of operations.
+_TOLD_MS = 30_000
+_RETRY_MIN_MS, _RETRY_MAX_MS = 1_000, 30_000
+_PROBE = ".odradek-probe"
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """What a log directory's disk has refused lately; `count` times.
+
+    `untold_count` refusals, of the broker's own probes too, came after the log was last told.
+    """
+
+    last: StorageError
+    last_ms: int
+    told_ms: int
+    count: int = 1
+    untold_count: int = 0
+
+
+class Disks:
+    """Keeps an eye on the log directories. The event loop owns it."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        topics: Topics,
+        partitions: Partitions,
+        open_directory: Callable[[Path], LogDirectory],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`open_directory` opens a log directory, and raises StorageError."""
+        self._fs, self._topics, self._partitions = fs, topics, partitions
+        self._open_directory, self._now_ms = open_directory, now_ms
+        self._troubles: dict[Path, _Trouble] = {}
+        self._retry_ms, self._next_retry_ms = _RETRY_MIN_MS, 0
+        # How often each directory has refused something since the start.
+        self.failures: dict[Path, int] = {}
+        # Called with a log that has gone offline.
+        self.on_offline: list[Callable[[Log], None]] = []
+
+    def note(self, log: Log, error: StorageError) -> None:
+        """Note what came of using a log, if it is the disk's fault."""
+        if isinstance(error, DiskFailure | CorruptFile):
+            self.note_directory(log.directory.parent, error)
+        failure = log.sync_failure
+        if failure is not None and not log.is_closed:
+            self.take_offline(log, failure)
+
+    def note_directory(self, path: Path, error: StorageError) -> None:
+        """Note that a log directory's disk refused something."""
+        now_ms = self._now_ms()
+        self.failures[path] = self.failures.get(path, 0) + 1
+        trouble = self._troubles.get(path)
+        if trouble is None:
+            logger.error("disk trouble directory=%s: %s", path, error)
+            self._troubles[path] = _Trouble(error, now_ms, now_ms)
+        else:
+            trouble.last, trouble.last_ms = error, now_ms
+            trouble.count += 1
+            self._tell(path, trouble, error)
+
+    def take_offline(self, log: Log, error: StorageError) -> None:
+        """Take a log offline whose flush was refused."""
+        log.failure = error
+        self.note_directory(log.directory.parent, error)
+        logger.error("took offline log=%s: %s", log.name, error)
+        self._partitions.home_of(log).withdraw(log)
+        self._topics.take_offline(log, error)
+        self._next_retry_ms = self._now_ms() + self._retry_ms
+        for listener in self.on_offline:
+            listener(log)
+
+    def problems(self) -> list[str]:
+        """Return what an operator has to look at, a sentence each."""
+        found = [
+            f"log directory {path} is offline: {error}"
+            for path, error in self._partitions.offline_directories.items()
+        ]
+        found += [
+            f"log directory {path} refused {trouble.count} operations, the last: {trouble.last}"
+            for path, trouble in self._troubles.items()
+        ]
+        found += [
+            f"partition {one.topic}-{one.partition} is offline: {one.cause}"
+            for one in self._topics.offline()
+        ]
+        return found
+
+    async def check(self) -> None:
+        """Look whether troubles are over, and try to bring back what is offline."""
+        now_ms = self._now_ms()
+        over = [
+            path for path, one in self._troubles.items() if now_ms - one.last_ms >= _SHOWN_MS
+        ]
+        for path, refusal in await asyncio.to_thread(self._probe, over):
+            trouble = self._troubles[path]
+            if refusal is None:
+                logger.info("disk trouble is over directory=%s count=%d", path, trouble.count)
+                del self._troubles[path]
+            else:
+                self._tell(path, trouble, refusal)
+        if now_ms >= self._next_retry_ms:
+            await self._bring_back()
+
+    async def _bring_back(self) -> None:
+        before = self._offline_count()
+        if before == 0:
+            return
+        for path in list(self._partitions.offline_directories):
+            try:
+                home = await asyncio.to_thread(self._open_directory, path)
+            except StorageError as error:
+                self._partitions.offline_directories[path] = error
+                continue
+            logger.info("brought back directory=%s", path)
+            self._partitions.add(home)
+        await self._topics.reopen()
+        is_better = self._offline_count() < before
+        self._retry_ms = _RETRY_MIN_MS if is_better else min(2 * self._retry_ms, _RETRY_MAX_MS)
+        self._next_retry_ms = self._now_ms() + self._retry_ms
+
+    def _offline_count(self) -> int:
+        return len(self._partitions.offline_directories) + len(self._topics.offline())
+
+    def _tell(self, path: Path, trouble: _Trouble, error: StorageError) -> None:
+        """Count a refusal that is not the first, and log it when nothing was told for a while."""
+        trouble.untold_count += 1
+        now_ms = self._now_ms()
+        if now_ms - trouble.told_ms >= _TOLD_MS:
+            logger.error(
+                "disk trouble goes on directory=%s count=%d: %s", path, trouble.untold_count, error
+            )
+            trouble.told_ms, trouble.untold_count = now_ms, 0
+
+    def _probe(self, paths: Sequence[Path]) -> list[tuple[Path, DiskFailure | None]]:
+        """Return what each directory says to a write; runs in a thread."""
+        found: list[tuple[Path, DiskFailure | None]] = []
+        for path in paths:
+            probe = path / _PROBE
+            refusal = None
+            try:
+                self._fs.write_atomically(probe, b"Odradek looks whether this disk takes writes\n")
+                self._fs.remove(probe)
+            except DiskFailure as error:
+                refusal = error
+            found.append((path, refusal))
+        return found

@@ -1,0 +1,315 @@
+"""Where partitions live: their logs, spread over the log directories.
+
+A partition's directory notes the id of its topic (partition.metadata). One whose topic the
+metadata does not know is a stray: it is left alone, and nothing new may take its name, so that
+records of a forgotten topic never turn up in another. An id that differs from the topic's in a
+few characters only is damaged: the directory is the topic's, and loading it puts the id right.
+Kafka's own metadata log is no stray: it stays where a data directory was adopted.
+
+A log that its disk refuses, or whose log directory is not there, does not hinder the others:
+the partition is offline until broker.topics.disks brings it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.errors import Refusal
+from broker.metadata.store import TopicRecord
+from broker.topics.names import CLUSTER_METADATA
+from config.topic import TopicConfig
+from protocol.errors import ErrorCode
+from protocol.wire import encode_uuid
+from storage.directory import LogDirectory
+from storage.errors import DirectoryOffline, StorageError, UnknownDirectory
+from storage.log import Log
+from storage.recovery import LogIdentity
+
+logger = logging.getLogger(__name__)
+
+_PROGRESS_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class OfflinePartition:
+    """A partition that cannot be used for now, and why."""
+
+    topic: str
+    partition: int
+    cause: StorageError
+    log: Log | None = None  # what there was of it until its disk failed
+    is_made: bool = False  # whether it is known to have had a directory
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch until it went offline, -1 when that is not known."""
+        return self.log.leader_epoch if self.log else -1
+
+
+Partition = Log | OfflinePartition
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A partition to open: one of a topic's, with the topic's settings.
+
+    `failed` is the log that the disk has failed. One that `is_made` has had a directory: were it
+    made anew, its records would be gone without a word.
+    """
+
+    record: TopicRecord
+    number: int
+    config: TopicConfig
+    failed: Log | None = None
+    is_made: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the partition, which is that of its directory."""
+        return f"{self.record.name}-{self.number}"
+
+
+class Partitions:
+    """Makes, loads and deletes the logs of topics. The event loop owns it."""
+
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        now_ms: Callable[[], int],
+        threads: Callable[[], int] = lambda: 1,
+    ) -> None:
+        """`threads` says how many load logs at the same time, for each directory."""
+        self._directories = list(directories)
+        self._now_ms, self._threads = now_ms, threads
+        # The log directories that cannot be used, and why.
+        self.offline_directories: dict[Path, StorageError] = {}
+        # Directories without a log yet: all of them at the start, the strays after that.
+        self._idle: dict[Path, bytes | None] = {}
+        for home in directories:
+            self._look_into(home)
+        # Called with each log, loaded or new, before anybody can find it.
+        self.on_log: list[Callable[[Log], None]] = []
+
+    @property
+    def directories(self) -> Sequence[LogDirectory]:
+        """The log directories in use."""
+        return self._directories
+
+    @property
+    def strays(self) -> list[Path]:
+        """The directories that belong to no topic, once all topics are loaded."""
+        return sorted(self._idle)
+
+    def add(self, home: LogDirectory) -> None:
+        """Take a log directory into use."""
+        self.offline_directories.pop(home.path, None)
+        self._directories.append(home)
+        self._look_into(home)
+
+    def _look_into(self, home: LogDirectory) -> None:
+        for (name, partition), topic_id in home.partitions_at_start.items():
+            if name != CLUSTER_METADATA:
+                self._idle[home.path / f"{name}-{partition}"] = topic_id
+
+    async def open(self, wanted: Sequence[Wanted]) -> list[Partition]:
+        """Load partitions of topics, and create those that have no directory.
+
+        What the disk refuses is offline. All waiting is done in threads.
+        """
+        opened: list[Partition | None] = [None] * len(wanted)
+        to_open: dict[LogDirectory, list[tuple[int, Wanted]]] = {}
+        added: dict[LogDirectory, int] = dict.fromkeys(self._directories, 0)
+        for at, one in enumerate(wanted):
+            try:
+                home = self._home_for(one, added)
+            except StorageError as error:
+                opened[at] = _offline(one, error)
+                continue
+            found = home.logs.get((one.record.name, one.number))
+            if found is None:
+                to_open.setdefault(home, []).append((at, one))
+            opened[at] = found
+        for home, (at, one), result in await self._open_all(to_open):
+            opened[at] = result
+            if isinstance(result, Log):
+                self._idle.pop(home.path / one.name, None)
+                home.add(result)
+                for listener in self.on_log:
+                    listener(result)
+        assert all(one is not None for one in opened)
+        return [one for one in opened if one is not None]
+
+    async def _open_all(
+        self, to_open: dict[LogDirectory, list[tuple[int, Wanted]]]
+    ) -> list[tuple[LogDirectory, tuple[int, Wanted], Partition]]:
+        """Open logs in as many threads for each directory as are wanted."""
+        if not to_open:
+            return []
+        loop, threads = asyncio.get_running_loop(), max(self._threads(), 1)
+        progress = _Progress(sum(map(len, to_open.values())))
+        now_ms = self._now_ms()
+        with ThreadPoolExecutor(threads * len(to_open), thread_name_prefix="load") as pool:
+            jobs = []
+            for home, ones in to_open.items():
+                # The threads share the iterator: each takes the next when it is done.
+                shared = iter(ones)
+                jobs += [
+                    loop.run_in_executor(pool, _open_some, home, shared, now_ms, progress)
+                    for _ in range(min(threads, len(ones)))
+                ]
+            return list(itertools.chain.from_iterable(await asyncio.gather(*jobs)))
+
+    def refuse_strays(self, record: TopicRecord) -> None:
+        """Raise Refusal for a new topic that would find old records where it should be empty."""
+        if not self._idle:
+            return
+        for home in self._directories:
+            for number in range(record.partition_count):
+                path = home.path / f"{record.name}-{number}"
+                if path in self._idle:
+                    message = f"{path} belongs to no topic: move it away, then try again"
+                    raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, message)
+
+    async def delete(self, partitions: Sequence[Partition]) -> None:
+        """Delete logs with all that is in them. Raises StorageError."""
+        # What is offline is left to the next start.
+        refused = [one.cause for one in partitions if isinstance(one, OfflinePartition)]
+        by_home: dict[LogDirectory, list[Log]] = {}
+        for one in partitions:
+            if isinstance(one, Log):
+                one.is_deleted = True
+                by_home.setdefault(self.home_of(one), []).append(one)
+        loop = asyncio.get_running_loop()
+        for home, doomed in by_home.items():
+            moved, failure = await loop.run_in_executor(None, home.move_out, doomed)
+            home.forget(moved, self._now_ms())
+            if failure is None:
+                await loop.run_in_executor(None, home.store, home.take_checkpoints())
+            else:
+                refused.append(failure)
+        if refused:
+            raise refused[0]
+
+    async def delete_remains(self, record: TopicRecord, config: TopicConfig) -> None:
+        """Delete whatever there is of a topic: logs in use, and directories not loaded."""
+        numbers = range(record.partition_count)
+        left = [number for number in numbers if self._home_of(record, number) is not None]
+        await self.delete(await self.open([Wanted(record, one, config) for one in left]))
+
+    def home_of(self, log: Log) -> LogDirectory:
+        """Return the directory that holds a log."""
+        return next(one for one in self._directories if one.path == log.directory.parent)
+
+    def _home_for(self, wanted: Wanted, added: dict[LogDirectory, int]) -> LogDirectory:
+        """Return the directory where a partition is, or is to be made.
+
+        `added` counts what comes to each. Raises StorageError when it must not be opened.
+        """
+        if wanted.failed is not None:
+            return self.home_of(wanted.failed)
+        home = self._home_of(wanted.record, wanted.number)
+        if home is not None:
+            return home
+        for other in self._directories:
+            self._check_owner(other.path / wanted.name, wanted.record)
+        if self.offline_directories:
+            # It may be there: an empty one elsewhere would hide its records.
+            path, cause = next(iter(self.offline_directories.items()))
+            raise DirectoryOffline(f"{wanted.name} may be in {path}, which is offline: {cause}")
+        if wanted.is_made:
+            raise DirectoryOffline(
+                f"the directory of {wanted.name} is gone: bring it back and start again, or "
+                "start with odradek.create.missing.partitions=true, which makes it anew, empty"
+            )
+        home = min(self._directories, key=lambda one: len(one.logs) + added[one])
+        added[home] += 1
+        return home
+
+    def _home_of(self, record: TopicRecord, number: int) -> LogDirectory | None:
+        """Return the directory that holds a partition of a topic, None when none does."""
+        for home in self._directories:
+            log = home.logs.get((record.name, number))
+            if log is not None and log.topic_id == record.topic_id:
+                return home
+        paths = {home.path / f"{record.name}-{number}": home for home in self._directories}
+        found = [path for path in paths if path in self._idle and self._is_of(path, record)]
+        # One that surely is goes before one that may be.
+        best = min(found, key=lambda path: self._idle[path] != record.topic_id, default=None)
+        return None if best is None else paths[best]
+
+    def _is_of(self, path: Path, record: TopicRecord) -> bool:
+        noted = self._idle[path]
+        # Without an id is one whose creation was cut short, or one from before Kafka 2.8.
+        return noted is None or _is_same_but_for_damage(noted, record.topic_id)
+
+    def _check_owner(self, path: Path, record: TopicRecord) -> None:
+        if path not in self._idle or self._is_of(path, record):
+            return
+        topic_id = self._idle[path]
+        assert topic_id is not None
+        raise UnknownDirectory(
+            f"{path} belongs to a topic of id {encode_uuid(topic_id)}, and topic "
+            f"{record.name} has id {encode_uuid(record.topic_id)}: move the directory away"
+        )
+
+
+class _Progress:
+    """Says now and then how far the loading is; threads share it."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
+        self._lock = threading.Lock()
+        self._said_s = time.monotonic()
+
+    def advance(self) -> None:
+        """Note that a log is loaded."""
+        with self._lock:
+            self._done += 1
+            now_s = time.monotonic()
+            if now_s - self._said_s >= _PROGRESS_S:
+                self._said_s = now_s
+                logger.info("loading logs done=%d of=%d", self._done, self._total)
+
+
+def _open_some(
+    home: LogDirectory,
+    shared: Iterator[tuple[int, Wanted]],
+    now_ms: int,
+    progress: _Progress,
+) -> list[tuple[LogDirectory, tuple[int, Wanted], Partition]]:
+    """Open logs of a directory as long as there are some; runs in a thread."""
+    opened: list[tuple[LogDirectory, tuple[int, Wanted], Partition]] = []
+    for at, one in shared:
+        record = one.record
+        identity = LogIdentity(record.name, one.number, record.topic_id)
+        result: Partition
+        try:
+            result = home.open_log(identity, one.config, now_ms=now_ms, failed=one.failed)
+        except StorageError as error:
+            result = _offline(one, error)
+        opened.append((home, (at, one), result))
+        progress.advance()
+    try:
+        home.sync()
+    except StorageError as error:
+        return [(home, key, _offline(key[1], error)) for _, key, _ in opened]
+    return opened
+
+
+def _is_same_but_for_damage(one: bytes, other: bytes) -> bool:
+    """Tell whether most characters of two ids agree; of random ones 1 in 64 does."""
+    pairs = list(zip(encode_uuid(one), encode_uuid(other), strict=True))
+    return sum(a == b for a, b in pairs) > len(pairs) // 2
+
+
+def _offline(wanted: Wanted, error: StorageError) -> OfflinePartition:
+    name = wanted.record.name
+    return OfflinePartition(name, wanted.number, error, wanted.failed, wanted.is_made)

@@ -1,0 +1,274 @@
+"""Decides whether topics can be created and enlarged as asked, and what exactly to make.
+
+Pure: a plan is made or refused here, and carried out in broker.topics.registry. The rules, their
+order and their words are those of Kafka's ReplicationControlManager, with one broker in the
+cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from broker.errors import Refusal
+from broker.metadata.store import TopicRecord
+from broker.topics import names as topic_names
+from config.broker import BrokerConfig
+from config.resolution import Resolved
+from config.share import ShareConfig
+from config.topic import SEGMENT_BYTES_MIN, TopicConfig
+from protocol.errors import ErrorCode
+
+# QuorumController.MAX_RECORDS_PER_USER_OP: what one request may create.
+PARTITIONS_PER_REQUEST_MAX = 10_000
+
+_DEFAULT = -1
+
+Replicas = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that somebody asks for; -1 leaves a count to the broker.
+
+    `assignments` are pairs of a partition and its replicas' brokers; with them, both counts
+    are to be -1. `null_configs` are the settings that came without a value.
+    """
+
+    name: str
+    partition_count: int = _DEFAULT
+    replication_factor: int = _DEFAULT
+    assignments: Sequence[tuple[int, Replicas]] = ()
+    configs: Mapping[str, str] = field(default_factory=dict)
+    null_configs: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Enlargement:
+    """A wish for more partitions: how many in all, and where the new ones go if that is said."""
+
+    name: str
+    partition_count: int
+    assignments: Sequence[Replicas] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic that can be created as it stands here."""
+
+    record: TopicRecord
+    overrides: Mapping[str, str]
+    resolved: Resolved[TopicConfig]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a plan depends on: the broker's settings and the names that are taken."""
+
+    broker: BrokerConfig
+    resolve: Callable[[Mapping[str, str]], Resolved[TopicConfig]]
+    names: Collection[str]
+    names_by_collision_key: Mapping[str, str]
+
+
+def plan_topic(new: NewTopic, around: Surroundings, *, topic_id: bytes, now_ms: int) -> TopicPlan:
+    """Plan a topic. Raises Refusal, and ConfigError for settings that are not valid."""
+    _check_name(new.name, around)
+    if new.null_configs:
+        message = f"Null value not supported for topic configs: {','.join(new.null_configs)}"
+        raise Refusal(ErrorCode.INVALID_CONFIG, message)
+    resolved = around.resolve(new.configs)
+    partition_count = _place(new, around.broker)
+    record = TopicRecord(
+        new.name, topic_id, partition_count, replication_factor=1, created_ms=now_ms
+    )
+    return TopicPlan(record, new.configs, resolved)
+
+
+def check_enlargement(wanted: Enlargement, present: int, node_id: int) -> None:
+    """Raise Refusal unless a topic of `present` partitions can be enlarged as wanted."""
+    count, assignments = wanted.partition_count, wanted.assignments
+    if count == present:
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if count < present:
+        message = (
+            f"The topic {wanted.name} currently has {present} partition(s); "
+            f"{count} would not be an increase."
+        )
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, message)
+    added = count - present
+    if assignments is not None and len(assignments) != added:
+        message = (
+            f"Attempted to add {added} additional partition(s), "
+            f"but only {len(assignments)} assignment(s) were specified."
+        )
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    for replicas in assignments or ():
+        check_replicas(replicas, node_id)
+
+
+def check_replicas(replicas: Replicas, node_id: int) -> None:
+    """Raise Refusal for replicas that the one broker cannot hold.
+
+    Kafka's source: ReplicationControlManager.validateManualPartitionAssignment.
+    """
+    start = "The manual partition assignment includes"
+    if not replicas:
+        message = f"{start} an empty replica list."
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    previous = None
+    for broker_id in sorted(replicas):
+        if broker_id != node_id:
+            message = f"{start} broker {broker_id}, but no such broker is registered."
+            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        if broker_id == previous:
+            message = f"{start} the broker {broker_id} more than once."
+            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        previous = broker_id
+
+
+def check_request(wanted: Iterable[NewTopic], default_count: int) -> None:
+    """Raise Refusal when topics that one request names ask for too many partitions in all.
+
+    Kafka counts before it looks at anything else, and refuses all of the request.
+    """
+    total = 0
+    for new in wanted:
+        asked = len(new.assignments) or new.partition_count
+        total += default_count if asked == _DEFAULT else max(asked, 0)
+    if total > PARTITIONS_PER_REQUEST_MAX:
+        message = "Excessively large number of partitions per request."
+        raise Refusal(ErrorCode.POLICY_VIOLATION, message)
+
+
+def check_total(
+    partition_count: int, code: ErrorCode = ErrorCode.POLICY_VIOLATION
+) -> None:
+    """Raise Refusal when one request would create more partitions than are done at once."""
+    if partition_count > PARTITIONS_PER_REQUEST_MAX:
+        message = (
+            f"Unable to perform excessively large batch operation: {partition_count} "
+            f"partitions, {PARTITIONS_PER_REQUEST_MAX} at most can be created at once."
+        )
+        raise Refusal(code, message)
+
+
+def internal_topic(name: str, broker: BrokerConfig, shares: ShareConfig) -> NewTopic:
+    """Describe a topic that the broker keeps its own state in, as the broker's settings have it.
+
+    Sources: GroupCoordinatorService, TransactionStateManager and ShareCoordinatorService of Kafka.
+    """
+    if name == topic_names.CONSUMER_OFFSETS:
+        return NewTopic(
+            name,
+            partition_count=broker.offsets_topic_num_partitions,
+            replication_factor=1,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                **_segment_bytes(broker.offsets_topic_segment_bytes),
+            },
+        )
+    if name == topic_names.SHARE_GROUP_STATE:
+        return NewTopic(
+            name,
+            partition_count=shares.share_coordinator_state_topic_num_partitions,
+            replication_factor=1,
+            configs={
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(shares.share_coordinator_state_topic_min_isr),
+                "retention.ms": "-1",
+                **_segment_bytes(shares.share_coordinator_state_topic_segment_bytes),
+            },
+        )
+    assert name == topic_names.TRANSACTION_STATE, f"{name} is not kept here"
+    return NewTopic(
+        name,
+        partition_count=broker.transaction_state_log_num_partitions,
+        replication_factor=1,
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(broker.transaction_state_log_min_isr),
+            "unclean.leader.election.enable": "false",
+            **_segment_bytes(broker.transaction_state_log_segment_bytes),
+        },
+    )
+
+
+def _check_name(name: str, around: Surroundings) -> None:
+    if name == topic_names.CLUSTER_METADATA:
+        message = f"Creation of internal topic {name} is prohibited."
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+    if name in around.names:
+        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    problem = topic_names.problem(name)
+    if problem:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    other = around.names_by_collision_key.get(topic_names.collision_key(name))
+    if other:
+        message = f"Topic '{name}' collides with existing topic: {other}"
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+
+def _place(new: NewTopic, broker: BrokerConfig) -> int:
+    """Return how many partitions a topic gets, once it is sure that its replicas can be held."""
+    if new.assignments:
+        return _place_as_assigned(new, broker.node_id)
+    if new.replication_factor < _DEFAULT or new.replication_factor == 0:
+        raise Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if new.partition_count < _DEFAULT or new.partition_count == 0:
+        raise Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    replicas = new.replication_factor
+    if replicas == _DEFAULT:
+        replicas = broker.default_replication_factor
+    if replicas > 1:
+        raise Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replicas} time(s): The target replication "
+            f"factor of {replicas} cannot be reached because only 1 broker(s) are registered or "
+            "some brokers have all their log directories cordoned.",
+        )
+    return broker.num_partitions if new.partition_count == _DEFAULT else new.partition_count
+
+
+def _place_as_assigned(new: NewTopic, node_id: int) -> int:
+    if new.replication_factor != _DEFAULT:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but replication factor was not set "
+            "to -1.",
+        )
+    if new.partition_count != _DEFAULT:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but numPartitions was not set to -1.",
+        )
+    seen: set[int] = set()
+    for partition, replicas in new.assignments:
+        if partition in seen:
+            raise Refusal(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {partition}",
+            )
+        check_replicas(replicas, node_id)
+        seen.add(partition)
+    if seen != set(range(len(seen))):
+        raise Refusal(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    return len(seen)
+
+
+def _segment_bytes(size_bytes: int) -> dict[str, str]:
+    # Below the bound that topics have, as tests of cleaning want it, only this one goes.
+    small = size_bytes < SEGMENT_BYTES_MIN
+    return {"internal.segment.bytes" if small else "segment.bytes": str(size_bytes)}

@@ -1,0 +1,72 @@
+"""Topics made anew from the directories of their partitions, when no metadata is there.
+
+So it is with a data directory of Apache Kafka, and when an operator moved damaged metadata away.
+A partition's directory tells the topic's name and id, and together they tell the number of
+partitions. Settings are lost. Records must not be lost for that: a topic comes back without the
+limits of age and size that would delete them, until somebody sets what it had. The broker's own
+topics have the settings that it gives them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from broker.ids import is_reserved
+from broker.metadata.store import MetadataStore, TopicRecord
+from broker.topics import names as topic_names
+from broker.topics.plans import PARTITIONS_PER_REQUEST_MAX, internal_topic
+from config.broker import BrokerConfig
+from config.share import ShareConfig
+from storage.directory import LogDirectory
+from storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+_KEPT_FOR_GOOD = {"retention.ms": "-1", "retention.bytes": "-1"}
+# What a client made up may be as large as it likes, and the next id has to be larger.
+_PRODUCER_ID_MAX = 1 << 62
+
+
+def find_topics(
+    directories: Sequence[LogDirectory], broker: BrokerConfig, shares: ShareConfig, now_ms: int
+) -> list[tuple[TopicRecord, Mapping[str, str]]]:
+    """Return the topics that the partitions' directories tell of, with settings to begin with."""
+    ids: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
+    counts: defaultdict[str, int] = defaultdict(int)
+    for home in directories:
+        for (name, number), topic_id in home.partitions_at_start.items():
+            if topic_id is not None and not is_reserved(topic_id):
+                ids[name][topic_id] += 1
+                counts[name] = max(counts[name], number + 1)
+    found: list[tuple[TopicRecord, Mapping[str, str]]] = []
+    for name in sorted(ids):
+        # A damaged number would make partitions without end.
+        if topic_names.problem(name) or counts[name] > PARTITIONS_PER_REQUEST_MAX:
+            continue
+        ((topic_id, _),) = ids[name].most_common(1)  # one that is damaged is outvoted
+        record = TopicRecord(name, topic_id, counts[name], 1, now_ms)
+        found.append((record, _settings(name, broker, shares)))
+    if found:
+        logger.error(
+            "found no metadata: made %d topics anew from the directories of their partitions; "
+            "settings are lost, and nothing is deleted by age or size until they are set: %s",
+            len(found), ", ".join(record.name for record, _ in found),
+        )  # fmt: skip
+    return found
+
+
+async def skip_producer_ids(store: MetadataStore, logs: Iterable[Log]) -> None:
+    """Set apart the producer ids that logs know, so that none is given to another producer."""
+    known = [state.producer_id for log in logs for state in log.producers]
+    taken = max((one for one in known if one < _PRODUCER_ID_MAX), default=-1)
+    if taken >= 0:
+        await store.allocate_producer_ids(taken + 1)
+
+
+def _settings(name: str, broker: BrokerConfig, shares: ShareConfig) -> Mapping[str, str]:
+    if name not in topic_names.INTERNAL:
+        return _KEPT_FOR_GOOD
+    configs = internal_topic(name, broker, shares).configs
+    return {key: value for key, value in configs.items() if value is not None}

@@ -1,0 +1,472 @@
+"""The topics of the broker: name or id to partitions and settings, as requests look them up.
+
+A change is written to the metadata store first and to the log directories after, so that a
+crash in between leaves what the next start can finish:
+
+    created    a known topic lacks partition directories        they are made
+    enlarged   the same
+    deleted    a topic is marked, its directories remain        they go, then the topic
+    unknown    a directory belongs to no topic                  it is left alone and reported
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+
+from broker.errors import EXPLAINED, Explained, MetadataError, Refusal
+from broker.metadata.changes import Changes
+from broker.metadata.configs import Alteration, Configs, Layers
+from broker.metadata.store import Metadata, MetadataStore, Resource, ResourceType
+from broker.orders.topics import TopicOrder
+from broker.topics import names as topic_names
+from broker.topics.partitions import OfflinePartition, Partition, Partitions, Wanted
+from broker.topics.plans import (
+    Enlargement,
+    NewTopic,
+    Surroundings,
+    TopicPlan,
+    check_enlargement,
+    check_total,
+    internal_topic,
+    plan_topic,
+)
+from broker.topics.topic import Topic
+from config.broker import BrokerConfig
+from config.errors import ConfigError
+from config.topic import TopicConfig
+from protocol.errors import ErrorCode
+from protocol.pacing import paced
+from storage.errors import StorageError
+from storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+Spend = Callable[[int], None]
+"""Counts partitions that are made or deleted; raises Refusal when they are too many."""
+
+
+class Topics:
+    """The registry of topics. The event loop owns it; changes wait for the store and the disk.
+
+    What fails for one topic is data in the result; the others are carried out.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        configs: Configs,
+        changes: Changes,
+        partitions: Partitions,
+        *,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], bytes],
+    ) -> None:
+        self._store, self._configs, self._changes = store, configs, changes
+        self._partitions = partitions
+        self._now_ms, self._new_id = now_ms, new_id
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._names_by_collision_key: dict[str, str] = {}
+        self.order = TopicOrder()
+        # Another one after every change, for those who keep what they have looked up.
+        self.generation = 0
+        # Called with a topic that is gone, its logs deleted.
+        self.on_deleted: list[Callable[[Topic], None]] = []
+        # Called with a topic that has more partitions, and whether all of them are new.
+        self.on_grown: list[Callable[[Topic, bool], None]] = []
+        # Called with a topic whose settings have changed, by itself or with the broker's.
+        self.on_config_changed: list[Callable[[Topic], None]] = []
+        configs.checks.append(self._check_layers)
+        configs.on_changed.append(self._follow_broker)
+
+    def get(self, name: str) -> Topic | None:
+        """Return a topic by its name."""
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        """Return a topic by its id."""
+        return self._by_id.get(topic_id)
+
+    def __iter__(self) -> Iterator[Topic]:
+        """Iterate over the topics as they are now."""
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        """Return how many topics there are."""
+        return len(self._by_name)
+
+    async def load(self, metadata: Metadata) -> None:
+        """Load all logs, and finish what a crash interrupted; once, before requests come.
+
+        A log that cannot be loaded is offline. Raises StorageError, and ConfigError for a topic
+        whose settings no longer fit the broker's.
+        """
+        plans = []
+        makes_missing = self._configs.broker.odradek_create_missing_partitions
+        for record in metadata.topics:
+            overrides = metadata.configs.get(Resource(ResourceType.TOPIC, record.name), {})
+            if record.is_deleting:
+                await self._partitions.delete_remains(record, self._configs.of_topic({}).config)
+                await self._store.finish_deletion([record.topic_id])
+                logger.info("finished deletion topic=%s", record.name)
+                continue
+            with _naming(record.name):
+                plans.append(TopicPlan(record, overrides, self._configs.of_topic(overrides)))
+        wanted = [
+            replace(one, is_made=one.number < one.record.made_count and not makes_missing)
+            for plan in plans
+            for one in _wanted(plan)
+        ]
+        opened = iter(await self._partitions.open(wanted))
+        for plan in plans:
+            partitions = tuple(islice(opened, plan.record.partition_count))
+            self._publish(Topic(plan.record, partitions, plan.overrides, plan.resolved.config))
+            if all(isinstance(one, Log) for one in partitions):
+                self._store.note_made(plan.record.topic_id, len(partitions))
+        offline = self.offline()
+        for one in offline:
+            logger.error("failed to load partition=%s-%d: %s", one.topic, one.partition, one.cause)
+        logger.info("loaded logs=%d offline=%d", len(wanted) - len(offline), len(offline))
+        told = {f"{one.topic}-{one.partition}" for one in offline}
+        for path in self._partitions.strays:
+            if path.name in told:
+                continue
+            logger.warning("left alone a directory that belongs to no topic path=%s", path)
+
+    def offline(self) -> list[OfflinePartition]:
+        """Return the partitions that cannot be used for now."""
+        return [
+            one for topic in self for one in topic.partitions if isinstance(one, OfflinePartition)
+        ]
+
+    def take_offline(self, log: Log, cause: StorageError) -> None:
+        """Have a partition answer with an error from now on."""
+        self._replace(log.topic_id, OfflinePartition(log.topic, log.partition, cause, log))
+
+    async def reopen(self) -> None:
+        """Try to bring the offline partitions back; once at a time with all other changes."""
+        await self._changes.run(self._reopen)
+
+    async def _reopen(self) -> None:
+        offline = self.offline()
+        topics = [self._by_name[one.topic] for one in offline]
+        wanted = [
+            Wanted(topic.record, one.partition, topic.config, one.log, one.is_made)
+            for topic, one in zip(topics, offline, strict=True)
+        ]
+        opened = await self._partitions.open(wanted)
+        for topic, one in zip(topics, opened, strict=True):
+            self._replace(topic.topic_id, one)
+            if isinstance(one, Log):
+                logger.info("brought back log=%s end=%d", one.name, one.log_end_offset)
+
+    def _replace(self, topic_id: bytes, partition: Partition) -> None:
+        topic = self._by_id.get(topic_id)
+        if topic is not None:
+            partitions = list(topic.partitions)
+            partitions[partition.partition] = partition
+            self._publish(replace(topic, partitions=tuple(partitions)))
+
+    async def create(
+        self,
+        wanted: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        spend: Spend = lambda _: None,
+    ) -> list[TopicPlan | Explained]:
+        """Create topics, each with its settings or not at all; or only say what would happen."""
+        return await self._changes.run(lambda: self._create(wanted, validate_only, spend))
+
+    async def delete(
+        self, topic_ids: Sequence[bytes], *, spend: Spend = lambda _: None
+    ) -> list[Explained | None]:
+        """Delete topics by their ids; None stands for a deletion that was done."""
+        return await self._changes.run(lambda: self._delete(topic_ids, spend))
+
+    async def enlarge(
+        self,
+        wanted: Sequence[Enlargement],
+        *,
+        validate_only: bool = False,
+        spend: Spend = lambda _: None,
+    ) -> list[Explained | None]:
+        """Give topics more partitions; None stands for an enlargement that was done."""
+        return await self._changes.run(lambda: self._enlarge(wanted, validate_only, spend))
+
+    async def alter_configs(
+        self, wanted: Mapping[str, Alteration], *, validate_only: bool = False
+    ) -> dict[str, Explained | None]:
+        """Change settings of topics, by name; None stands for a change that was made."""
+        return await self._changes.run(lambda: self._alter_configs(wanted, validate_only))
+
+    async def internal(self, name: str) -> Topic:
+        """Return a topic of the broker's own, created on first need.
+
+        Raises Refusal, StorageError or MetadataError when that fails.
+        """
+        found = self.get(name)
+        if found is None:
+            wanted = internal_topic(name, self._configs.broker, self._configs.shares)
+            (outcome,) = await self.create([wanted])
+            found = self.get(name)  # somebody else may have been first
+            if found is None:
+                assert not isinstance(outcome, TopicPlan), "a created topic is published"
+                raise outcome
+        return found
+
+    # --- changes, each in its turn ------------------------------------------------------------
+
+    async def _create(
+        self, wanted: Sequence[NewTopic], validate_only: bool, spend: Spend
+    ) -> list[TopicPlan | Explained]:
+        outcomes = self._plan(wanted, spend)
+        plans = [outcome for outcome in outcomes if isinstance(outcome, TopicPlan)]
+        if validate_only or not plans:
+            return outcomes
+        try:
+            await self._store.create_topics([(plan.record, plan.overrides) for plan in plans])
+        except MetadataError as error:
+            return [error if isinstance(outcome, TopicPlan) else outcome for outcome in outcomes]
+        failed: dict[str, StorageError] = {}
+        for plan in plans:
+            name, count = plan.record.name, plan.record.partition_count
+            try:
+                self._grow(await self._open(plan), is_new=True)
+            except StorageError as error:
+                failed[name] = error
+                await self._undo_creation(plan, error)
+                continue
+            self._store.note_made(plan.record.topic_id, count)
+            configs = dict(plan.overrides)
+            logger.info("created topic topic=%s partitions=%d configs=%s", name, count, configs)
+        return [
+            failed.get(outcome.record.name, outcome) if isinstance(outcome, TopicPlan) else outcome
+            for outcome in outcomes
+        ]
+
+    def _plan(self, wanted: Sequence[NewTopic], spend: Spend) -> list[TopicPlan | Explained]:
+        """Plan topics one after the other, each as if those before it were there already."""
+        outcomes: list[TopicPlan | Explained] = []
+        names = dict.fromkeys(self._by_name)
+        keys = dict(self._names_by_collision_key)
+        around = Surroundings(self._configs.broker, self._configs.of_topic, names, keys)
+        total = 0
+        for new in paced(wanted):
+            try:
+                check_total(total + 1)  # saves the settings of a million topics too many
+                plan = plan_topic(new, around, topic_id=self._new_id(), now_ms=self._now_ms())
+                check_total(total + plan.record.partition_count)
+                self._partitions.refuse_strays(plan.record)
+                spend(plan.record.partition_count)
+            except EXPLAINED as error:
+                outcomes.append(error)
+                continue
+            total += plan.record.partition_count
+            names[new.name] = None
+            keys[topic_names.collision_key(new.name)] = new.name
+            outcomes.append(plan)
+        return outcomes
+
+    async def _undo_creation(self, plan: TopicPlan, error: StorageError) -> None:
+        name, topic_id = plan.record.name, plan.record.topic_id
+        logger.error("could not create topic=%s: %s", name, error)
+        try:
+            await self._store.begin_deletion([topic_id])
+            await self._partitions.delete_remains(plan.record, plan.resolved.config)
+            await self._store.finish_deletion([topic_id])
+        except (StorageError, MetadataError) as later:
+            logger.error("left topic=%s half made until the next start: %s", name, later)
+
+    async def _delete(
+        self, topic_ids: Sequence[bytes], spend: Spend
+    ) -> list[Explained | None]:
+        outcomes: dict[bytes, Explained | None] = {}
+        for topic_id in paced(topic_ids):
+            known = self._by_id.get(topic_id)
+            outcomes[topic_id] = None
+            try:
+                if known is None:
+                    raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+                spend(len(known.partitions))
+            except Refusal as error:
+                outcomes[topic_id] = error
+        doomed = [topic_id for topic_id, refused in outcomes.items() if refused is None]
+        try:
+            await self._store.begin_deletion(doomed)
+        except MetadataError as error:
+            return [outcomes[topic_id] or error for topic_id in topic_ids]
+        gone = []
+        for topic_id in doomed:
+            topic = self._by_id[topic_id]
+            self._withdraw(topic)
+            try:
+                await self._partitions.delete(topic.partitions)
+                gone.append(topic_id)
+            except StorageError as error:
+                logger.error("could not delete logs topic=%s: %s", topic.name, error)
+                outcomes[topic_id] = error
+            logger.info("deleted topic topic=%s", topic.name)
+            for deleted in self.on_deleted:
+                deleted(topic)
+        try:
+            await self._store.finish_deletion(gone)
+        except MetadataError as error:
+            # Marked and without logs: the next start forgets them.
+            logger.error("could not forget deleted topics: %s", error)
+        return [outcomes[topic_id] for topic_id in topic_ids]
+
+    async def _enlarge(
+        self, wanted: Sequence[Enlargement], validate_only: bool, spend: Spend
+    ) -> list[Explained | None]:
+        outcomes: list[Explained | None] = []
+        counts: dict[bytes, int] = {}
+        total = 0
+        for one in paced(wanted):
+            topic = self.get(one.name)
+            try:
+                if topic is None:
+                    raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                check_enlargement(one, len(topic.partitions), self._configs.node_id)
+                total += one.partition_count - len(topic.partitions)
+                # Kafka's code; but what it has answered so it creates, up to the bound.
+                check_total(total, ErrorCode.UNKNOWN_SERVER_ERROR)
+                enlarged = replace(topic.record, partition_count=one.partition_count)
+                self._partitions.refuse_strays(enlarged)
+                spend(one.partition_count - len(topic.partitions))
+            except Refusal as error:
+                outcomes.append(error)
+                continue
+            counts[topic.topic_id] = one.partition_count
+            outcomes.append(None)
+        if validate_only or not counts:
+            return outcomes
+        try:
+            await self._store.set_partition_counts(counts)
+        except MetadataError as error:
+            return [refused or error for refused in outcomes]
+        failed: dict[str, StorageError] = {}
+        for topic_id, count in counts.items():
+            topic = self._by_id[topic_id]
+            try:
+                await self._add_partitions(topic, count)
+            except StorageError as error:
+                logger.error("could not add partitions topic=%s: %s", topic.name, error)
+                failed[topic.name] = error
+        return [
+            refused or failed.get(one.name)
+            for one, refused in paced(zip(wanted, outcomes, strict=True))
+        ]
+
+    async def _add_partitions(self, topic: Topic, count: int) -> None:
+        record = replace(topic.record, partition_count=count)
+        added = range(len(topic.partitions), count)
+        new = await self._partitions.open([Wanted(record, one, topic.config) for one in added])
+        # It may have lost partitions to a failing disk meanwhile.
+        topic = self._by_id[topic.topic_id]
+        partitions = (*topic.partitions, *_online(new))
+        self._grow(replace(topic, record=record, partitions=partitions), is_new=False)
+        self._store.note_made(topic.topic_id, count)
+        logger.info("added partitions topic=%s partitions=%d", topic.name, count)
+
+    async def _alter_configs(
+        self, wanted: Mapping[str, Alteration], validate_only: bool
+    ) -> dict[str, Explained | None]:
+        outcomes: dict[str, Explained | None] = {}
+        altered: dict[str, tuple[Mapping[str, str], TopicConfig]] = {}
+        for name, alteration in paced(wanted.items()):
+            topic = self.get(name)
+            outcomes[name] = None
+            try:
+                overrides = alteration(topic.overrides if topic else {})
+                config = self._configs.of_topic(overrides).config
+                if topic is None:
+                    message = f"The topic '{name}' does not exist."
+                    raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+                altered[name] = overrides, config
+            except (Refusal, ConfigError) as error:
+                outcomes[name] = error
+        if validate_only or not altered:
+            return outcomes
+        try:
+            of_topic = partial(Resource, ResourceType.TOPIC)
+            changes = {of_topic(name): overrides for name, (overrides, _) in altered.items()}
+            await self._store.replace_configs(changes)
+        except MetadataError as error:
+            return {name: refused or error for name, refused in outcomes.items()}
+        for name, (overrides, config) in paced(altered.items()):
+            self._reconfigure(self._by_name[name], overrides, config)
+            logger.info("changed settings topic=%s configs=%s", name, dict(overrides))
+        return outcomes
+
+    # --- the broker's settings ----------------------------------------------------------------
+
+    def _check_layers(self, layers: Layers) -> None:
+        distinct = {frozenset(topic.overrides.items()): topic for topic in self}
+        for topic in distinct.values():
+            with _naming(topic.name):
+                self._configs.of_topic(topic.overrides, layers)
+
+    def _follow_broker(self, _: BrokerConfig) -> None:
+        for topic in self:
+            config = self._configs.of_topic(topic.overrides).config
+            if config != topic.config:
+                self._reconfigure(topic, topic.overrides, config)
+
+    # --- memory and directories ---------------------------------------------------------------
+
+    def _publish(self, topic: Topic) -> None:
+        self.generation += 1
+        self.order.add(topic.name)
+        self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
+        self._names_by_collision_key[topic_names.collision_key(topic.name)] = topic.name
+
+    def _grow(self, topic: Topic, *, is_new: bool) -> None:
+        self._publish(topic)
+        for grown in self.on_grown:
+            grown(topic, is_new)
+
+    def _withdraw(self, topic: Topic) -> None:
+        self.generation += 1
+        self.order.remove(topic.name)
+        del self._by_name[topic.name], self._by_id[topic.topic_id]
+        self._names_by_collision_key.pop(topic_names.collision_key(topic.name), None)
+
+    def _reconfigure(
+        self, topic: Topic, overrides: Mapping[str, str], config: TopicConfig
+    ) -> None:
+        changed = replace(topic, overrides=overrides, config=config)
+        for log in changed.logs:
+            log.config = config
+        self._publish(changed)
+        for listener in self.on_config_changed:
+            listener(changed)
+
+    async def _open(self, plan: TopicPlan) -> Topic:
+        opened = await self._partitions.open(_wanted(plan))
+        return Topic(plan.record, _online(opened), plan.overrides, plan.resolved.config)
+
+
+def _wanted(plan: TopicPlan) -> list[Wanted]:
+    record = plan.record
+    return [Wanted(record, one, plan.resolved.config) for one in range(record.partition_count)]
+
+
+def _online(opened: Sequence[Partition]) -> tuple[Partition, ...]:
+    """Return new partitions; raises the StorageError of one that could not be made."""
+    for one in opened:
+        if isinstance(one, OfflinePartition):
+            raise one.cause
+    return tuple(opened)
+
+
+@contextmanager
+def _naming(topic: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(*(f"topic {topic}: {problem}" for problem in error.problems)) from error

@@ -1,0 +1,54 @@
+"""A topic as requests find it: its settings, and the log of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker.metadata.store import TopicRecord
+from broker.topics import names as topic_names
+from broker.topics.partitions import OfflinePartition, Partition
+from config.topic import TopicConfig
+from storage.log import Log
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is now; replaced whole when it changes."""
+
+    record: TopicRecord
+    partitions: tuple[Partition, ...]
+    overrides: Mapping[str, str]
+    config: TopicConfig
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.record.name
+
+    @property
+    def topic_id(self) -> bytes:
+        """The topic's id, 16 bytes; another topic of the same name later has another."""
+        return self.record.topic_id
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the broker itself writes it."""
+        return self.name in topic_names.INTERNAL
+
+    def log(self, partition: int) -> Log | None:
+        """Return a partition's log, None when there is no such partition.
+
+        Raises StorageError for one that is offline.
+        """
+        if not 0 <= partition < len(self.partitions):
+            return None
+        found = self.partitions[partition]
+        if isinstance(found, OfflinePartition):
+            raise found.cause
+        return found
+
+    @property
+    def logs(self) -> list[Log]:
+        """The logs of the partitions that are not offline."""
+        return [one for one in self.partitions if isinstance(one, Log)]

@@ -1,0 +1,207 @@
+"""Reads a segment in chunks of whole batches, and makes pieces of them that kernels can take.
+
+A chunk is as much of the file as the buffer size allows, and more when one batch alone is
+larger. Its uncompressed batches are used where they lie; compressed ones are decompressed into
+a buffer of their own, one after the other, each behind its header. Entries of older formats
+come converted, as chunks of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cleaner.passes.conversion import convert_entries, is_old_format
+from protocol import batch_scan
+from protocol.batch_scan import ATTRIBUTES, BASE_OFFSET, COUNT, LAST_OFFSET, POSITION, SIZE
+from protocol.batches import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD
+from protocol.compression import Codec, decompress
+from protocol.errors import ProtocolError
+from protocol.records import Bytes, Table, as_bytes
+from storage.errors import CorruptFile
+from storage.files import File
+
+# Batches that one table describes; a chunk of smaller ones is taken in several steps.
+_ROWS = 8192
+_RECORD_BYTES_MIN = 7
+_CODECS = tuple(Codec)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole batches of a file. Valid until the next one is read."""
+
+    path: Path
+    position: int  # of `data` in the file
+    data: bytes
+    batches: Table
+    is_converted: bool  # from an older format
+
+    def damage(self, row: int, cause: str) -> CorruptFile:
+        """Return the error for one of the batches."""
+        batch = self.batches[row]
+        return CorruptFile(
+            self.path,
+            self.position + int(batch[POSITION]),
+            f"{cause} (in the batch that ends at offset {int(batch[LAST_OFFSET])})",
+            offset=int(batch[BASE_OFFSET]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive batches of a chunk, uncompressed in `data`."""
+
+    data: Bytes
+    batches: Table
+    verdicts: Bytes
+    first_row: int  # of the first of them in the chunk
+    is_inflated: bool
+
+    @property
+    def record_count_max(self) -> int:
+        """No more records than this can be in the piece, whatever its headers claim."""
+        counts = np.minimum(self.batches[:, COUNT], self.batches[:, SIZE] // _RECORD_BYTES_MIN)
+        return int(counts.sum())
+
+
+def read_chunks(
+    file: File,
+    *,
+    start: int,
+    end: int,
+    offset_min: int,
+    chunk_bytes: int,
+    max_decompressed_bytes: int,
+    before_read: Callable[[int], None],
+    checks_crc: bool = True,
+) -> Iterator[Chunk]:
+    """Read the batches between two positions of a file, checking each one's CRC if told to.
+
+    `before_read` is told how many bytes come next: it may wait, and may raise. Raises
+    CorruptFile for a batch that is damaged, or that reaches past the end.
+    """
+    table = np.empty((_ROWS, batch_scan.BATCH_COLUMNS), np.int64)
+    position, wanted = start, chunk_bytes
+    while position < end:
+        size = min(wanted, end - position)
+        before_read(size)
+        data = file.read(position, size)
+        status, used, offset_min = yield from _scan(
+            file.path, position, data, 0, offset_min, table, checks_crc, False
+        )
+        while is_old_format(data, used):
+            converted, after = convert_entries(
+                data, used, file.path, position, max_decompressed_bytes
+            )
+            status, _, offset_min = yield from _scan(
+                file.path, position + used, converted, 0, offset_min, table, True, True
+            )
+            if status != batch_scan.WHOLE or after == used:
+                break
+            status, used, offset_min = yield from _scan(
+                file.path, position, data, after, offset_min, table, checks_crc, False
+            )
+        if status != batch_scan.WHOLE:
+            cause = f"{batch_scan.PROBLEMS[status]} (after offset {offset_min - 1})"
+            raise CorruptFile(file.path, position + used, cause, offset=offset_min)
+        wanted = chunk_bytes
+        if used == 0:
+            wanted = _oversize(data, end - position)
+            if not size < wanted <= end - position:
+                cause = f"a batch reaches past the end (after offset {offset_min - 1})"
+                raise CorruptFile(file.path, position, cause, offset=offset_min)
+        position += used
+
+
+def pieces(
+    chunk: Chunk, verdicts: Bytes, *, passed_over: int, max_decompressed_bytes: int
+) -> Iterator[Piece]:
+    """Split a chunk into pieces of uncompressed and of decompressed batches, in order.
+
+    Batches with one of the `passed_over` verdicts are not decompressed: nobody reads their
+    records. Raises CorruptFile for what does not decompress within the bound.
+    """
+    batches = chunk.batches
+    compressed = (batches[:, ATTRIBUTES] & CODEC_MASK) != Codec.NONE
+    if not compressed.any():
+        yield Piece(as_bytes(chunk.data), batches, verdicts, 0, False)
+        return
+    compressed &= (verdicts & passed_over) == 0
+    compressed &= batches[:, COUNT] > 0
+    edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), len(batches)]
+    for first, after in itertools.pairwise(edges):
+        if compressed[first]:
+            yield from _inflate(chunk, verdicts, first, after, max_decompressed_bytes)
+        else:
+            array = as_bytes(chunk.data)
+            yield Piece(array, batches[first:after], verdicts[first:after], first, False)
+
+
+def _scan(
+    path: Path,
+    position: int,
+    data: bytes,
+    start: int,
+    offset_min: int,
+    table: Table,
+    checks_crc: bool,
+    is_converted: bool,
+) -> Generator[Chunk, None, tuple[int, int, int]]:
+    """Yield the batches in a buffer from a start on, as many at once as the table has rows.
+
+    Returns the status, where they stop, and the offset that must come next.
+    """
+    array = as_bytes(data)
+    while True:
+        status, count, start = batch_scan.scan_batches(
+            array, start, len(data), offset_min, checks_crc, table
+        )
+        if count:
+            offset_min = int(table[count - 1, LAST_OFFSET]) + 1
+            yield Chunk(path, position, data, table[:count], is_converted)
+        if status != batch_scan.WHOLE or count < _ROWS:
+            return status, start, offset_min
+
+
+def _inflate(
+    chunk: Chunk, verdicts: Bytes, first: int, after: int, max_decompressed_bytes: int
+) -> Iterator[Piece]:
+    """Decompress consecutive batches, a piece whenever they have become a chunk's worth."""
+    view = memoryview(chunk.data)
+    table = chunk.batches[first:after].copy()
+    inflated = bytearray()
+    positions: list[int] = []
+    start = first
+    # Once for all rows: to take a number out of a table costs as much as to unpack some bytes.
+    rows = table[:, [POSITION, SIZE, ATTRIBUTES]].tolist()
+    for row, (position, size, attributes) in enumerate(rows, first):
+        records = position + HEADER_SIZE
+        try:
+            section = decompress(
+                _CODECS[attributes & CODEC_MASK],
+                view[records : position + size],
+                max_decompressed_bytes,
+            )
+        except ProtocolError as error:
+            raise chunk.damage(row, str(error)) from error
+        positions.append(len(inflated))
+        inflated += view[position:records]
+        inflated += section
+        if row + 1 == after or len(inflated) >= len(chunk.data):
+            piece = table[start - first : row + 1 - first]
+            piece[:, POSITION] = positions
+            piece[:, SIZE] = np.diff(positions, append=len(inflated))
+            yield Piece(as_bytes(inflated), piece, verdicts[start : row + 1], start, True)
+            inflated, positions, start = bytearray(), [], row + 1
+
+
+def _oversize(data: bytes, bytes_left: int) -> int:
+    """Return the size of the batch that a chunk was too small for."""
+    if len(data) < LOG_OVERHEAD:
+        return bytes_left + 1
+    return int.from_bytes(data[8:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD

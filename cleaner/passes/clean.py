@@ -1,0 +1,290 @@
+"""Cleans one log, from a job to its result: index, group, rewrite, propose.
+
+    dirty section -> offset map, marks          cleaner/passes/indexing.py, cleaner/passes/spill.py
+    segments before the map's end -> those that have to be read          cleaner/passes/facts.py
+    all of them -> groups of segments          cleaner/rules/policy.py
+    each group -> a `.cleaned` segment, or none if nothing changes    cleaner/passes/rewrite.py
+    old and new segments -> the event loop, which swaps them or refuses          storage/log.py
+
+This module and those below it load Numba: import it late, and not before the broker listens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from cleaner.passes.facts import SegmentFacts, read_facts
+from cleaner.passes.hashing import PRIME, HashKey
+from cleaner.passes.indexing import DirtyIndex, Indexer
+from cleaner.passes.key_filter import read_filter, write_facts
+from cleaner.passes.rewrite import Rewriter, Rewritten
+from cleaner.passes.spill import Spill
+from cleaner.passes.stats import CleanResult, Counters
+from cleaner.proof.proof import Proof
+from cleaner.rules.job import CleaningJob
+from cleaner.rules.policy import SegmentSizes, group_segments, split_settled
+from storage.errors import DiskFailure, StaleSegments
+from storage.files import FileSystem
+from storage.reading import aborted_between
+from storage.rolling import segment_bytes_max
+from storage.segment import INDEX, TIME_INDEX, Segment
+
+logger = logging.getLogger(__name__)
+
+Propose = Callable[[Sequence[Segment], Sequence[Segment]], None]
+
+
+def clean(
+    job: CleaningJob,
+    *,
+    fs: FileSystem,
+    random_below: Callable[[int], int],
+    clock_ms: Callable[[], int],
+    before_io: Callable[[int], None],
+    propose: Propose | None,
+    counters: Counters | None = None,
+) -> CleanResult:
+    """Clean a log as its job says.
+
+    Without `propose` nothing changes: the result tells what would become of the log.
+    `before_io` hears of every read and write, in bytes: it may wait, and raise CleaningAborted.
+    `propose` exchanges the old segments of a group for new ones, or raises StaleSegments; then
+    the new ones are removed. `random_below` must be as secrets.randbelow is. `counters` tell how
+    far it is. Raises CorruptFile and DiskFailure; VerificationFailed when the output is to be
+    proved and is not right.
+    """
+    with contextlib.ExitStack() as stack:
+        counters = Counters() if counters is None else counters
+        return _Run(job, fs, random_below, clock_ms, before_io, propose, counters, stack).clean()
+
+
+class _Run:
+    """One cleaning; owned by its thread."""
+
+    def __init__(
+        self,
+        job: CleaningJob,
+        fs: FileSystem,
+        random_below: Callable[[int], int],
+        clock_ms: Callable[[], int],
+        before_io: Callable[[int], None],
+        propose: Propose | None,
+        counters: Counters,
+        stack: contextlib.ExitStack,
+    ) -> None:
+        self._job, self._fs, self._random_below = job, fs, random_below
+        self._clock_ms, self._before_io, self._propose = clock_ms, before_io, propose
+        self._counters, self._stack = counters, stack
+        self._aborted = partial(aborted_between, job.segments + job.later_segments)
+        self._horizons: list[int] = []
+        self._proof: Proof | None = None
+
+    def clean(self) -> CleanResult:
+        """Read, decide, rewrite, exchange."""
+        job = self._job
+        started_ms = self._clock_ms()
+        facts = self._read_facts()
+        points = [one.point for one in facts.values()]
+        filter_point = points[-1] if points else self._random_below(PRIME)
+        indexer = Indexer(
+            job,
+            aborted=self._aborted,
+            hash_key=HashKey.draw(self._random_below),
+            counters=self._counters,
+            before_io=self._before_io,
+            make_spill=self._make_spill,
+            filter_point=filter_point if facts else None,
+        )
+        index = indexer.index_dirty()
+        skipped = self._skip(index, facts, filter_point)
+        if index.has_spilled:
+            clean = range(min(indexer.first + 1, len(job.segments)))
+            indexer.index_clean(index, [at for at in clean if at not in skipped])
+        indexed_ms = self._clock_ms()
+        self._rewrite(index, facts, skipped, filter_point)
+        return self._result(index, started_ms, indexed_ms)
+
+    def _read_facts(self) -> Mapping[int, SegmentFacts]:
+        """Return what is known of segments that are wholly clean, by their places."""
+        job = self._job
+        ends = [segment.base_offset for segment in job.segments[1:]]
+        known = (
+            (at, read_facts(job.segments[at]))
+            for at, end in enumerate([*ends, job.dirty.first_uncleanable_offset])
+            if end <= job.dirty.first_dirty_offset
+        )
+        return {at: facts for at, facts in known if facts is not None}
+
+    def _skip(
+        self, index: DirtyIndex, facts: Mapping[int, SegmentFacts], filter_point: int
+    ) -> set[int]:
+        """Choose the clean segments in which nothing can be obsolete or expired."""
+        return {
+            at
+            for at, one in facts.items()
+            if not one.must_read
+            and (one.next_horizon_ms is None or one.next_horizon_ms > self._job.now_ms)
+            and self._has_no_dirty_key(index, at, one, filter_point)
+        }
+
+    def _has_no_dirty_key(
+        self, index: DirtyIndex, at: int, facts: SegmentFacts, filter_point: int
+    ) -> bool:
+        if index.key_count == 0:
+            return True
+        if index.filter_hashes is None or not facts.has_filter or facts.point != filter_point:
+            return False
+        keys = read_filter(self._job.segments[at])
+        return keys is not None and not keys.may_have_any(index.filter_hashes)
+
+    def _rewrite(
+        self,
+        index: DirtyIndex,
+        facts: Mapping[int, SegmentFacts],
+        skipped: set[int],
+        filter_point: int,
+    ) -> None:
+        job = self._job
+        end_offset = index.latest_offset + 1
+        segments = [s for s in job.segments if s.base_offset < end_offset]
+        if self._propose is not None:
+            self._make_durable(end_offset)
+        ends = [s.base_offset for s in job.segments[1:]] + [job.dirty.first_uncleanable_offset]
+        rewriter = Rewriter(
+            job,
+            index,
+            fs=self._fs,
+            aborted=self._aborted,
+            counters=self._counters,
+            before_io=self._before_io,
+            filter_point=filter_point,
+            is_dry=self._propose is None,
+        )
+        if job.settings.must_verify and self._propose is not None:
+            self._proof = Proof(
+                job,
+                fs=self._fs,
+                aborted=self._aborted,
+                end_offset=end_offset,
+                before_io=self._before_io,
+            )
+        for group in self._groups(segments):
+            if len(group) == 1 and group.start in skipped:
+                self._pass_over(segments[group.start], facts[group.start])
+                continue
+            old = segments[group.start : group.stop]
+            end = ends[group.stop - 1]
+            rewritten = rewriter.rewrite(group, end)
+            if end <= end_offset and rewritten.facts.next_horizon_ms is not None:
+                self._horizons.append(rewritten.facts.next_horizon_ms)
+            self._settle(old, rewritten, is_clean=end <= end_offset)
+
+    def _make_durable(self, end_offset: int) -> None:
+        """Bring to the disk what records are dropped for.
+
+        That is the later records of their keys, and what came from their producers after them:
+        a crash must not take these when the others have gone for good.
+        """
+        job = self._job
+        last_offsets = (one.last_data_offset for one in job.producers.values())
+        last_offset = max((one for one in last_offsets if one is not None), default=-1)
+        for segment in job.segments + job.later_segments:
+            if segment.base_offset < max(end_offset, last_offset + 1) and not segment.is_durable:
+                segment.sync_batches()
+
+    def _groups(self, segments: Sequence[Segment]) -> list[range]:
+        sizes = [_sizes(self._fs, segment) for segment in segments]
+        log_bytes = [one.log_bytes for one in sizes]
+        groups = group_segments(
+            sizes,
+            log_bytes_max=segment_bytes_max(self._job.config),
+            index_bytes_max=self._job.config.segment_index_bytes,
+            end_offset=self._job.dirty.first_uncleanable_offset,
+        )
+        return [part for group in groups for part in split_settled(log_bytes, group)]
+
+    def _pass_over(self, segment: Segment, facts: SegmentFacts) -> None:
+        if self._proof is not None:
+            self._proof.check([segment], [segment])
+        counters = self._counters
+        counters.segments_kept += 1
+        counters.segments_skipped += 1
+        counters.start_bytes += segment.size_bytes
+        counters.end_bytes += segment.size_bytes
+        counters.start_records += facts.record_count
+        counters.end_records += facts.record_count
+        if facts.next_horizon_ms is not None:
+            self._horizons.append(facts.next_horizon_ms)
+
+    def _settle(self, old: Sequence[Segment], rewritten: Rewritten, *, is_clean: bool) -> None:
+        """Exchange what was rewritten, and note what is known of it."""
+        made = rewritten.segment
+        if self._propose is None:
+            return
+        if self._proof is not None:
+            try:
+                self._proof.check(old, old if made is None else [made])
+            except BaseException:
+                if made is not None:
+                    made.remove()
+                raise
+        if made is not None:
+            try:
+                self._propose(old, [made])
+            except StaleSegments:
+                made.remove()
+                raise
+        if is_clean:
+            try:
+                write_facts(made or old[0], rewritten.facts, rewritten.keys)
+            except DiskFailure as error:  # They only spare work.
+                logger.warning("could not write a key filter: %s", error)
+
+    def _make_spill(self, record_count: int) -> Spill:
+        job = self._job
+        spill = Spill(
+            self._fs,
+            job.directory,
+            self._random_below(2**32),
+            record_count=record_count,
+            map_bytes_max=job.settings.map_bytes_max,
+            load_factor_max=job.settings.map_load_factor,
+            before_io=self._before_io,
+        )
+        return self._stack.enter_context(spill)
+
+    def _result(self, index: DirtyIndex, started_ms: int, indexed_ms: int) -> CleanResult:
+        job, finished_ms = self._job, self._clock_ms()
+        return CleanResult(
+            topic=job.topic,
+            partition=job.partition,
+            reason=job.reason,
+            first_dirty_offset=job.dirty.first_dirty_offset,
+            end_offset=index.latest_offset + 1,
+            first_uncleanable_offset=job.dirty.first_uncleanable_offset,
+            started_ms=started_ms,
+            # A clock that was set back has no say.
+            index_ms=max(indexed_ms - started_ms, 0),
+            total_ms=max(finished_ms - started_ms, 0),
+            map_keys=index.key_count,
+            map_bytes=index.map.memory_bytes,
+            map_utilization=index.map.utilization,
+            cleanable_ratio=job.dirty.cleanable_ratio,
+            overdue_ms=job.dirty.overdue_ms,
+            next_horizon_ms=min(self._horizons, default=None),
+            is_verified=self._proof is not None,
+            **dataclasses.asdict(self._counters),
+        )
+
+
+def _sizes(fs: FileSystem, segment: Segment) -> SegmentSizes:
+    # Sealed segments' indexes are as large as their files; their entries need not be loaded.
+    index_bytes, time_index_bytes = (
+        fs.size(path) if fs.exists(path) else 0
+        for path in (segment.path(INDEX), segment.path(TIME_INDEX))
+    )
+    return SegmentSizes(segment.base_offset, segment.size_bytes, index_bytes, time_index_bytes)

@@ -1,0 +1,82 @@
+"""What is known of a clean segment, so that a cleaning need not read it: the file `.keys`.
+
+Beside a segment that was cleaned lies a filter of its keys: when it has none of the keys that
+have come since, nothing in the segment is obsolete. Before it stand the facts that a cleaning
+needs besides. The file only spares work: it is made anew whenever a segment is read, and one
+that is damaged, or not of the segment as it is, counts as absent. Integers are little-endian:
+
+    0   magic "OdrK"                   32  next delete horizon, ms, -1 for none
+    4   version, 16 bits               40  point of the hash, 64 bits (cleaner/passes/hashing.py)
+    6   flags, 16 bits                 48  keys in the filter, 32 bits; 0 without one
+    8   base offset, 64 bits           52  bucket bits b, 32 bits
+    16  size of the segment, 64 bits   56  CRC-32C of the filter
+    24  records in it, 64 bits         60  CRC-32C of the 60 bytes before
+
+    64  2^b + 1 numbers of 32 bits: where each bucket's fingerprints begin
+        as many fingerprints of 32 bits as there are keys
+
+A key's hash says by its upper b bits which bucket it is in, and by the next 32 what its
+fingerprint is. With four keys a bucket a key takes 5 bytes, and one that is not in the segment
+is taken to be there with a chance of 10^-9: so that millions of new keys can be asked for, where
+a Bloom filter of that size would let the first few thousand through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import struct
+from dataclasses import dataclass
+
+from protocol.checksum import crc32c
+from storage.errors import DiskFailure
+from storage.segment import KEYS, Segment
+
+logger = logging.getLogger(__name__)
+
+HEADER = struct.Struct("<4sHHqqqqQIII")
+HEADER_BYTES = 64
+MAGIC, VERSION = b"OdrK", 1
+MUST_READ, HAS_FILTER = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What is known of a segment besides its keys."""
+
+    base_offset: int
+    size_bytes: int
+    record_count: int
+    # When the first of its tombstones and markers may go, None when there are none.
+    next_horizon_ms: int | None
+    # Whether a cleaning must look at it whatever its keys are: it has transactions, whose state
+    # other segments share, or batches that are empty.
+    must_read: bool
+    point: int
+    has_filter: bool
+
+
+def read_facts(segment: Segment) -> SegmentFacts | None:
+    """Return what is known of a segment, None for nothing. Raises nothing."""
+    path = segment.path(KEYS)
+    with contextlib.suppress(DiskFailure):
+        if not segment.fs.exists(path):
+            return None
+        data = segment.fs.open(path).read(0, HEADER_BYTES)
+        if len(data) != HEADER_BYTES or crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
+            logger.warning("left out a damaged key filter file=%s", path)
+            return None
+        magic, version, flags, base, size, records, horizon, point, *_ = HEADER.unpack_from(data)
+        if (magic, version, base, size) == (
+            MAGIC, VERSION, segment.base_offset, segment.size_bytes,
+        ):  # fmt: skip
+            return SegmentFacts(
+                base,
+                size,
+                records,
+                horizon if horizon >= 0 else None,
+                bool(flags & MUST_READ),
+                point,
+                bool(flags & HAS_FILTER),
+            )
+    return None

@@ -1,0 +1,420 @@
+"""The first pass: reads a log's dirty section once, and marks what is obsolete in it.
+
+Every record of the dirty section gets an ordinal, its number in the order of reading; the map
+notes keys by it, and marks the ordinal of each record that a later one of its key makes obsolete
+(cleaner/passes/mapping.py). The second pass numbers the records in the same way, and looks at the
+marks.
+
+Records of clean segments are looked up in the map by the second pass; unless the map was too
+small: then they are numbered and marked here as well, with the help of cleaner/passes/spill.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from cleaner.passes.chunks import Chunk, Piece, pieces, read_chunks
+from cleaner.passes.hashing import HashKey
+from cleaner.passes.mapping import ORDINAL_MAX, SPILL_COLUMNS, SpillRows
+from cleaner.passes.offset_map import LOAD_FACTOR, NO_HASHES, NO_ROWS, SLOT_BYTES, OffsetMap
+from cleaner.passes.spill import CLEAN, DIRTY, ROW_BYTES, Spill
+from cleaner.passes.stats import Counters
+from cleaner.rules.job import CleaningJob
+from cleaner.rules.transactions import CleanedTransactions
+from cleaner.rules.verdicts import NO_ORDINAL
+from config.values import INT64_MAX
+from protocol import batch_scan
+from protocol.batch_scan import (
+    ATTRIBUTES,
+    BAD_RECORD,
+    BASE_OFFSET,
+    COUNT,
+    FULL,
+    LAST_OFFSET,
+    POSITION,
+    PRODUCER_ID,
+    SIZE,
+)
+from protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
+from protocol.control import ControlType, decode_control
+from protocol.errors import ProtocolError
+from protocol.intrinsics import Words
+from protocol.records import Bytes, Table
+from storage.transactions import AbortedTransaction
+
+logger = logging.getLogger(__name__)
+
+# A smaller record than this has hardly a key and a value: then offsets are gaps, not records.
+_RECORD_BYTES = 16
+_ANY_VERDICT = 0xFF
+
+AbortedSource: TypeAlias = Callable[[int, int], list[AbortedTransaction]]
+MakeSpill: TypeAlias = Callable[[int], Spill]  # from how many records may be spilled
+
+
+def control_type(chunk: Chunk, row: int) -> ControlType | None:
+    """Return what a control batch says, None when its record is gone."""
+    if chunk.batches[row, COUNT] == 0:
+        return None
+    try:
+        record = decode_records(chunk.data, int(chunk.batches[row, POSITION]))[0]
+        return decode_control(record).type
+    except ProtocolError as error:
+        raise chunk.damage(row, str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """The ordinals of a segment's records, of those that have one: clean or dirty ones."""
+
+    first: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class _CutBatch:
+    """A batch of which only the later records are dirty."""
+
+    data: Bytes
+    batch: Table  # one row
+    ordinal: Table
+
+
+class Ordinals:
+    """Numbers the records of batches as they come."""
+
+    def __init__(self, first_dirty_offset: int, start: int) -> None:
+        self._first_dirty_offset = first_dirty_offset
+        self.next = start
+
+    def number(self, batches: Table, *, dirty: bool) -> Table:
+        """Return each batch's first ordinal, NO_ORDINAL for those on the other side."""
+        counts = batches[:, COUNT]
+        # Offsets grow: mostly all batches are on the same side.
+        edges = batches[[0, -1], LAST_OFFSET].tolist()
+        is_dirty = [offset >= self._first_dirty_offset for offset in edges]
+        if is_dirty == [not dirty, not dirty]:
+            return np.full(len(batches), NO_ORDINAL)
+        counted = None
+        if is_dirty != [dirty, dirty]:
+            counted = (batches[:, LAST_OFFSET] >= self._first_dirty_offset) == dirty
+            counts = np.where(counted, counts, 0)
+        ends = np.cumsum(counts)
+        ends += self.next
+        self.next = int(ends[-1])
+        ends -= counts
+        return ends if counted is None else np.where(counted, ends, NO_ORDINAL)
+
+
+class DirtyIndex:
+    """What the first pass has found; read by the second."""
+
+    def __init__(self, offset_map: OffsetMap, start_offset: int) -> None:
+        self.map = offset_map
+        self.start_offset = start_offset
+        self.latest_offset = start_offset - 1  # how far it got
+        self.dirty: dict[int, Numbering] = {}  # by the segment's place in the job
+        self.clean: dict[int, Numbering] = {}  # only when keys were spilled
+        self.key_count = 0
+        self.has_spilled = False
+        # Hashes of the dirty keys for filters; None when there are too many, or no filters.
+        self.filter_hashes: Words | None = None
+
+
+class Indexer:
+    """Makes the index of one job."""
+
+    def __init__(
+        self,
+        job: CleaningJob,
+        *,
+        aborted: AbortedSource,
+        hash_key: HashKey,
+        counters: Counters,
+        before_io: Callable[[int], None],
+        make_spill: MakeSpill,
+        filter_point: int | None,
+    ) -> None:
+        """With a `filter_point` keys are hashed for the filters of clean segments, too."""
+        self._job, self._aborted = job, aborted
+        self._hash_key, self._counters, self._before_io = hash_key, counters, before_io
+        self._make_spill, self._filter_point = make_spill, filter_point
+        dirty = job.dirty
+        # A segment's end is where the next one begins.
+        self._ends = [s.base_offset for s in job.segments[1:]] + [dirty.first_uncleanable_offset]
+        self.first = sum(end <= dirty.first_dirty_offset for end in self._ends)
+        self._record_count = 0
+        self._next_ordinal = 0
+        self._spill: Spill | None = None
+        self._may_spill: bool | None = None  # not known before it matters
+        self._spill_rows = NO_ROWS
+        self._filter_parts: list[Words] | None = None
+        self._cut: _CutBatch | None = None
+
+    def index_dirty(self) -> DirtyIndex:
+        """Read the cleanable range, or as much of it as memory and temporary files allow.
+
+        The index tells how far it got, which is one batch at least. Raises CorruptFile.
+        """
+        self._record_count = self._count_dirty()
+        bytes_max = self._job.settings.map_bytes_max
+        load_factor_max = self._job.settings.map_load_factor
+        record_count = self._record_count
+        while True:
+            index = self._new_index(record_count, bytes_max, load_factor_max)
+            too_large = self._fill(index)
+            if too_large is None or index.latest_offset >= index.start_offset:
+                self._look_up_cut(index.map)
+                index.key_count = len(index.map)
+                if self._filter_parts is not None:
+                    index.filter_hashes = np.concatenate([NO_HASHES, *self._filter_parts])
+                return index
+            # Kafka would come back to this batch for ever.
+            logger.warning(
+                "exceeded log.cleaner.dedupe.buffer.size for one batch log=%s records=%d",
+                self._job.name, too_large,
+            )  # fmt: skip
+            record_count, bytes_max = too_large, 2 * SLOT_BYTES * (too_large + 1)
+            load_factor_max = LOAD_FACTOR
+
+    def index_clean(self, index: DirtyIndex, wanted: Sequence[int]) -> None:
+        """Mark records of clean segments, by their places, once keys have been spilled.
+
+        Then all that the second pass needs are the marks, and the map's memory is given back.
+        """
+        assert self._spill is not None
+        ordinals = Ordinals(index.start_offset, self._next_ordinal)
+        for at in wanted:
+            start = ordinals.next
+            for chunk in self._chunks(at):
+                numbers = ordinals.number(chunk.batches, dirty=False)
+                index.map.obsolete.make_room(ordinals.next)
+                self._look_up(chunk, numbers, index.map)
+            index.clean[at] = Numbering(start, ordinals.next)
+        index.map.give_back()
+        index.key_count += self._spill.resolve(index.map.obsolete.bits)
+        self._counters.spilled_bytes = self._spill.written_bytes
+        self._counters.spill_count = self._spill.part_count
+
+    def _new_index(
+        self, record_count: int, bytes_max: int, load_factor_max: float
+    ) -> DirtyIndex:
+        offset_map = OffsetMap(
+            record_count,
+            bytes_max=bytes_max,
+            load_factor_max=load_factor_max,
+            hash_key=self._hash_key,
+            filter_point=self._filter_point or 0,
+        )
+        # Eight bytes a record, for no more than a quarter of what the map may take.
+        has_room = 32 * self._record_count <= self._job.settings.map_bytes_max
+        wants_hashes = self._filter_point is not None and has_room
+        self._filter_parts = [] if wants_hashes else None
+        return DirtyIndex(offset_map, self._job.dirty.first_dirty_offset)
+
+    def _count_dirty(self) -> int:
+        """Return how many records are dirty, or a little more."""
+        dirty = self._job.dirty
+        offsets = max(dirty.first_uncleanable_offset - dirty.first_dirty_offset, 0)
+        if offsets <= dirty.cleanable_bytes // _RECORD_BYTES:
+            return offsets
+        return self._count(range(self.first, len(self._job.segments)), dirty=True)
+
+    def _count(self, places: range, *, dirty: bool) -> int:
+        """Return how many records segments have, dirty or clean ones, by the batches' headers."""
+        ordinals = Ordinals(self._job.dirty.first_dirty_offset, 0)
+        for at in places:
+            for chunk in self._chunks(at, checks_crc=False):
+                ordinals.number(chunk.batches, dirty=dirty)
+        return ordinals.next
+
+    def _fill(self, index: DirtyIndex) -> int | None:
+        """Read the range into the map; return the records of the batch that did not fit."""
+        counters = self._counters
+        counters.indexed_bytes = counters.indexed_records = counters.invalid_records = 0
+        self._cut = None
+        transactions = CleanedTransactions()
+        dirty = self._job.dirty
+        transactions.add(self._aborted(dirty.first_dirty_offset, dirty.first_uncleanable_offset))
+        ordinals = Ordinals(dirty.first_dirty_offset, 0)
+        for at in range(self.first, len(self._job.segments)):
+            start = ordinals.next
+            for chunk in self._chunks(at):
+                numbers = ordinals.number(chunk.batches, dirty=True)
+                if ordinals.next > ORDINAL_MAX:
+                    return int(chunk.batches[0, COUNT])
+                index.dirty[at] = Numbering(start, ordinals.next)
+                index.map.obsolete.make_room(ordinals.next)
+                stopped = self._index(chunk, numbers, index, transactions)
+                if stopped is not None:
+                    return stopped
+            # Offsets may be missing before the next segment; nothing dirty is among them.
+            index.latest_offset = self._ends[at] - 1
+        self._next_ordinal = ordinals.next
+        return None
+
+    def _chunks(self, at: int, *, checks_crc: bool = True) -> Iterator[Chunk]:
+        # From the segment's start, even where only its end is dirty: entries of older formats
+        # are put together into the same batches as when they are rewritten.
+        segment = self._job.segments[at]
+        return read_chunks(
+            segment.log,
+            start=0,
+            end=segment.size_bytes,
+            offset_min=segment.base_offset,
+            chunk_bytes=self._job.settings.chunk_bytes,
+            max_decompressed_bytes=self._job.config.max_decompressed_message_bytes,
+            before_read=self._before_io,
+            checks_crc=checks_crc,
+        )
+
+    def _index(
+        self, chunk: Chunk, numbers: Table, index: DirtyIndex, transactions: CleanedTransactions
+    ) -> int | None:
+        """Add a chunk to the map; return the records of the batch that did not fit, if any."""
+        batches = chunk.batches
+        verdicts = self._passed_over(chunk, numbers, transactions)
+        taken = len(batches)
+        for piece in pieces(
+            chunk,
+            verdicts,
+            passed_over=_ANY_VERDICT,
+            max_decompressed_bytes=self._job.config.max_decompressed_message_bytes,
+        ):
+            room = piece.record_count_max
+            hashes = np.empty(room, np.uint64) if self._filter_parts is not None else NO_HASHES
+            added = index.map.add(
+                piece.data,
+                piece.batches,
+                piece.verdicts,
+                numbers[piece.first_row : piece.first_row + len(piece.batches)],
+                start_offset=index.start_offset,
+                spill=self._room_to_spill(index.map, room),
+                filter_hashes=hashes,
+            )
+            row = piece.first_row + added.row
+            if added.status == BAD_RECORD:
+                raise chunk.damage(row, batch_scan.PROBLEMS[BAD_RECORD])
+            self._note_cut(piece, numbers, index.start_offset)
+            self._counters.invalid_records += added.keyless
+            if self._filter_parts is not None:
+                self._filter_parts.append(hashes[: added.hashed])
+            if added.spilled:
+                self._write_down(index, added.spilled)
+            if added.status == FULL:
+                taken = row
+                break
+        self._counters.indexed_bytes += int(batches[:taken, SIZE].sum())
+        self._counters.indexed_records += int(batches[:taken, COUNT].sum())
+        if taken:
+            latest = int(batches[taken - 1, LAST_OFFSET])
+            index.latest_offset = max(index.latest_offset, latest)
+        return int(batches[taken, COUNT]) if taken < len(batches) else None
+
+    def _note_cut(self, piece: Piece, numbers: Table, start_offset: int) -> None:
+        """Keep the batch that the dirty section begins in the middle of, if it is in a piece."""
+        if int(piece.batches[0, BASE_OFFSET]) >= start_offset:
+            return
+        is_cut = piece.batches[:, BASE_OFFSET] < start_offset
+        is_cut &= piece.batches[:, LAST_OFFSET] >= start_offset
+        for row in np.flatnonzero(is_cut & (piece.verdicts == 0)).tolist():
+            batch = piece.batches[row : row + 1].copy()
+            position, size = int(batch[0, POSITION]), int(batch[0, SIZE])
+            batch[0, POSITION] = 0
+            ordinal = numbers[piece.first_row + row : piece.first_row + row + 1].copy()
+            self._cut = _CutBatch(piece.data[position : position + size].copy(), batch, ordinal)
+
+    def _look_up_cut(self, offset_map: OffsetMap) -> None:
+        """Mark what is obsolete of the records before the dirty section, in its first batch.
+
+        The log start offset may lie in the middle of a batch; and entries of older formats
+        share batches once they are converted.
+        """
+        cut = self._cut
+        if cut is None:
+            return
+        rows = np.empty((int(cut.batch[0, COUNT]), SPILL_COLUMNS), np.uint32)
+        first_dirty_offset = self._job.dirty.first_dirty_offset
+        verdicts = np.zeros(1, np.uint8)
+        added = offset_map.look_up(
+            cut.data, cut.batch, verdicts, cut.ordinal, first_dirty_offset, rows
+        )
+        self._counters.invalid_records += added.keyless
+        if self._spill is not None:
+            self._spill.write(CLEAN, rows[: added.spilled])
+
+    def _look_up(self, chunk: Chunk, numbers: Table, offset_map: OffsetMap) -> None:
+        """Mark a chunk's clean records that the map makes obsolete; spill the others."""
+        assert self._spill is not None
+        verdicts = np.where(numbers == NO_ORDINAL, _ANY_VERDICT, 0).astype(np.uint8)
+        verdicts[chunk.batches[:, ATTRIBUTES] & CONTROL_BIT != 0] = _ANY_VERDICT
+        for piece in pieces(
+            chunk,
+            verdicts,
+            passed_over=_ANY_VERDICT,
+            max_decompressed_bytes=self._job.config.max_decompressed_message_bytes,
+        ):
+            rows = self._rows(piece.record_count_max)
+            added = offset_map.look_up(
+                piece.data,
+                piece.batches,
+                piece.verdicts,
+                numbers[piece.first_row : piece.first_row + len(piece.batches)],
+                INT64_MAX,
+                rows,
+            )
+            if added.status == BAD_RECORD:
+                raise chunk.damage(piece.first_row + added.row, batch_scan.PROBLEMS[BAD_RECORD])
+            self._counters.invalid_records += added.keyless
+            self._spill.write(CLEAN, rows[: added.spilled])
+
+    def _room_to_spill(self, offset_map: OffsetMap, row_count: int) -> SpillRows:
+        """Return rows for keys that the map has no room for, none when that cannot be."""
+        if not offset_map.may_fill_up(row_count):
+            return NO_ROWS
+        if self._may_spill is None:
+            self._may_spill = self._can_spill()
+        return self._rows(row_count) if self._may_spill else NO_ROWS
+
+    def _rows(self, count: int) -> SpillRows:
+        if len(self._spill_rows) < count:
+            self._spill_rows = np.empty((count, SPILL_COLUMNS), np.uint32)
+        return self._spill_rows
+
+    def _can_spill(self) -> bool:
+        """Tell whether all records that may be spilled are within the bound."""
+        bytes_max = self._job.settings.spill_bytes_max
+        if self._record_count * ROW_BYTES > bytes_max:
+            return False
+        count = self._record_count + self._count(range(self.first + 1), dirty=False)
+        return count * ROW_BYTES <= bytes_max and count <= ORDINAL_MAX
+
+    def _write_down(self, index: DirtyIndex, count: int) -> None:
+        if self._spill is None:
+            self._spill = self._make_spill(self._record_count - len(index.map))
+            index.has_spilled = True
+        self._spill.write(DIRTY, self._spill_rows[:count])
+
+    def _passed_over(
+        self, chunk: Chunk, numbers: Table, transactions: CleanedTransactions
+    ) -> Bytes:
+        """Mark the batches that have no say in what is latest: control, aborted, clean ones."""
+        batches = chunk.batches
+        verdicts = np.zeros(len(batches), np.uint8)
+        attributes = batches[:, ATTRIBUTES]
+        verdicts[numbers == NO_ORDINAL] = _ANY_VERDICT
+        for row in np.flatnonzero(attributes & (CONTROL_BIT | TRANSACTIONAL_BIT)).tolist():
+            bits, producer_id, last_offset = (
+                int(batches[row, column]) for column in (ATTRIBUTES, PRODUCER_ID, LAST_OFFSET)
+            )
+            if bits & CONTROL_BIT:
+                transactions.on_control(producer_id, last_offset, control_type(chunk, row))
+                verdicts[row] = _ANY_VERDICT
+            elif transactions.on_data(producer_id, last_offset, is_transactional=True):
+                verdicts[row] = _ANY_VERDICT
+        return verdicts

@@ -1,0 +1,196 @@
+"""The offset map: which of a log's dirty records are obsolete, found as they are read.
+
+It is built for one run, as large as that run's records need, and then given back. A key is kept
+as a hash (cleaner/passes/hashing.py), in a slot of 16 bytes whose layout is drawn in
+cleaner/passes/mapping.py; with at most 0.8 of the slots in use (0.9 when the configured ceiling
+binds) a key takes 20 bytes. Kafka's takes 24 bytes a slot, allocated whole whether needed or not.
+
+Kafka keeps the latest offset of a key, reads the log again, and looks every record up. Here each
+record has an ordinal, and the map marks the one that a new record of its key makes obsolete: the
+dirty section needs no second look, only older segments do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cleaner.passes import judging, mapping
+from cleaner.passes.hashing import HashKey, hash_key_plain
+from cleaner.passes.mapping import SPILL_COLUMNS, SpillRows
+from protocol.intrinsics import Words
+from protocol.records import Bytes, Table
+
+SLOT_BYTES = 16
+# Fuller maps search longer: 13 slots for an absent key at 0.8, 50 at 0.9.
+LOAD_FACTOR = 0.8
+NO_ROWS: SpillRows = np.empty((0, SPILL_COLUMNS), np.uint32)
+NO_HASHES: Words = np.empty(0, np.uint64)
+_SLOTS_MIN = 64
+_SLOTS_MAX = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What became of a table of batches."""
+
+    status: int  # batch_scan.WHOLE, FULL or BAD_RECORD
+    row: int  # of the first batch that is not, or not wholly, in the map
+    spilled: int  # rows that did not fit
+    keyless: int  # records without a key
+    hashed: int  # hashes for filters
+
+
+class Obsolete:
+    """A bit for each numbered record: set when it is not to survive."""
+
+    def __init__(self, record_count: int) -> None:
+        self.bits: Bytes = np.zeros(record_count // 8 + 1, np.uint8)
+
+    def make_room(self, record_count: int) -> None:
+        """Have bits for so many records."""
+        wanted = record_count // 8 + 1
+        if wanted > len(self.bits):
+            grown = np.zeros(max(wanted, len(self.bits) * 5 // 4), np.uint8)
+            grown[: len(self.bits)] = self.bits
+            self.bits = grown
+
+    def __contains__(self, ordinal: int) -> bool:
+        return bool(self.bits[ordinal >> 3] >> (ordinal & 7) & 1)
+
+
+class OffsetMap:
+    """Keys and their latest records; owned by the run that fills it."""
+
+    def __init__(
+        self,
+        record_count: int,
+        *,
+        bytes_max: int,
+        load_factor_max: float,
+        hash_key: HashKey,
+        filter_point: int = 0,
+    ) -> None:
+        """Make a map for the keys of so many records, within a ceiling of memory."""
+        wanted = int(record_count / LOAD_FACTOR) + 1
+        ceiling = max(bytes_max // SLOT_BYTES, _SLOTS_MIN)
+        slots = min(max(wanted, _SLOTS_MIN), ceiling, _SLOTS_MAX)
+        # Pages come from the system zeroed, and only those that are touched.
+        self._table = np.zeros(2 * slots, np.uint64)
+        self._slots = slots
+        # A search ends at a free slot, so that there must always be one.
+        self._size_max = min(max(record_count, 1), int(slots * load_factor_max), slots - 1)
+        # Where keys may be spilled a map that is less full finds those that it lacks faster.
+        self._spilling_size = min(self._size_max, int(slots * LOAD_FACTOR))
+        self._size = 0
+        self._key = hash_key
+        points = (hash_key.point_a, hash_key.point_b, filter_point)
+        self._points: Words = np.array(points, np.uint64)
+        self.obsolete = Obsolete(record_count)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the slots take, or took."""
+        return self._slots * SLOT_BYTES
+
+    @property
+    def utilization(self) -> float:
+        """The share of the slots that a key has."""
+        return self._size / self._slots
+
+    def may_fill_up(self, record_count: int) -> bool:
+        """Tell whether there might be no room for the keys of so many more records."""
+        return self._size + record_count > self._spilling_size
+
+    def add(
+        self,
+        data: Bytes,
+        batches: Table,
+        verdicts: Bytes,
+        ordinals: Table,
+        *,
+        start_offset: int = 0,
+        spill: SpillRows = NO_ROWS,
+        filter_hashes: Words = NO_HASHES,
+    ) -> Added:
+        """Note the keys of batches that have no verdict against them: mapping.index_records."""
+        status, row, self._size, spilled, keyless, hashed = mapping.index_records(
+            data,
+            batches,
+            len(batches),
+            verdicts,
+            ordinals,
+            start_offset,
+            self._table,
+            self._size,
+            self._spilling_size if len(spill) else self._size_max,
+            self._points,
+            self.obsolete.bits,
+            spill,
+            filter_hashes,
+        )
+        return Added(status, row, spilled, keyless, hashed)
+
+    def look_up(
+        self,
+        data: Bytes,
+        batches: Table,
+        verdicts: Bytes,
+        ordinals: Table,
+        end_offset: int,
+        spill: SpillRows,
+    ) -> Added:
+        """Mark records that are older than all in the map: judging.look_up_records."""
+        status, row, spilled, keyless = judging.look_up_records(
+            data,
+            batches,
+            len(batches),
+            verdicts,
+            ordinals,
+            end_offset,
+            self._table,
+            self._points,
+            self.obsolete.bits,
+            spill,
+        )
+        return Added(status, row, spilled, keyless, 0)
+
+    def give_back(self) -> None:
+        """Free the slots; what is marked stays."""
+        self._table = np.empty(0, np.uint64)
+
+    def judge(
+        self,
+        data: Bytes,
+        batches: Table,
+        verdicts: Bytes,
+        ordinals: Table,
+        now_ms: int,
+        positions: Table,
+        fates: Bytes,
+    ) -> tuple[int, int, int, int, int]:
+        """Decide the fate of each record: judging.judge_records with this map."""
+        return judging.judge_records(
+            data,
+            batches,
+            len(batches),
+            verdicts,
+            ordinals,
+            self.obsolete.bits,
+            self._table if self._size else NO_HASHES,
+            self._points,
+            now_ms,
+            positions,
+            fates,
+        )
+
+    def get(self, key: bytes) -> int | None:
+        """Return the ordinal of a key's latest record, None when the map has not seen it."""
+        word_0, word_1, home = hash_key_plain(key, self._key)
+        slot = home * self._slots >> 32
+        ordinal = mapping.find_ordinal(self._table, word_0, word_1, slot)
+        return ordinal if ordinal >= 0 else None

@@ -1,0 +1,130 @@
+"""A log as it is at one moment, to be read as a consumer reads it, whatever becomes of it.
+
+The segments' files are held open: they can be read even when a cleaning or retention has
+replaced them and their names are gone. That costs a descriptor for each segment, and the disk
+space of what was removed, until the snapshot is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from cleaner.proof.guarantees import Seen
+from cleaner.proof.stored import AbortedRanges, Stored, read_stored
+from storage.log import Log
+from storage.reading import aborted_between
+from storage.scan import Batches
+from storage.segment import LOG, Segment
+from storage.transactions import AbortedTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSegment:
+    """A segment's batches, up to where they ended."""
+
+    segment: Segment  # for its names and its indexes; not for its batches
+    base_offset: int
+    end_offset: int  # that of the segment behind it, or of the log
+    batches: Batches
+
+    @property
+    def offsets(self) -> range:
+        """The offsets that its records may have."""
+        return range(self.base_offset, self.end_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A log at one moment."""
+
+    name: str
+    start_offset: int
+    stable_offset: int
+    end_offset: int
+    segments: tuple[HeldSegment, ...]
+    aborted: tuple[AbortedTransaction, ...]
+    decompressed_bytes_max: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all batches."""
+        return sum(one.batches.size_bytes for one in self.segments)
+
+    def stored(self, before_io: Callable[[int], None]) -> Iterator[Stored]:
+        """Read all batches, each checked. Raises CorruptFile, and what `before_io` raises."""
+        for one in self.segments:
+            yield from read_stored(one.batches, one.offsets, before_io)
+
+    def seen(self, before_io: Callable[[int], None]) -> Iterator[Seen]:
+        """Read all records that consumers are shown, oldest first; raises as stored() does."""
+        aborted = AbortedRanges(self.aborted)
+        for batch in self.stored(before_io):
+            header = batch.header
+            if header.is_control:
+                continue
+            is_committed = not aborted.hold(header)
+            horizon_ms = header.base_timestamp if header.has_delete_horizon else None
+            for record in batch.each_record(self.decompressed_bytes_max):
+                yield Seen(record, is_committed, horizon_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the event loop notes of a log; a snapshot of it takes a file for each segment."""
+
+    name: str
+    start_offset: int
+    stable_offset: int
+    end_offset: int
+    segments: tuple[Segment, ...]
+    active_bytes: int
+    decompressed_bytes_max: int
+
+
+def note_moment(log: Log) -> Moment:
+    """Note a log as it is now; on the loop. Raises CorruptFile and DiskFailure."""
+    active = log.segments[-1]
+    # The loop adds to this index; a thread that read the file first could lose what is added.
+    active.transactions.load()
+    return Moment(
+        log.name,
+        log.log_start_offset,
+        log.last_stable_offset,
+        log.log_end_offset,
+        log.segments,
+        active.size_bytes,
+        log.config.max_decompressed_message_bytes,
+    )
+
+
+def hold(moment: Moment) -> Snapshot:
+    """Hold the files of a moment that has just been; in a thread.
+
+    Raises CorruptFile and DiskFailure.
+    """
+    segments = moment.segments
+    ends = [*(one.base_offset for one in segments[1:]), moment.end_offset]
+    sizes = [*(one.size_bytes for one in segments[:-1]), moment.active_bytes]
+    return Snapshot(
+        moment.name,
+        moment.start_offset,
+        moment.stable_offset,
+        moment.end_offset,
+        tuple(
+            HeldSegment(
+                one,
+                one.base_offset,
+                end_offset,
+                Batches(one.log.hold(), one.path(LOG), size_bytes),
+            )
+            for one, end_offset, size_bytes in zip(segments, ends, sizes, strict=True)
+        ),
+        tuple(aborted_between(segments, segments[0].base_offset, moment.end_offset)),
+        moment.decompressed_bytes_max,
+    )
+
+
+def take_snapshot(log: Log) -> Snapshot:
+    """Take a log as it is now; on the loop. Raises CorruptFile and DiskFailure."""
+    return hold(note_moment(log))

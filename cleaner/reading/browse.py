@@ -1,0 +1,252 @@
+"""Reads a log's records from its end backwards, as far as somebody wants to see them.
+
+A file can be read forwards only, so it is read in chunks between entries of the offset index:
+
+    |  chunk 3  |  chunk 2  |  chunk 1  |  end of the segment
+                ^ index entry           each forwards, then turned round
+
+A batch is unpacked as a whole, and its records are read in blocks (`unpacked`), the last
+block first. Of those that are wanted only excerpts are kept, no more than are asked for. The
+first record of a key that is met is its latest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cleaner.proof.snapshot import HeldSegment, Snapshot
+from cleaner.proof.stored import AbortedRanges, Stored, read_stored
+from cleaner.reading.excerpts import Bounds, Excerpt, View
+from cleaner.reading.unpacked import Unpacked
+from cleaner.rules.key_tokens import token_of
+from protocol.record_places import Walker
+from storage.errors import StorageError
+from storage.scan import Batches
+
+_CHUNK_BYTES = 1 << 20
+# A block that is passed over since it lacks what is looked for counts as this part of its records.
+_PASSED_OVER_PART = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found of a log, the newest records first."""
+
+    records: list[Excerpt]
+    # Records below this offset have not been looked at; None when all have.
+    before_offset: int | None
+    read_bytes: int
+    unpacked_bytes: int
+    decoded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far one look goes: it ends after the step with which a limit is reached.
+
+    Steps are excerpts, blocks, batches and chunks.
+    """
+
+    records_max: int  # excerpts
+    found_bytes_max: int  # of all excerpts
+    read_bytes_max: int  # of chunks, as they are stored
+    unpacked_bytes_max: int  # of batches
+    decoded_max: int  # records in the blocks
+
+
+class Newest(Protocol):
+    """Of records that come oldest first, returns those that are wanted, the newest first."""
+
+    search: bytes
+    """What has to be in the bytes of a record that is wanted."""
+
+    def __call__(self, records: Iterable[View], count_max: int) -> list[View]:
+        """Return at most so many."""
+
+
+class Matching:
+    """Wants the records whose key or value has some bytes in it; with b"" wants all."""
+
+    def __init__(self, search: bytes = b"") -> None:
+        self.search = search
+
+    def __call__(self, records: Iterable[View], count_max: int) -> list[View]:
+        """Return the newest."""
+        search = self.search
+        if search:
+            records = (
+                one for one in records if one.key_holds(search) or one.value_holds(search)
+            )
+        return list(reversed(deque(records, count_max)))
+
+
+class LatestOnly:
+    """Wants the newest record of each key that has some bytes in it.
+
+    The newest records have to be asked for first. None without a key is wanted.
+    """
+
+    def __init__(self, search: bytes = b"") -> None:
+        self.search = search
+        self._seen: set[bytes] = set()
+
+    def __call__(self, records: Iterable[View], count_max: int) -> list[View]:
+        """Return the newest of keys that have not been met yet."""
+        newest: dict[bytes, View] = {}
+        for record in records:
+            if not record.key_holds(self.search):
+                continue
+            assert record.key is not None
+            key = token_of(record.key)
+            if key in self._seen:
+                continue
+            newest.pop(key, None)
+            newest[key] = record
+            if len(newest) > count_max:
+                # So many keys have a newer record, and it is not among the newest any more.
+                del newest[next(iter(newest))]
+        self._seen.update(newest)
+        return list(reversed(newest.values()))
+
+
+def browse(
+    snapshot: Snapshot,
+    *,
+    before_offset: int | None,
+    newest: Newest,
+    limits: Limits,
+    bounds: Bounds,
+    before_io: Callable[[int], None],
+    load_kernels: Callable[[], None],
+) -> Found:
+    """Find the newest committed records that are wanted, below an offset; in a thread.
+
+    Goes on to a limit, and then returns where the next look goes on: a small batch may hold very
+    many records, or unpack to very much. Raises CorruptFile for damage on the way, DiskFailure,
+    and what `before_io` raises, which is called for each block as well.
+    """
+    end_offset = snapshot.stable_offset
+    if before_offset is not None:
+        end_offset = min(end_offset, before_offset)
+    look = _Look(snapshot, end_offset, newest, limits, bounds, before_io, Walker(load_kernels))
+    read_bytes = 0
+    for chunk, first_offset, size_bytes in _chunks(snapshot, end_offset, before_io):
+        for batch in reversed(chunk):
+            stop_offset = look.add(batch)
+            if stop_offset is not None:
+                return look.end(stop_offset, read_bytes + size_bytes)
+        read_bytes += size_bytes
+        # A chunk may lie above the end offset as a whole: going on from there would lead nowhere.
+        if read_bytes >= limits.read_bytes_max and (
+            snapshot.start_offset < first_offset < end_offset
+        ):
+            return look.end(first_offset, read_bytes)
+    return look.end(None, read_bytes)
+
+
+@dataclass(slots=True)
+class _Look:
+    """What one look has found; its thread owns it."""
+
+    snapshot: Snapshot
+    end_offset: int
+    newest: Newest
+    limits: Limits
+    bounds: Bounds
+    before_io: Callable[[int], None]
+    walker: Walker
+    aborted: AbortedRanges = field(init=False)
+    found: list[Excerpt] = field(default_factory=list)
+    found_bytes: int = 0
+    unpacked_bytes: int = 0
+    decoded: int = 0
+
+    def __post_init__(self) -> None:
+        self.aborted = AbortedRanges(self.snapshot.aborted)
+
+    def add(self, batch: Stored) -> int | None:
+        """Look at a batch; return the offset below which the next look goes on, None for now."""
+        header, start_offset = batch.header, self.snapshot.start_offset
+        if header.is_control or self.aborted.hold(header):
+            return None
+        if header.base_offset >= self.end_offset or header.last_offset < start_offset:
+            return None
+        unpacked = Unpacked(batch, self.snapshot.decompressed_bytes_max, self.walker)
+        self.unpacked_bytes += unpacked.size_bytes
+        for block in reversed(range(unpacked.block_count)):
+            self.before_io(0)
+            first_offset = unpacked.first_offset(block)
+            if first_offset >= self.end_offset:
+                continue
+            if self._add_block(unpacked, block):
+                return self.found[-1].offset
+            if self.decoded >= self.limits.decoded_max and start_offset < first_offset:
+                return first_offset
+        is_enough = self.unpacked_bytes >= self.limits.unpacked_bytes_max
+        return header.base_offset if is_enough and start_offset < header.base_offset else None
+
+    def end(self, before_offset: int | None, read_bytes: int) -> Found:
+        """Return what was found."""
+        return Found(self.found, before_offset, read_bytes, self.unpacked_bytes, self.decoded)
+
+    def _add_block(self, unpacked: Unpacked, block: int) -> bool:
+        """Look at a block; tell whether no more is to be found."""
+        limits = self.limits
+        if not unpacked.holds(self.newest.search, block):
+            self.decoded += max(unpacked.count(block) // _PASSED_OVER_PART, 1)
+            return False
+        self.decoded += unpacked.count(block)
+        start_offset, end_offset = self.snapshot.start_offset, self.end_offset
+        shown = (
+            view for view in unpacked.views(block) if start_offset <= view.offset < end_offset
+        )
+        for view in self.newest(shown, limits.records_max - len(self.found)):
+            self.found.append(unpacked.excerpt(view, self.bounds))
+            self.found_bytes += self.found[-1].size_bytes
+            if self.found_bytes >= limits.found_bytes_max:
+                return True
+        return len(self.found) >= limits.records_max
+
+
+def _chunks(
+    snapshot: Snapshot, end_offset: int, before_io: Callable[[int], None]
+) -> Iterator[tuple[list[Stored], int, int]]:
+    """Read chunks backwards: their batches, the first one's base offset, their size."""
+    for held in reversed(snapshot.segments):
+        if held.base_offset >= end_offset:
+            continue
+        end = _end_of(held, end_offset)
+        while end > 0:
+            start = _start_of(held, end)
+            batches = Batches(held.batches.file, held.batches.path, end)
+            chunk = list(read_stored(batches, held.offsets, before_io, start))
+            first_offset = chunk[0].header.base_offset if chunk else held.base_offset
+            yield chunk, first_offset, end - start
+            if first_offset <= snapshot.start_offset:
+                return
+            end = start
+
+
+def _end_of(held: HeldSegment, end_offset: int) -> int:
+    """Return a position behind which nothing lies below an offset."""
+    end = held.batches.size_bytes
+    if end_offset >= held.segment.next_offset:
+        return end
+    try:
+        position = held.segment.offset_index.position_past(end_offset)
+    except StorageError:  # gone with its segment, of which only the batches are held
+        return end
+    return end if position is None else min(position, end)
+
+
+def _start_of(held: HeldSegment, end: int) -> int:
+    """Return where the chunk that ends at a position begins."""
+    if end <= _CHUNK_BYTES:
+        return 0
+    try:
+        return held.segment.offset_index.position_before(end - _CHUNK_BYTES + 1)
+    except StorageError:
+        return 0

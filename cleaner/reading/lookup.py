@@ -1,0 +1,73 @@
+"""Finds the latest record of a key in a log: the newest segments first.
+
+Within a segment the batches are read from its start, and the last that has the key wins. Only
+batches in whose bytes the key occurs are looked into: finding bytes is fast, walking over records
+is not, and with many of them compiled kernels do it. One batch is in memory at a time,
+decompressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cleaner.proof.snapshot import HeldSegment, Snapshot
+from cleaner.proof.stored import AbortedRanges, read_stored
+from cleaner.reading.excerpts import Bounds, Excerpt
+from cleaner.reading.unpacked import Unpacked
+from protocol.record_places import Walker
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The latest record of a key; without a value it says that the key was deleted."""
+
+    partition: int
+    record: Excerpt
+
+
+def find_latest(
+    snapshot: Snapshot,
+    partition: int,
+    key: bytes,
+    *,
+    is_committed: bool,
+    bounds: Bounds,
+    before_io: Callable[[int], None],
+    load_kernels: Callable[[], None],
+) -> Latest | None:
+    """Return the latest record of a key, None when there is none; in a thread.
+
+    With `is_committed` only what readers of committed records see. Raises CorruptFile for
+    damage on the way, DiskFailure, and what `before_io` raises.
+    """
+    aborted = AbortedRanges(snapshot.aborted if is_committed else ())
+    end_offset = snapshot.stable_offset if is_committed else snapshot.end_offset
+    walker = Walker(load_kernels)
+    for held in reversed(snapshot.segments):
+        if held.base_offset >= end_offset or not _may_hold(held, key):
+            continue
+        found: Excerpt | None = None
+        for batch in read_stored(held.batches, held.offsets, before_io):
+            header = batch.header
+            if header.last_offset < snapshot.start_offset:
+                continue
+            if header.base_offset >= end_offset:
+                break
+            if header.is_control or aborted.hold(header):
+                continue
+            unpacked = Unpacked(batch, snapshot.decompressed_bytes_max, walker)
+            view = unpacked.last_with_key(key)
+            if view is not None and view.offset >= snapshot.start_offset:
+                found = unpacked.excerpt(view, bounds)
+        if found is not None:
+            return Latest(partition, found)
+    return None
+
+
+def _may_hold(held: HeldSegment, key: bytes) -> bool:
+    """Tell whether a key may be in a segment, without reading its batches.
+
+    The one place to ask what is known of a segment's keys; nothing is, so far.
+    """
+    return True

@@ -1,0 +1,90 @@
+"""What a cleaner thread is given: one log's cleaning, as frozen facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.rules.policy import DirtyRange, Reason
+from config.broker import BrokerConfig
+from config.topic import TopicConfig
+from storage.log import Log
+from storage.segment import Segment
+
+# With less at once the interpreter's share of the work begins to show.
+_CHUNK_BYTES_MIN = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer whose state must survive: its last data offset, None without, and epoch."""
+
+    last_data_offset: int | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """What one thread may use."""
+
+    map_bytes_max: int
+    map_load_factor: float
+    chunk_bytes: int
+    spill_bytes_max: int
+    must_verify: bool
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> CleanerSettings:
+        """Share what the configuration grants among the threads."""
+        threads = max(config.log_cleaner_threads, 1)
+        return cls(
+            config.log_cleaner_dedupe_buffer_size // threads,
+            config.log_cleaner_io_buffer_load_factor,
+            max(config.log_cleaner_io_buffer_size // threads // 2, _CHUNK_BYTES_MIN),
+            config.odradek_cleaner_spill_bytes_max // threads,
+            config.log_cleaner_verify,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningJob:
+    """One log's cleaning, as the event loop has decided it."""
+
+    name: str
+    topic: str
+    partition: int
+    directory: Path
+    config: TopicConfig
+    dirty: DirtyRange
+    segments: tuple[Segment, ...]  # all before the first uncleanable offset
+    later_segments: tuple[Segment, ...]  # in which transactions of the range may end
+    producers: Mapping[int, ActiveProducer]
+    settings: CleanerSettings
+    now_ms: int
+    reason: Reason
+
+
+def make_job(
+    log: Log, dirty: DirtyRange, settings: CleanerSettings, now_ms: int, reason: Reason
+) -> CleaningJob:
+    """Take what a thread needs to clean a log; on the loop."""
+    return CleaningJob(
+        log.name,
+        log.topic,
+        log.partition,
+        log.directory,
+        log.config,
+        dirty,
+        tuple(s for s in log.segments if s.base_offset < dirty.first_uncleanable_offset),
+        tuple(s for s in log.segments if s.base_offset >= dirty.first_uncleanable_offset),
+        {
+            state.producer_id: ActiveProducer(
+                state.last_data_offset if state.last_data_offset >= 0 else None, state.epoch
+            )
+            for state in log.producers
+        },
+        settings,
+        now_ms,
+        reason,
+    )

@@ -1,0 +1,116 @@
+"""What of a log survives a cleaning: the rule, as two truth tables.
+
+A record with key K and offset O is obsolete if a later record with key K exists. A tombstone
+hides its key's earlier values and, once its delete horizon has passed, goes itself. Source:
+Cleaner.shouldRetainRecord and Cleaner.cleanInto of Kafka 4.3, KIP-534 for the horizon.
+
+cleaner/passes/judging.py has keep_record() as compiled loops; a property test holds the two
+together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Retention(Enum):
+    """What becomes of a batch, before its records are looked at (Kafka's BatchRetention)."""
+
+    DELETE = "all of it goes"
+    DELETE_EMPTY = "it goes if no record of it is kept"
+    RETAIN_EMPTY = "its header stays if no record of it is kept"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """What decides on a batch."""
+
+    is_control: bool
+    # Of an aborted transaction; or a marker that ends one of which no batch is left.
+    can_discard: bool
+    delete_horizon_ms: int | None
+    is_producers_last: bool  # the last batch of a producer that is still active
+    ends_range: bool  # the last batch of the range that is being cleaned
+
+
+@dataclass(frozen=True, slots=True)
+class BatchVerdict:
+    """The decision on a batch."""
+
+    retention: Retention
+    discards_records: bool
+    # The transaction is all gone: consumers get delete.retention.ms to pass the marker.
+    is_marker_of_empty_transaction: bool
+
+
+def judge_batch(batch: BatchFacts, now_ms: int) -> BatchVerdict:
+    """Decide on a batch.
+
+    A marker whose transaction is gone stays until a delete horizon, set at the first cleaning
+    that finds it so, has passed. An active producer's last batch stays, if only as a header,
+    because its sequence is how duplicates are recognised; the last batch of the range stays
+    because its last offset is the log's.
+    """
+    discards = batch.can_discard
+    if batch.is_control:
+        horizon_ms = batch.delete_horizon_ms
+        discards = discards and horizon_ms is not None and horizon_ms <= now_ms
+    if batch.is_producers_last or batch.ends_range:
+        retention = Retention.RETAIN_EMPTY
+    elif discards:
+        retention = Retention.DELETE
+    else:
+        retention = Retention.DELETE_EMPTY
+    return BatchVerdict(retention, discards, batch.can_discard and batch.is_control)
+
+
+def is_last_of_producer(
+    *,
+    last_offset: int,
+    is_control: bool,
+    epoch: int,
+    producer_last_offset: int | None,
+    producer_epoch: int,
+) -> bool:
+    """Tell whether a batch is the last that its producer, still active, has written.
+
+    Without data (`producer_last_offset` is None) a producer's last marker is kept for its
+    epoch, by which zombies are fenced.
+    """
+    if producer_last_offset is not None:
+        return last_offset == producer_last_offset
+    return is_control and epoch == producer_epoch
+
+
+def keep_record(
+    *,
+    offset: int,
+    has_key: bool,
+    has_value: bool,
+    mapped_offset: int | None,
+    latest_offset: int,
+    delete_horizon_ms: int | None,
+    now_ms: int,
+) -> bool:
+    """Decide whether a record of a data batch is kept.
+
+    `mapped_offset` is where the offset map has seen the record's key last, None for nowhere;
+    the map knows the offsets up to `latest_offset`, and what lies after them is kept.
+    """
+    if offset > latest_offset:
+        return True
+    if not has_key:
+        return False
+    if mapped_offset is not None and offset < mapped_offset:
+        return False
+    return has_value or delete_horizon_ms is None or now_ms < delete_horizon_ms
+
+
+def must_stamp(
+    *, keeps_tombstones: bool, verdict: BatchVerdict, delete_horizon_ms: int | None
+) -> bool:
+    """Tell whether a batch of which records are kept gets a delete horizon now."""
+    if delete_horizon_ms is not None:
+        return False
+    return keeps_tombstones or verdict.is_marker_of_empty_transaction

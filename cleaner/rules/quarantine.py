@@ -1,0 +1,135 @@
+"""Partitions whose cleaning failed, and when each is tried again.
+
+What is shown of a partition is what decides about it: it is left alone until `retry_at_ms`, and
+tried then, however dirty it is. Each failure in a row doubles the wait, up to an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from cleaner.rules.policy import DirtyRange, Reason, reason_to_clean
+from cleaner.rules.view import LogView
+from config.topic import TopicConfig
+from storage.checkpoints import TopicPartition
+from storage.errors import CorruptFile, DiskFailure
+from storage.log import Log
+
+RETRY_MIN_MS = 15_000  # Kafka's log.cleaner.backoff.ms
+RETRY_MAX_MS = 3_600_000
+_DOUBLINGS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A partition whose cleaning failed, and when it is tried again."""
+
+    topic: str
+    partition: int
+    exception: str
+    file: str | None
+    position: int | None  # in the file
+    offset: int | None  # the first one that cannot be read
+    since_ms: int
+    failures: int
+    retry_at_ms: int
+
+    @property
+    def sentence(self) -> str:
+        """What an operator has to look at."""
+        name = f"{self.topic}-{self.partition}"
+        where = "" if self.offset is None else f" from offset {self.offset} on"
+        return f"partition {name} cannot be cleaned{where}: {self.exception}"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What keeps a log's cleaning from beginning, or asks for it, whatever the log is like."""
+
+    is_running: bool = False
+    pause_count: int = 0
+    quarantined: Quarantined | None = None
+
+    def may_clean(self, now_ms: int) -> bool:
+        """Return whether the log is not being cleaned, not paused, and not to be left alone."""
+        if self.is_running or self.pause_count:
+            return False
+        return self.quarantined is None or now_ms >= self.quarantined.retry_at_ms
+
+    def reason(self, log: LogView, dirty: DirtyRange) -> Reason | None:
+        """Return why the log is cleaned as soon as it may be, None when it is not."""
+        return reason_to_clean(log, dirty) if self.quarantined is None else Reason.RETRY
+
+
+@dataclass(slots=True)
+class _Entry:
+    public: Quarantined
+    log: Log
+    config: TopicConfig
+    failed_at_ms: int
+
+    @property
+    def current(self) -> Quarantined:
+        """The entry as it is now: a new configuration of the topic ends the wait."""
+        if self.log.config is self.config:
+            return self.public
+        return replace(self.public, retry_at_ms=self.failed_at_ms)
+
+
+class Quarantine:
+    """The partitions whose last cleaning failed; owned by cleaner.runtime.progress.Progress."""
+
+    def __init__(self) -> None:
+        self._entries: dict[TopicPartition, _Entry] = {}
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._entries
+
+    def all(self) -> tuple[Quarantined, ...]:
+        """Return every entry as it is now."""
+        return tuple(entry.current for entry in self._entries.values())
+
+    def of(self, log: Log) -> Quarantined | None:
+        """Return a log's entry; another log of the same name has none."""
+        entry = self._entries.get((log.topic, log.partition))
+        return entry.current if entry is not None and entry.log is log else None
+
+    def add(self, log: Log, error: BaseException, now_ms: int) -> Quarantined:
+        """Add a partition, for longer each time in a row; return its entry."""
+        key = log.topic, log.partition
+        before = self.of(log)
+        failures = before.failures + 1 if before else 1
+        wait_ms = min(RETRY_MIN_MS << min(failures - 1, _DOUBLINGS_MAX), RETRY_MAX_MS)
+        damage = error if isinstance(error, CorruptFile) else None
+        entry = Quarantined(
+            topic=log.topic,
+            partition=log.partition,
+            exception=f"{type(error).__name__}: {error}",
+            file=str(error.path) if isinstance(error, CorruptFile | DiskFailure) else None,
+            position=damage.position if damage else None,
+            offset=damage.offset if damage else None,
+            since_ms=before.since_ms if before else now_ms,
+            failures=failures,
+            retry_at_ms=now_ms + wait_ms,
+        )
+        self._entries[key] = _Entry(entry, log, log.config, now_ms)
+        return entry
+
+    def release(self, key: TopicPartition) -> None:
+        """Take a partition out, if it is in."""
+        self._entries.pop(key, None)
+
+    def retry_all(self, now_ms: int) -> None:
+        """End the wait of every partition."""
+        for entry in self._entries.values():
+            at_ms = min(entry.public.retry_at_ms, now_ms)
+            entry.public = replace(entry.public, retry_at_ms=at_ms)
+
+    def forget_absent(self, present: Mapping[TopicPartition, Log]) -> None:
+        """Drop partitions that no longer exist or are no longer compacted."""
+        for key, entry in list(self._entries.items()):
+            log = present.get(key)
+            # Another log of the same name is a new topic, or was loaded again: it gets its chance.
+            if log is not entry.log or not log.config.compact:
+                del self._entries[key]

@@ -1,0 +1,125 @@
+"""Frozen views of logs: what the cleaner's decisions are made from.
+
+The event loop takes them, so that pure functions and threads can work on facts that do not
+change under them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Generic, TypeAlias, TypeVar, cast
+
+from config.topic import TopicConfig
+from config.values import INT64_MAX
+from storage.errors import StorageError
+from storage.log import Log
+from storage.rolling import segment_bytes_max
+from storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentView:
+    """A segment as it was. Timestamps that no rule of the topic asks for are left out."""
+
+    base_offset: int
+    size_bytes: int
+    largest_timestamp: int | None = None  # ms; the file's modification time without records
+    first_timestamp: int | None = None  # ms; the first batch's largest
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveSegment:
+    """The segment that is appended to, and when it will be sealed."""
+
+    base_offset: int
+    size_bytes: int
+    bytes_left: int
+    rolls_at_ms: int | None  # None while it is empty, or cannot be read
+    # When max.compaction.lag.ms seals it without an append (cleaner/runtime/roller.py).
+    overdue_at_ms: int | None = None
+    largest_timestamp: int = -1  # ms
+
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)  # without slots: they and Generic do not go together
+class LogFacts(Generic[S]):
+    """A log as it was."""
+
+    topic: str
+    partition: int
+    config: TopicConfig
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    segments: tuple[S, ...]  # the last one is active
+
+
+LogView: TypeAlias = LogFacts[SegmentView]
+# What a view is made from, noted in no time: for views that are made in a thread.
+Glance: TypeAlias = LogFacts[Segment]
+
+
+def glance_at(log: Log) -> Glance:
+    """Note what there is of a log; on the event loop."""
+    return Glance(
+        log.topic,
+        log.partition,
+        log.config,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.last_stable_offset,
+        log.high_watermark,
+        log.segments,
+    )
+
+
+def active_segment(log: Log) -> ActiveSegment:
+    """Note how far a log's active segment is from being sealed; on the event loop."""
+    active, config = log.active, log.config
+    size_bytes, largest_ms = active.size_bytes, active.max_timestamp
+    bytes_left = max(segment_bytes_max(config) - size_bytes, 0)
+    if size_bytes == 0:
+        return ActiveSegment(active.base_offset, 0, bytes_left, None)
+    try:
+        first_ms = active.first_timestamp()
+    except StorageError:
+        return ActiveSegment(active.base_offset, size_bytes, bytes_left, None)
+    began_ms = first_ms if first_ms is not None and first_ms >= 0 else active.created_ms
+    rolls_at_ms = began_ms + config.max_segment_ms - active.roll_jitter_ms + 1
+    overdue_at_ms = None
+    lag_ms = config.max_compaction_lag_ms
+    if config.compact and lag_ms < INT64_MAX and first_ms is not None and first_ms > 0:
+        overdue_at_ms = first_ms + lag_ms + 1
+    return ActiveSegment(
+        active.base_offset, size_bytes, bytes_left, rolls_at_ms, overdue_at_ms, largest_ms
+    )
+
+
+def view_log(glance: Glance) -> LogView:
+    """Take a view of a log for the choice of what to compact; may read the log's files.
+
+    No rule asks for the active segment's timestamps, which only the loop may look up.
+    """
+    with_largest = glance.config.min_compaction_lag_ms > 0
+    with_first = glance.config.max_compaction_lag_ms < INT64_MAX
+    *sealed, active = glance.segments
+    views = [
+        SegmentView(
+            segment.base_offset,
+            segment.size_bytes,
+            largest_timestamp(segment) if with_largest else None,
+            segment.first_timestamp() if with_first else None,
+        )
+        for segment in sealed
+    ]
+    views.append(SegmentView(active.base_offset, active.size_bytes))
+    return replace(cast(LogView, glance), segments=tuple(views))
+
+
+def largest_timestamp(segment: Segment) -> int:
+    """Return a segment's largest timestamp in ms, or when it was written if it has none."""
+    largest = segment.max_timestamp
+    return largest if largest >= 0 else segment.modified_ms

@@ -1,0 +1,155 @@
+"""The logs that somebody has asked to be cleaned: served first, in the order of asking.
+
+What is asked for does not depend on how dirty a log is. min.compaction.lag.ms and open
+transactions it respects like any other cleaning. The active segment is sealed first, if that
+makes any of it cleanable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from cleaner.passes.stats import CleanResult
+from cleaner.rules.policy import Bound, DirtyRange, dirty_range
+from cleaner.rules.view import glance_at, largest_timestamp, view_log
+from cleaner.runtime.progress import CleanerOffsets, Progress
+from storage.checkpoints import TopicPartition
+from storage.log import Log
+
+
+class Status(Enum):
+    """How an asked-for cleaning ended."""
+
+    CLEANED = "it was cleaned"
+    NOTHING = "there was nothing to clean"
+    FAILED = "its cleaning failed"
+    ABORTED = "its cleaning was aborted"
+    REFUSED = "it was not tried"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was done, or why nothing could be."""
+
+    topic: str
+    partition: int
+    status: Status
+    because: str
+    result: CleanResult | None = None
+
+
+Told = Callable[[Outcome], None]
+
+
+@dataclass(slots=True)
+class _Asked:
+    log: Log
+    told: list[Told] = field(default_factory=list)
+    must_verify: bool = False
+
+
+class AskedQueue:
+    """Who waits for which log; owned by the desk."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[TopicPartition, _Asked] = {}
+        self._running: dict[TopicPartition, _Asked] = {}
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._waiting
+
+    @property
+    def waiting(self) -> tuple[TopicPartition, ...]:
+        """The partitions that wait for a thread, the next one first."""
+        return tuple(self._waiting)
+
+    def add(self, log: Log, told: Told, *, must_verify: bool = False) -> None:
+        """Have a log cleaned, its output proved if need be, and the outcome told."""
+        entry = self._waiting.setdefault((log.topic, log.partition), _Asked(log))
+        entry.told.append(told)
+        entry.must_verify |= must_verify
+
+    def ready(self, progress: Progress) -> Iterable[Log]:
+        """Return the logs whose turn it is: all but those in progress, the first one first.
+
+        One that cannot be cleaned whatever happens is told so, and left out.
+        """
+        found = []
+        for key, entry in list(self._waiting.items()):
+            standing = progress.standing(entry.log)
+            if entry.log.is_closed:
+                self.tell(key, Status.ABORTED, "the partition was deleted or its disk failed")
+            elif not entry.log.config.compact:
+                self.tell(key, Status.REFUSED, "cleanup.policy of its topic lacks compact")
+            elif standing.pause_count:
+                self.tell(key, Status.REFUSED, "its cleaning is paused: ask again later")
+            elif not standing.is_running:
+                found.append(entry.log)
+        return found
+
+    def begin(self, key: TopicPartition) -> bool:
+        """Note that a thread has taken a log; return whether its output is to be proved."""
+        self._running[key] = entry = self._waiting.pop(key)
+        return entry.must_verify
+
+    def tell(self, key: TopicPartition, status: Status, because: str) -> None:
+        """Tell those who wait for a log why it is not cleaned."""
+        _tell(self._waiting.pop(key), Outcome(*key, status, because))
+
+    def ended(
+        self, key: TopicPartition, status: Status, because: str, result: CleanResult | None = None
+    ) -> None:
+        """Tell how a cleaning ended to those who asked before it began, if anybody did."""
+        if key in self._running:
+            _tell(self._running.pop(key), Outcome(*key, status, because, result))
+
+    def refuse_all(self, because: str) -> None:
+        """Tell all who wait for a thread that none will come."""
+        for key in list(self._waiting):
+            self.tell(key, Status.REFUSED, because)
+
+    def close(self) -> None:
+        """Tell all who wait that the broker stops."""
+        for entries in (self._running, self._waiting):
+            for key, entry in entries.items():
+                _tell(entry, Outcome(*key, Status.ABORTED, "the broker stops"))
+            entries.clear()
+
+
+def _tell(entry: _Asked, outcome: Outcome) -> None:
+    for told in entry.told:
+        told(outcome)
+
+
+def seal_active(log: Log, offsets: CleanerOffsets, now_ms: int) -> bool:
+    """Seal a log's active segment if that makes it cleanable; tell whether it was done.
+
+    Raises StorageError.
+    """
+    active, lag_ms = log.active, log.config.min_compaction_lag_ms
+    if active.size_bytes == 0 or log.last_stable_offset < log.log_end_offset:
+        return False
+    if lag_ms > 0 and largest_timestamp(active) > now_ms - lag_ms:
+        return False
+    checkpoint = offsets.cleaner_offsets.get((log.topic, log.partition))
+    view = view_log(glance_at(log))
+    if dirty_range(view, checkpoint, now_ms).bound is not Bound.ACTIVE_SEGMENT:
+        return False
+    log.roll(now_ms, "asked to clean")
+    return True
+
+
+def why_nothing(log: Log, dirty: DirtyRange | None) -> str:
+    """Say why an asked-for cleaning has nothing to do."""
+    if dirty is not None and dirty.bound is Bound.MIN_COMPACTION_LAG:
+        return (
+            f"what is dirty, from offset {dirty.first_dirty_offset:,} on, is held back by "
+            f"{dirty.bound.value}"
+        )
+    if log.last_stable_offset < log.log_end_offset:
+        return f"a transaction is open since offset {log.last_stable_offset:,}"
+    if log.active.size_bytes > 0:
+        return "what is dirty is too young for min.compaction.lag.ms"
+    return f"it is clean up to its end, offset {log.log_end_offset:,}"

@@ -1,0 +1,132 @@
+"""What a cleaning would do, found out by doing all of it but the writing.
+
+One dry run goes on at a time, in a thread of its own, below the same rate as the cleaner's
+threads. While it lasts its log is taken, so that what it finds is what a cleaning would find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent import futures
+from enum import Enum
+
+from cleaner.errors import CleaningAborted
+from cleaner.passes.stats import CleanResult
+from cleaner.passes.throttle import Pace
+from cleaner.rules.job import CleanerSettings, make_job
+from cleaner.rules.policy import Reason
+from cleaner.runtime.desk import Desk, Logs
+from cleaner.runtime.progress import Running, find_candidate
+from config.broker import BrokerConfig
+from protocol.errors import ProtocolError
+from storage.errors import StorageError
+from storage.files import FileSystem
+from storage.log import Log
+
+
+class Missing(Enum):
+    """Why there are no exact figures."""
+
+    NOT_ASKED = "they were not asked for"
+    NOTHING = "there is nothing to clean"
+    CLEANED_NOW = "the log is being cleaned"
+    BUSY = "another dry run is in progress"
+    TOO_LONG = "finding them out takes too long"
+    ABORTED = "the log has changed meanwhile"
+    FAILED = "the log cannot be read"
+
+
+class _OutOfTime(Exception):
+    """The time that was given is over."""
+
+
+class DryRuns:
+    """Tries cleanings out; owned by the event loop."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        desk: Desk,
+        config: Callable[[], BrokerConfig],
+        *,
+        fs: FileSystem,
+        clock_ms: Callable[[], int],
+        random_below: Callable[[int], int],
+        charge: Callable[[int], float],
+        stopping: threading.Event,
+        load_kernels: Callable[[], None],
+    ) -> None:
+        """`charge` takes the bytes of a read or write, and returns the seconds to wait."""
+        self._logs, self._desk, self._config = logs, desk, config
+        self._fs, self._clock_ms, self._random_below = fs, clock_ms, random_below
+        self._charge, self._stopping = charge, stopping
+        self._load_kernels = load_kernels
+        self._is_busy = False
+        self._current: futures.Future[CleanResult | Missing] | None = None
+        self._pool = futures.ThreadPoolExecutor(1, thread_name_prefix="cleaner-dry-run")
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for a dry run to end, which has been told to stop; runs in a thread.
+
+        One that is still compiling kernels is left behind.
+        """
+        if self._current is not None:
+            futures.wait([self._current], timeout_s)
+        self._pool.shutdown(wait=False)
+
+    async def run(self, log: Log, deadline_s: float) -> CleanResult | Missing:
+        """Find out what cleaning a log would do, until a moment of time.monotonic()."""
+        if self._is_busy:
+            return Missing.BUSY
+        if self._desk.progress.standing(log).is_running:
+            return Missing.CLEANED_NOW
+        now_ms = self._clock_ms()
+        try:
+            offsets = self._logs.directory_of(log)
+            candidate = find_candidate(log, offsets, now_ms)
+        except (StorageError, ProtocolError):
+            return Missing.FAILED
+        if candidate is None or candidate.dirty.cleanable_bytes == 0:
+            return Missing.NOTHING
+        settings = CleanerSettings.of(self._config())
+        job = make_job(log, candidate.dirty, settings, now_ms, Reason.ASKED)
+        running = Running(log, job, offsets, is_dry_run=True)
+        self._is_busy = True
+        self._desk.progress.begin(running)
+        try:
+            self._current = self._pool.submit(self._try, running, deadline_s)
+            return await asyncio.wrap_future(self._current)
+        finally:
+            running.is_aborted = True  # a thread that nobody waits for any more gives up
+            self._desk.progress.end(running)
+            self._is_busy = False
+
+    def _try(self, running: Running, deadline_s: float) -> CleanResult | Missing:
+        """Clean without an exchange; runs in the thread."""
+        # Numba takes a while to load; it is not needed before there is something to clean.
+        self._load_kernels()
+        from cleaner.passes.clean import clean
+
+        def must_stop() -> bool:
+            if time.monotonic() > deadline_s:
+                raise _OutOfTime
+            return running.must_stop
+
+        try:
+            return clean(
+                running.job,
+                fs=self._fs,
+                random_below=self._random_below,
+                clock_ms=self._clock_ms,
+                before_io=Pace(self._charge, self._stopping, must_stop).before_io,
+                propose=None,
+            )
+        except _OutOfTime:
+            return Missing.TOO_LONG
+        except CleaningAborted:
+            return Missing.ABORTED
+        except (StorageError, ProtocolError):
+            return Missing.ABORTED if running.must_stop else Missing.FAILED

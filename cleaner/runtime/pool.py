@@ -1,0 +1,349 @@
+"""The cleaner as the broker sees it: starts and stops its threads, tells how they are.
+
+Compaction runs in `log.cleaner.threads` threads, retention and the rolling of segments in time
+on the event loop. They share this module, and none waits for another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+from cleaner.passes.stats import CleanResult
+from cleaner.passes.throttle import Throttle
+from cleaner.rules.quarantine import Quarantined
+from cleaner.rules.view import active_segment, glance_at
+from cleaner.rules.why import Threads
+from cleaner.runtime.asked import Outcome, Status
+from cleaner.runtime.deaths import Deaths
+from cleaner.runtime.deleter import Deleter
+from cleaner.runtime.desk import Choice, Desk, Logs
+from cleaner.runtime.dry_run import DryRuns
+from cleaner.runtime.history import HistoryStore
+from cleaner.runtime.roller import Roller
+from cleaner.runtime.survey import Noted
+from cleaner.runtime.worker import Worker
+from config.broker import BrokerConfig
+from storage.checkpoints import TopicPartition
+from storage.files import FileSystem
+from storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+_RATE_MIN = 1.0  # a limit of nothing at all would stop the cleaner without a word
+_STOP_S = 10.0
+_SWITCHED_OFF = "the cleaner is off: set log.cleaner.enable=true and log.cleaner.threads above 0"
+
+
+class Clock(Protocol):
+    """Tells the time."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock's time in milliseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """How the cleaner is, for metrics, /health and people."""
+
+    threads_wanted: int
+    threads_alive: int
+    threads_died: int
+    last_death: str | None
+    running: tuple[TopicPartition, ...]
+    quarantined: tuple[Quarantined, ...]
+    last_choice: Choice
+    results_by_thread: tuple[CleanResult, ...]
+    last_results: tuple[CleanResult, ...]  # of each partition that was cleaned
+
+
+class CleanerPool:
+    """The cleaner's threads and its retention task; owned by the event loop."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        config: Callable[[], BrokerConfig],
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        fs: FileSystem,
+        random_below: Callable[[int], int] = secrets.randbelow,
+        on_thread: Callable[[], None] = lambda: None,
+        load_kernels: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`config` returns the settings in force; `random_below` must be hard to guess.
+
+        `on_thread` is called in each thread that starts, `load_kernels` in one before it cleans.
+        """
+        self._logs = logs
+        self._config, self._loop, self._clock, self._fs = config, loop, clock, fs
+        self._random_below, self._on_thread = random_below, on_thread
+        self._load_kernels = load_kernels
+        self._stopping = threading.Event()
+        self._throttle = Throttle(time.monotonic)
+        self.desk = Desk(logs, config, clock.now_ms)
+        self.deleter = Deleter(logs, config, clock.now_ms)
+        self.roller = Roller(logs, config, clock.now_ms, self._wake_threads)
+        self.dry_runs = DryRuns(
+            logs,
+            self.desk,
+            config,
+            fs=fs,
+            clock_ms=clock.now_ms,
+            random_below=random_below,
+            charge=self.charge,
+            stopping=self._stopping,
+            load_kernels=load_kernels,
+        )
+        # One thread, so that lines are written in the order in which runs end.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="cleaner-history")
+        self._workers: dict[int, tuple[Worker, threading.Thread]] = {}
+        self._settings = _cleaner_settings(config())
+        self._deaths = Deaths()
+
+    def start(self) -> None:
+        """Start the threads and the tasks of the event loop; returns at once."""
+        self.deleter.start(self._loop)
+        self.desk.runs.keep(HistoryStore(self._fs, self._write, self._call))
+        if self._config().log_cleaner_enable:
+            self.roller.start(self._loop)
+        self.reconfigure()
+
+    async def stop(self) -> None:
+        """Abort what is being cleaned, and wait until all threads have ended.
+
+        One that is still compiling kernels is left behind: it holds nothing that must be saved.
+        """
+        self._stopping.set()
+        self.wake()
+        self.desk.asked.close()
+        await self.deleter.stop()
+        await self.roller.stop()
+        for _, thread in list(self._workers.values()):
+            await self._loop.run_in_executor(None, thread.join, _STOP_S)
+        await self._loop.run_in_executor(None, self.dry_runs.close, _STOP_S)
+        await self._finish_writing()
+        for running in self.desk.progress.running:  # of a thread that was left behind
+            running.is_aborted = True
+
+    async def _finish_writing(self) -> None:
+        """Let the thread that writes do all it was asked for, then end it.
+
+        A history that is being read is written once the loop knows what was in it: what the
+        thread has the loop do comes before the end of a function that it runs later.
+        """
+        await self._loop.run_in_executor(self._writer, _nothing)
+        await self._loop.run_in_executor(None, self._writer.shutdown)
+
+    def reconfigure(self) -> None:
+        """Follow the settings: start threads, dismiss those too many, retry what had failed."""
+        settings = _cleaner_settings(self._config())
+        if settings != self._settings:
+            self._settings = settings
+            self.desk.progress.retry_all(self._clock.now_ms())
+        self._fill_up()
+        wanted = self.threads_wanted
+        for number, (worker, _) in self._workers.items():
+            worker.is_dismissed = number >= wanted
+        if not wanted:
+            self.desk.asked.refuse_all(_SWITCHED_OFF)
+        self.wake()
+
+    @property
+    def threads_wanted(self) -> int:
+        """How many threads the settings ask for."""
+        config = self._config()
+        return config.log_cleaner_threads if config.log_cleaner_enable else 0
+
+    def wake(self) -> None:
+        """Have threads and tasks that rest look for work now."""
+        self._wake_threads()
+        self.roller.wake()
+
+    def abort(self, topic: str, partition: int) -> None:
+        """Make a cleaning in progress stop, if there is one."""
+        self.desk.progress.abort(topic, partition)
+
+    def pause(self, topic: str, partition: int) -> None:
+        """Abort a partition's cleaning, and begin none until as many calls of resume()."""
+        self.desk.progress.pause(topic, partition)
+
+    def resume(self, topic: str, partition: int) -> None:
+        """Undo one call of pause()."""
+        self.desk.progress.resume(topic, partition)
+        self.wake()
+
+    def ask(self, log: Log, *, must_verify: bool = False) -> asyncio.Future[Outcome]:
+        """Have a log cleaned before all others, however dirty it is; returns at once.
+
+        With `must_verify` its output is proved, whatever log.cleaner.verify says.
+        """
+        answer: asyncio.Future[Outcome] = self._loop.create_future()
+        if self._stopping.is_set() or not self.threads_wanted:
+            answer.set_result(Outcome(log.topic, log.partition, Status.REFUSED, _SWITCHED_OFF))
+            return answer
+
+        def told(outcome: Outcome) -> None:
+            if not answer.done():  # who asked may have gone
+                answer.set_result(outcome)
+
+        self.desk.ask(log, told, must_verify=must_verify)
+        self.wake()
+        return answer
+
+    def threads(self) -> Threads:
+        """Tell how many threads there should be, and are."""
+        alive = sum(thread.is_alive() for _, thread in self._workers.values())
+        return Threads(self._config().log_cleaner_enable, self.threads_wanted, alive)
+
+    def note(self, log: Log) -> Noted:
+        """Note how a log is and how its cleaning stands, for a look in a thread."""
+        offsets = self._logs.directory_of(log)
+        key = log.topic, log.partition
+        return Noted(
+            glance_at(log),
+            log.directory.parent,
+            offsets.cleaner_offsets.get(key),
+            self.desk.progress.standing(log),
+            key in self.desk.asked,
+            self.desk.progress.horizons.get(key),
+            active_segment(log),
+            self.threads(),
+        )
+
+    def status(self) -> PoolStatus:
+        """Tell how the cleaner is."""
+        return PoolStatus(
+            threads_wanted=self.threads_wanted,
+            threads_alive=self.threads().alive,
+            threads_died=self._deaths.count,
+            last_death=self._deaths.last,
+            running=tuple(
+                (one.job.topic, one.job.partition) for one in self.desk.progress.running
+            ),
+            quarantined=self.desk.progress.quarantined,
+            last_choice=self.desk.last_choice,
+            results_by_thread=tuple(self.desk.results_by_thread.values()),
+            last_results=tuple(self.desk.runs.last_results()),
+        )
+
+    def problems(self) -> list[str]:
+        """Return what an operator has to look at, a sentence each."""
+        found = [one.sentence for one in self.desk.progress.quarantined]
+        of_threads = self._deaths.problem(self._clock.now_ms())
+        return [*found, of_threads] if of_threads else found
+
+    def _wake_threads(self) -> None:
+        for worker, _ in self._workers.values():
+            worker.wake()
+
+    def _fill_up(self) -> None:
+        """Start the threads that are missing; those too many leave by themselves."""
+        wanted = self.threads_wanted
+        try:
+            for number in range(wanted):
+                if number not in self._workers:
+                    self._start_thread(number)
+        except (RuntimeError, MemoryError) as error:  # The system has no room for a thread.
+            self._bury(error)
+        else:
+            self._deaths.replaced(self._clock.now_ms())
+
+    def charge(self, size_bytes: int) -> float:
+        """Account for bytes that are read or written; return the seconds to wait.
+
+        For threads; all of them together stay below log.cleaner.io.max.bytes.per.second.
+        """
+        limit = self._config().log_cleaner_io_max_bytes_per_second
+        return self._throttle.charge(size_bytes, max(limit, _RATE_MIN))
+
+    def _start_thread(self, number: int) -> None:
+        worker = Worker(
+            number,
+            self.desk,
+            self._loop,
+            fs=self._fs,
+            clock_ms=self._clock.now_ms,
+            random_below=self._random_below,
+            charge=self.charge,
+            stopping=self._stopping,
+            load_kernels=self._load_kernels,
+        )
+        thread = threading.Thread(
+            target=self._run, args=(worker,), name=f"cleaner-{number}", daemon=True
+        )
+        thread.start()
+        self._workers[number] = worker, thread
+
+    def _write(self, function: Callable[[], None]) -> None:
+        """Have a function run in the thread that writes, if there still is one."""
+
+        def write() -> None:
+            try:
+                function()
+            except Exception:  # The root of a thread.
+                logger.exception("failed to keep the history of cleanings")
+
+        with contextlib.suppress(RuntimeError):
+            self._writer.submit(write)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        """Have a thread's function run on the loop, if there still is one."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function)
+
+    def _run(self, worker: Worker) -> None:
+        """Be a thread: whatever ends it is told to the loop."""
+        error: BaseException | None = None
+        try:
+            self._on_thread()
+            worker.run()
+        except BaseException as caught:  # The root of a thread.
+            error = caught
+        try:
+            self._loop.call_soon_threadsafe(self._ended, worker, error)
+        except RuntimeError:
+            logger.debug("the event loop ended before cleaner thread %d", worker.number)
+
+    def _ended(self, worker: Worker, error: BaseException | None) -> None:
+        """Forget a thread; start another when it should not have ended."""
+        del self._workers[worker.number]
+        if worker.running is not None:
+            if error is None:
+                self.desk.progress.end(worker.running)
+            else:  # What killed this one would kill the next.
+                self.desk.fail(worker.running, error)
+            self.desk.asked.ended(worker.running.key, Status.FAILED, f"its thread died: {error}")
+        if self._stopping.is_set():
+            return
+        if error is None:
+            self._fill_up()  # It left as one too many; the settings may have changed since.
+        else:
+            self._bury(error)
+
+    def _bury(self, error: BaseException) -> None:
+        delay_s = self._deaths.add(error, self._clock.now_ms())
+        logger.error("a cleaner thread died, starting another in_s=%.0f", delay_s, exc_info=error)
+        self._loop.call_later(delay_s, self._restart)
+
+    def _restart(self) -> None:
+        if not self._stopping.is_set():
+            self._fill_up()
+
+
+def _nothing() -> None:
+    """Do nothing: a marker in a queue of functions."""
+
+
+def _cleaner_settings(config: BrokerConfig) -> dict[str, object]:
+    """Return the cleaner's part of the broker's settings."""
+    prefixes = ("log_cleaner_", "odradek_cleaner_")
+    return {name: value for name, value in asdict(config).items() if name.startswith(prefixes)}

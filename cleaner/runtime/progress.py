@@ -1,0 +1,345 @@
+"""Where each log's cleaning stands: in progress, paused, in quarantine, clean up to an offset.
+
+All of it is the event loop's. How far logs are clean is kept in their directory's
+cleaner-offset-checkpoint; the rest is forgotten when the broker stops.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from cleaner.passes.facts import read_facts
+from cleaner.passes.stats import CleanResult, Counters
+from cleaner.rules.job import CleaningJob
+from cleaner.rules.policy import (
+    CheckpointProblem,
+    DirtyRange,
+    Reason,
+    clean_range,
+    dirty_range,
+    reason_to_clean,
+)
+from cleaner.rules.quarantine import Quarantine, Quarantined, Standing
+from cleaner.rules.view import Glance, LogView, glance_at, view_log
+from storage.checkpoints import TopicPartition
+from storage.directory import Checkpoints
+from storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+# When the first tombstone or marker of each partition's clean part expires, None for never; a
+# partition that is missing has not been looked at.
+Horizons: TypeAlias = dict[TopicPartition, int | None]
+
+
+class CleanerOffsets(Protocol):
+    """The cleaner's checkpoint of a log directory (storage.directory.LogDirectory)."""
+
+    cleaner_offsets: dict[TopicPartition, int]
+
+    def take_cleaner_offsets(self) -> Checkpoints:
+        """Note what the file is to say; store() follows."""
+
+    def store(self, taken: Checkpoints) -> None:
+        """Write it, unless a later one was written. Raises DiskFailure; any thread may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the event loop notes of a log that could be dirty."""
+
+    log: Log
+    glance: Glance
+    offsets: CleanerOffsets
+    checkpoint: int | None
+    horizon_ms: int | None  # when the first tombstone or marker of its clean part expires
+    is_surveyed: bool  # whether that is known
+    is_retry: bool = False  # its last cleaning failed, and it is time to try again
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the log is still as it was, but for what was appended."""
+        log, then = self.log, self.glance
+        return (
+            not log.is_closed
+            and log.config is then.config
+            and log.log_start_offset == then.log_start_offset
+            and log.segments[: len(then.segments)] == then.segments
+            and self.offsets.cleaner_offsets.get((log.topic, log.partition)) == self.checkpoint
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A log that could be cleaned, and how dirty it is."""
+
+    sight: Sight
+    view: LogView
+    dirty: DirtyRange
+    horizon_ms: int | None
+    is_surveyed: bool
+
+    @property
+    def log(self) -> Log:
+        """The log."""
+        return self.sight.log
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why the log is to be cleaned now, None when it is not."""
+        return Reason.RETRY if self.sight.is_retry else reason_to_clean(self.view, self.dirty)
+
+    def has_work(self, now_ms: int) -> bool:
+        """Return whether a run would find something to do, though it may not be worth it yet."""
+        has_expired = self.horizon_ms is not None and self.horizon_ms <= now_ms
+        return self.dirty.cleanable_bytes > 0 or has_expired
+
+
+@dataclass(frozen=True, slots=True)
+class IoBytes:
+    """Bytes that cleanings read, in both passes, and wrote."""
+
+    read: int
+    written: int
+
+    def __add__(self, other: IoBytes) -> IoBytes:
+        return IoBytes(self.read + other.read, self.written + other.written)
+
+
+class Running:
+    """A job in progress. The loop sets the flag, the thread looks at it."""
+
+    __slots__ = ("counters", "is_aborted", "is_dry_run", "job", "log", "offsets")
+
+    def __init__(
+        self, log: Log, job: CleaningJob, offsets: CleanerOffsets, *, is_dry_run: bool = False
+    ) -> None:
+        self.log, self.job, self.offsets = log, job, offsets
+        # Counted by the thread; whoever looks finds what it has come to.
+        self.counters = Counters()
+        self.is_aborted = False
+        self.is_dry_run = is_dry_run
+
+    @property
+    def io(self) -> IoBytes:
+        """What it has read and written so far."""
+        counters = self.counters
+        return IoBytes(counters.indexed_bytes + counters.read_bytes, counters.written_bytes)
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition that is cleaned."""
+        return self.job.topic, self.job.partition
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether its outputs are of no use any more."""
+        return self.is_aborted or self.log.is_closed or not self.log.config.compact
+
+
+class Progress:
+    """The state of all cleanings; owned by the event loop."""
+
+    def __init__(self) -> None:
+        self._running: dict[TopicPartition, Running] = {}
+        self._pauses: dict[TopicPartition, int] = {}
+        self._quarantine = Quarantine()
+        self.horizons: Horizons = {}
+        self._ended_io = self._told_io = IoBytes(0, 0)
+
+    @property
+    def running(self) -> Iterable[Running]:
+        """The jobs in progress."""
+        return self._running.values()
+
+    @property
+    def quarantined(self) -> tuple[Quarantined, ...]:
+        """The partitions whose last cleaning failed."""
+        return self._quarantine.all()
+
+    def may_clean(self, log: Log, now_ms: int) -> bool:
+        """Tell whether a log's cleaning may begin: not while it runs, is paused, or failed."""
+        return self.standing(log).may_clean(now_ms)
+
+    def standing(self, log: Log) -> Standing:
+        """Return what keeps a log's cleaning from beginning, or asks for it."""
+        key = log.topic, log.partition
+        return Standing(
+            key in self._running, self._pauses.get(key, 0), self._quarantine.of(log)
+        )
+
+    def retry_all(self, now_ms: int) -> None:
+        """Let partitions whose cleaning failed be tried again now."""
+        self._quarantine.retry_all(now_ms)
+
+    def next_retry_ms(self, now_ms: int) -> int | None:
+        """Return when the wait of the next quarantined partition ends, None when none does."""
+        times = (one.retry_at_ms for one in self._quarantine.all())
+        return min((at_ms for at_ms in times if at_ms > now_ms), default=None)
+
+    def is_quarantined(self, topic: str, partition: int) -> bool:
+        """Return whether a partition's last cleaning failed."""
+        return (topic, partition) in self._quarantine
+
+    def release(self, topic: str, partition: int) -> None:
+        """Take a partition out of quarantine: a look at it found nothing to clean."""
+        self._quarantine.release((topic, partition))
+
+    def begin(self, running: Running) -> None:
+        """Note that a job is in progress."""
+        self._running[running.job.topic, running.job.partition] = running
+
+    def end(self, running: Running) -> None:
+        """Note that a job is over, however it went."""
+        key = running.job.topic, running.job.partition
+        if self._running.get(key) is running:
+            del self._running[key]
+            self._ended_io += running.io
+
+    def io_bytes(self) -> IoBytes:
+        """Return what all cleanings have read and written since the start, up to now.
+
+        That is never less than was told before, though a run that has to begin anew with a larger
+        map counts from nothing.
+        """
+        counted = sum((one.io for one in self._running.values()), self._ended_io)
+        told = self._told_io
+        self._told_io = IoBytes(max(counted.read, told.read), max(counted.written, told.written))
+        return self._told_io
+
+    def succeed(self, running: Running, result: CleanResult) -> None:
+        """Note up to where a log is clean, and when the first tombstone in that part expires."""
+        key = running.job.topic, running.job.partition
+        self._quarantine.release(key)
+        if not running.must_stop:
+            running.offsets.cleaner_offsets[key] = result.end_offset
+            self.horizons[key] = result.next_horizon_ms
+
+    def note_horizon(self, candidate: Candidate) -> None:
+        """Take what a look has found out about when tombstones and markers expire."""
+        if candidate.is_surveyed and candidate.sight.is_current:
+            log = candidate.log
+            self.horizons.setdefault((log.topic, log.partition), candidate.horizon_ms)
+
+    def fail(self, log: Log, error: BaseException, now_ms: int) -> Quarantined:
+        """Put a partition into quarantine, for longer each time in a row; return the entry."""
+        return self._quarantine.add(log, error, now_ms)
+
+    def abort(self, topic: str, partition: int) -> None:
+        """Make a cleaning in progress stop, if there is one; it may begin anew later."""
+        running = self._running.get((topic, partition))
+        if running is not None:
+            running.is_aborted = True
+
+    def pause(self, topic: str, partition: int) -> None:
+        """Abort a partition's cleaning, and begin none until as many calls of resume()."""
+        self.abort(topic, partition)
+        self._pauses[topic, partition] = self._pauses.get((topic, partition), 0) + 1
+
+    def resume(self, topic: str, partition: int) -> None:
+        """Undo one call of pause()."""
+        left = self._pauses.get((topic, partition), 0) - 1
+        if left > 0:
+            self._pauses[topic, partition] = left
+        else:
+            self._pauses.pop((topic, partition), None)
+
+    def forget_absent(self, present: Mapping[TopicPartition, Log]) -> None:
+        """Drop what is known of partitions that are no more, or are not to be compacted."""
+        for state in (self._pauses, self.horizons):
+            for key in state.keys() - present.keys():
+                del state[key]
+        self._quarantine.forget_absent(present)
+
+
+def find_candidate(
+    log: Log, offsets: CleanerOffsets, now_ms: int, horizons: Horizons | None = None
+) -> Candidate | None:
+    """Look how dirty a log is; None when there is nothing that could be cleaned.
+
+    Repairs a checkpoint that cannot be.
+    """
+    sight = notice(log, offsets, now_ms, horizons)
+    if sight is None:
+        return None
+    candidate = judge(sight, now_ms)
+    repair_checkpoint(candidate)
+    return candidate
+
+
+def notice(
+    log: Log,
+    offsets: CleanerOffsets,
+    now_ms: int,
+    horizons: Horizons | None,
+    *,
+    is_retry: bool = False,
+) -> Sight | None:
+    """Note what there is of a log; None when there is nothing that could be cleaned.
+
+    Without `horizons` nobody minds what expires. `is_retry` when its last cleaning failed: it is
+    looked at in any case.
+    """
+    key = log.topic, log.partition
+    checkpoint = offsets.cleaner_offsets.get(key)
+    has_clean = checkpoint is not None and checkpoint > log.segments[0].base_offset
+    is_surveyed = horizons is None or not has_clean or key in horizons
+    horizon_ms = horizons.get(key) if horizons is not None and has_clean else None
+    has_dirty = len(log.segments) > 1 and checkpoint != log.active.base_offset
+    has_expired = horizon_ms is not None and now_ms >= horizon_ms
+    if is_surveyed and not (has_dirty or has_expired or is_retry):
+        return None  # the common case, and cheap
+    return Sight(log, glance_at(log), offsets, checkpoint, horizon_ms, is_surveyed, is_retry)
+
+
+def judge(sight: Sight, now_ms: int) -> Candidate:
+    """Look how dirty a log is; a thread may, for it reads the log's files."""
+    view = view_log(sight.glance)
+    horizon_ms, is_surveyed = sight.horizon_ms, sight.is_surveyed
+    if not is_surveyed:
+        horizon_ms, is_surveyed = _survey(sight)
+    dirty = dirty_range(view, sight.checkpoint, now_ms, horizon_ms)
+    return Candidate(sight, view, dirty, horizon_ms, is_surveyed)
+
+
+def _survey(sight: Sight) -> tuple[int | None, bool]:
+    """Find the first horizon by what is noted beside clean segments, and whether all have that."""
+    segments = sight.glance.segments
+    horizons: list[int] = []
+    for segment, following in itertools.pairwise(segments):
+        if following.base_offset > (sight.checkpoint or 0):
+            break
+        facts = read_facts(segment)
+        if facts is None:
+            return None, False
+        if facts.next_horizon_ms is not None:
+            horizons.append(facts.next_horizon_ms)
+    return min(horizons, default=None), True
+
+
+def repair_checkpoint(candidate: Candidate) -> None:
+    """Put a checkpoint right that cannot be; on the loop. The caller has it stored."""
+    sight, dirty = candidate.sight, candidate.dirty
+    problem = dirty.checkpoint_problem
+    if problem is None or not sight.is_current:
+        return
+    log = sight.log
+    # Retention moves the log start past the checkpoint in the course of things.
+    if problem != CheckpointProblem.BELOW_LOG_START or not log.config.delete:
+        logger.warning(
+            "reset first dirty offset log=%s checkpoint=%d: it %s; now %d",
+            log.name, sight.checkpoint, problem.value, dirty.first_dirty_offset,
+        )  # fmt: skip
+    sight.offsets.cleaner_offsets[log.topic, log.partition] = dirty.first_dirty_offset
+
+
+def range_of(candidate: Candidate, reason: Reason) -> DirtyRange:
+    """Return what is cleaned of a log for a reason: all that can be, or its clean part again."""
+    is_clean = reason is Reason.RETRY and candidate.dirty.cleanable_bytes == 0
+    if is_clean or reason in (Reason.EXPIRED, Reason.SURVEY):
+        return clean_range(candidate.view, candidate.dirty)
+    return candidate.dirty

@@ -1,0 +1,116 @@
+"""How all logs are, for people and metrics: noted on the event loop, worked out in a thread.
+
+The loop takes references only, a few microseconds a log. What is then looked up in segments may
+read the disk, and arithmetic over thousands of logs takes a while: neither is the loop's to wait
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.rules.due import announced_ms
+from cleaner.rules.policy import DirtyRange, Reason, dirty_range, urgency
+from cleaner.rules.quarantine import Standing
+from cleaner.rules.view import ActiveSegment, Glance, LogView, view_log
+from cleaner.rules.why import Threads
+from protocol.errors import ProtocolError
+from storage.errors import StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A compacted log and how its cleaning stands, as it was at one moment."""
+
+    log: Glance
+    directory: Path  # the log directory that it lives in
+    checkpoint: int | None
+    standing: Standing
+    is_asked: bool
+    horizon_ms: int | None
+    active: ActiveSegment
+    threads: Threads
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a thread has found out about a log."""
+
+    noted: Noted
+    view: LogView
+    dirty: DirtyRange
+    reason: Reason | None
+    due_ms: int | None
+
+    @property
+    def topic(self) -> str:
+        """The log's topic."""
+        return self.noted.log.topic
+
+    @property
+    def partition(self) -> int:
+        """The log's partition."""
+        return self.noted.log.partition
+
+    @property
+    def uncleanable_bytes(self) -> int:
+        """The bytes behind the range that can be cleaned."""
+        start = max(self.dirty.first_dirty_offset, self.dirty.first_uncleanable_offset)
+        return sum(s.size_bytes for s in self.view.segments if s.base_offset >= start)
+
+    @property
+    def dirty_bytes(self) -> int:
+        """All that has not been cleaned, whether it can be yet or not."""
+        return self.dirty.cleanable_bytes + self.uncleanable_bytes
+
+    def is_cleanable(self, now_ms: int) -> bool:
+        """Tell whether a free thread may take the log now."""
+        return self.noted.standing.may_clean(now_ms) and (
+            self.noted.is_asked or self.reason is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A log that could not be looked at, and why."""
+
+    noted: Noted
+    cause: str
+
+
+def look(noted: Noted, now_ms: int) -> Finding:
+    """Look how dirty a log is; raises StorageError and ProtocolError. Runs in a thread."""
+    view = view_log(noted.log)
+    dirty = dirty_range(view, noted.checkpoint, now_ms, noted.horizon_ms)
+    due = None
+    if noted.threads.can_clean:
+        due = announced_ms(
+            view,
+            noted.checkpoint,
+            now_ms,
+            noted.standing,
+            noted.active,
+            horizon_ms=noted.horizon_ms,
+        )
+    return Finding(noted, view, dirty, noted.standing.reason(view, dirty), due)
+
+
+def survey(logs: Iterable[Noted], now_ms: int) -> tuple[list[Finding], list[Unreadable]]:
+    """Look at logs, each for itself: one that cannot be read hinders no other."""
+    findings: list[Finding] = []
+    unreadable: list[Unreadable] = []
+    for noted in logs:
+        try:
+            findings.append(look(noted, now_ms))
+        except (StorageError, ProtocolError) as error:
+            unreadable.append(Unreadable(noted, f"{type(error).__name__}: {error}"))
+    return findings, unreadable
+
+
+def queue(findings: Iterable[Finding], now_ms: int) -> Sequence[Finding]:
+    """Return the logs that a free thread may take now, in the order in which it will."""
+    cleanable = [one for one in findings if one.is_cleanable(now_ms)]
+    by_urgency = sorted(cleanable, key=lambda one: urgency(one.dirty, one.reason), reverse=True)
+    return sorted(by_urgency, key=lambda one: not one.noted.is_asked)

@@ -1,0 +1,167 @@
+"""Proves the guarantees of one log: cleans it between two looks, or looks at it as it is.
+
+The looks are snapshots, whose files stay open, so that what was there before can be compared
+record by record with what is there after, however large the log is. Reading takes a thread, at
+the pace that log.cleaner.io.max.bytes.per.second leaves, and plain Python's. In memory are the
+keys of the log and their offsets, at most KEYS_MAX at once (some 300 MB): a log with more is read
+in several rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from cleaner.passes.stats import CleanResult
+from cleaner.passes.throttle import Pace
+from cleaner.proof.guarantees import (
+    OFFSETS_UNCHANGED,
+    Bounds,
+    Finding,
+    Violation,
+    compare,
+    final_state,
+)
+from cleaner.proof.snapshot import Snapshot, hold, note_moment
+from cleaner.proof.soundness import prove_clean_section, prove_indexes
+from cleaner.runtime.asked import Status
+from cleaner.runtime.pool import CleanerPool
+from cleaner.runtime.progress import CleanerOffsets
+from storage.errors import CorruptFile
+from storage.files import FileSystem
+from storage.log import Log
+
+
+class NotCleaned(Exception):
+    """The log was not cleaned, so that nothing is proved; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was proved of one partition, and what was not."""
+
+    topic: str
+    partition: int
+    result: CleanResult | None  # None when it was not cleaned
+    start_offset: int
+    end_offset: int
+    clean_offset: int  # the cleaner's checkpoint, when all was looked at
+    size_bytes: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether nothing was found that breaks a guarantee."""
+        return all(one.violation is None for one in self.findings)
+
+
+def bounds_of(before: Snapshot, after: Snapshot, result: CleanResult, lag_ms: int) -> Bounds:
+    """Return what of two looks at a log is compared; `lag_ms` is its min.compaction.lag.ms."""
+    return Bounds(
+        start_offset=max(before.start_offset, after.start_offset),
+        stable_offset=before.stable_offset,
+        end_offset=before.end_offset,
+        first_dirty_offset=result.first_dirty_offset,
+        first_uncleanable_offset=result.first_uncleanable_offset,
+        min_lag_ms=lag_ms,
+        now_ms=result.started_ms,
+    )
+
+
+def prove_guarantees(
+    before: Snapshot, after: Snapshot, bounds: Bounds, before_io: Callable[[int], None]
+) -> list[Finding]:
+    """Prove the four guarantees of a cleaning; in a thread.
+
+    Raises CorruptFile, DiskFailure, and what `before_io` raises.
+    """
+    return [
+        *compare(before.seen(before_io), after.seen(before_io), bounds),
+        final_state(lambda: before.seen(before_io), lambda: after.seen(before_io), bounds),
+    ]
+
+
+def prove_as_it_is(
+    snapshot: Snapshot,
+    checkpoint: int | None,
+    fs: FileSystem,
+    before_io: Callable[[int], None],
+) -> list[Finding]:
+    """Prove what can be proved of a log as it is; in a thread.
+
+    `checkpoint` is the offset up to which it is clean, None when it is no compacted one. Raises
+    DiskFailure, and what `before_io` raises.
+    """
+    found = prove_indexes(snapshot, fs, before_io)
+    if checkpoint is None:
+        return found
+    try:
+        return [*found, *prove_clean_section(snapshot, checkpoint, before_io)]
+    except CorruptFile:  # of which the first finding tells
+        return found
+
+
+def prove_run(
+    before: Snapshot,
+    after: Snapshot,
+    bounds: Bounds,
+    checkpoint: int,
+    fs: FileSystem,
+    before_io: Callable[[int], None],
+) -> list[Finding]:
+    """Prove all of a cleaning: the guarantees, and the log as it has left it; in a thread.
+
+    Raises DiskFailure, and what `before_io` raises.
+    """
+    as_it_is = prove_as_it_is(after, checkpoint, fs, before_io)
+    try:
+        return [*prove_guarantees(before, after, bounds, before_io), *as_it_is]
+    except CorruptFile as error:
+        unread = Violation(after.start_offset, None, f"it could not be compared: {error}")
+        return [Finding(OFFSETS_UNCHANGED, 0, unread), *as_it_is]
+
+
+async def verify(
+    log: Log,
+    pool: CleanerPool,
+    offsets: CleanerOffsets,
+    *,
+    fs: FileSystem,
+    pace: Pace,
+    run: bool,
+) -> Verification:
+    """Prove a log's guarantees; with `run` over a cleaning of all that can be cleaned now.
+
+    That cleaning's output is proved before the swap as well, whatever log.cleaner.verify says.
+    On the loop. Raises CorruptFile, DiskFailure, NotCleaned and CleaningAborted.
+    """
+    in_thread = asyncio.get_running_loop().run_in_executor
+    key = log.topic, log.partition
+    result = None
+    before = await in_thread(None, hold, note_moment(log))
+    if run:
+        outcome = await pool.ask(log, must_verify=True)
+        if outcome.status not in (Status.CLEANED, Status.NOTHING):
+            raise NotCleaned(f"{log.name}: {outcome.status.value}: {outcome.because}")
+        result = outcome.result
+    after = await in_thread(None, hold, note_moment(log))
+    checkpoint = offsets.cleaner_offsets.get(key, after.start_offset)
+    if result is not None:
+        bounds = bounds_of(before, after, result, log.config.min_compaction_lag_ms)
+        prove = partial(prove_run, before, after, bounds, checkpoint, fs, pace.before_io)
+    else:
+        clean = checkpoint if log.config.compact else None
+        prove = partial(prove_as_it_is, after, clean, fs, pace.before_io)
+    findings = await in_thread(None, prove)
+    return Verification(
+        log.topic,
+        log.partition,
+        result,
+        after.start_offset,
+        after.end_offset,
+        checkpoint,
+        after.size_bytes,
+        tuple(findings),
+    )

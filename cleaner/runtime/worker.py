@@ -1,0 +1,204 @@
+"""A cleaner thread's life: ask for a log, clean it, report, rest."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+
+from cleaner.errors import CleaningAborted
+from cleaner.passes.throttle import Pace
+from cleaner.runtime.look import Look, Viewpoint, look_at_all
+from cleaner.runtime.progress import CleanerOffsets, Progress, Running
+from storage.errors import DiskFailure, StaleSegments
+from storage.exchange import Exchange, carry_out
+from storage.files import FileSystem
+from storage.log import Log
+from storage.segment import Segment
+
+if TYPE_CHECKING:
+    from cleaner.passes.stats import CleanResult
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_ALIVE_CHECK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """There is nothing to clean: ask again after this time."""
+
+    seconds: float
+
+
+class Loop(Protocol):
+    """What a thread needs of the event loop."""
+
+    def call_soon_threadsafe(self, callback: Callable[[], object], /) -> object:
+        """Run a function on the loop, soon."""
+
+    def is_closed(self) -> bool:
+        """Tell whether the loop will run nothing more."""
+
+
+class Desk(Viewpoint, Protocol):
+    """The loop's side of a thread (cleaner.runtime.desk.Desk). Every method runs on the loop."""
+
+    progress: Progress
+
+    def take(self, thread: int, look: Look) -> Running | Rest | None:
+        """Give a thread its next log, or rest, or its notice (None)."""
+
+    def propose(
+        self, running: Running, old: Sequence[Segment], new: Sequence[Segment]
+    ) -> Exchange:
+        """Begin to exchange segments; raises StaleSegments when the log has changed."""
+
+    def succeed(self, thread: int, running: Running, result: CleanResult) -> None:
+        """Take a finished cleaning."""
+
+    def refused(self, log: Log, error: DiskFailure) -> None:
+        """Hear that the cleaner's checkpoint could not be stored."""
+
+    def abandon(self, running: Running) -> None:
+        """Take back a log whose cleaning was aborted or refused."""
+
+    def fail(self, running: Running, error: Exception) -> None:
+        """Take back a log whose cleaning failed."""
+
+
+class Worker:
+    """One cleaner thread.
+
+    It asks the event loop for the filthiest log, indexes the log's dirty section, and writes
+    segments without the records that a later one has made obsolete. These it proposes to the
+    loop, which alone may change a log: if the log was truncated, trimmed or deleted meanwhile,
+    the loop refuses, and the thread throws its work away. All that the thread reads is frozen
+    or never changes: sealed segments, configurations, copies of counters.
+
+    A failure of one log is reported and leaves the thread alive. Whatever else ends it is the
+    pool's concern, which starts another.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        desk: Desk,
+        loop: Loop,
+        *,
+        fs: FileSystem,
+        clock_ms: Callable[[], int],
+        random_below: Callable[[int], int],
+        charge: Callable[[int], float],
+        stopping: threading.Event,
+        load_kernels: Callable[[], None],
+    ) -> None:
+        """`charge` takes the bytes of a read or write, and returns the seconds to wait."""
+        self.number = number
+        self.running: Running | None = None
+        # Set by the loop when the thread is one too many: it drops what it cleans, and leaves.
+        self.is_dismissed = False
+        self._desk, self._loop, self._fs = desk, loop, fs
+        self._clock_ms, self._random_below = clock_ms, random_below
+        self._charge, self._stopping = charge, stopping
+        self._load_kernels = load_kernels
+        self._awake = threading.Event()
+
+    def wake(self) -> None:
+        """End the thread's rest, if it rests."""
+        self._awake.set()
+
+    def run(self) -> None:
+        """Clean until told to stop."""
+        while not self._stopping.is_set():
+            self._awake.clear()
+            look = look_at_all(self._desk, self._ask, self._clock_ms())
+            order = self._ask(self._desk.take, self.number, look)
+            for offsets, log in look.unsaved().items():
+                self._save(offsets, log)
+            if order is None:
+                return
+            if isinstance(order, Rest):
+                if not self._stopping.is_set():
+                    self._awake.wait(order.seconds)
+                continue
+            self.running = order
+            self._clean(order)
+            self.running = None
+
+    def _clean(self, running: Running) -> None:
+        # Numba takes a while to load; it is not needed before there is something to clean.
+        self._load_kernels()
+        from cleaner.passes.clean import clean
+
+        pace = Pace(
+            self._charge, self._stopping, lambda: running.must_stop or self.is_dismissed
+        )
+
+        def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
+            exchange = self._ask(self._desk.propose, running, old, new)
+            carry_out(
+                exchange.sync,  # here: the loop does not wait for the disk
+                step=partial(self._ask, exchange.step),
+                undo=partial(self._ask, exchange.undo),
+            )
+
+        try:
+            result = clean(
+                running.job,
+                fs=self._fs,
+                random_below=self._random_below,
+                clock_ms=self._clock_ms,
+                before_io=pace.before_io,
+                propose=propose,
+                counters=running.counters,
+            )
+        except (CleaningAborted, StaleSegments):
+            self._ask(self._desk.abandon, running)
+        except Exception as error:  # The root of a cleaning: one log must not stop the others.
+            if running.must_stop:  # Its files went while they were read: no wonder.
+                self._ask(self._desk.abandon, running)
+            else:
+                self._ask(self._desk.fail, running, error)
+        else:
+            self._ask(self._desk.progress.succeed, running, result)
+            self._save(running.offsets, running.log)
+            self._ask(self._desk.succeed, self.number, running, result)
+
+    def _save(self, offsets: CleanerOffsets, log: Log) -> None:
+        """Store the cleaner's checkpoint, whose news is of a log; the loop does not wait."""
+        taken = self._ask(offsets.take_cleaner_offsets)
+        try:
+            offsets.store(taken)
+        except DiskFailure as error:  # the next checkpoint has it again
+            self._ask(self._desk.refused, log, error)
+
+    def _ask(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function on the event loop, and wait for what it returns or raises.
+
+        Raises CleaningAborted when the loop is gone.
+        """
+        future: Future[T] = Future()
+
+        def call() -> None:
+            try:
+                future.set_result(function(*args, **kwargs))
+            except BaseException as error:  # It is the thread's to handle.
+                future.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError as error:  # The loop was closed.
+            raise CleaningAborted("the event loop has ended") from error
+        while True:
+            try:
+                return future.result(_ALIVE_CHECK_S)
+            except TimeoutError:
+                if future.done():  # The function itself has raised it.
+                    raise
+                if self._loop.is_closed():
+                    raise CleaningAborted("the event loop has ended") from None
