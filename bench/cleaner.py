@@ -188,7 +188,7 @@ SCENARIOS = {
         {_BUFFER: str(_BUFFER_MIN)},
     ),
     "c": Scenario(
-        "c: 10,000,000 keys of 100 B, then 1 % of them anew",
+        "c: 10,000,000 keys of 100 B, then 1 % of them again",
         ["all keys", "1 % side by side", "1 % anywhere"],
         _updated,
         ["seconds", "written_mb"],

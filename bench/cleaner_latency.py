@@ -107,7 +107,7 @@ class Cleanings:
         self._seen = 0
 
     def ended(self) -> bool:
-        """Tell whether a cleaning that was not told of yet has ended."""
+        """Return whether a cleaning that was not told of yet has ended."""
         return len(self.spans()) > self._seen
 
     def take(self) -> list[tuple[float, float]]:

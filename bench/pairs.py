@@ -26,7 +26,7 @@ BROKERS: Mapping[str, type[OdradekProcess] | type[KafkaProcess]] = {
     "Odradek": OdradekProcess,
     "Kafka": KafkaProcess,
 }
-# An empty value is none: each start would compile anew what has no bytecode yet.
+# An empty value is none: each start would compile again what has no bytecode yet.
 _AS_INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
@@ -42,7 +42,7 @@ class Figure:
 
     @property
     def is_compared(self) -> bool:
-        """Tell whether the two brokers' values say which is better."""
+        """Return whether the two brokers' values say which is better."""
         return self.ours_at_most is None
 
     def advantage(self, ours: float, theirs: float) -> float:
@@ -88,7 +88,7 @@ class Answer:
 
     @property
     def falls_short(self) -> bool:
-        """Tell whether less came than is promised."""
+        """Return whether less came than is promised."""
         least, most = self.figure.at_least, self.figure.ours_at_most
         return (least is not None and self.advantage < least) or (
             most is not None and statistics.median(self.ours) > most

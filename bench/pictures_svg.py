@@ -37,7 +37,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """How dirty a log was, against how often all of its keys were written anew."""
+    """How dirty a log was, against how often all of its keys were written again."""
 
     name: str
     threshold: float
@@ -70,7 +70,7 @@ def draw_strips(strips: Sequence[Strip]) -> str:
 def draw_curves(curves: Sequence[Curve]) -> str:
     """Return curves, each with the line that it is cleaned above."""
     right = max(x for curve in curves for x, _ in curve.points)
-    shapes = list(_axes("each key written anew, on average", "dirty ratio"))
+    shapes = list(_axes("each key written again, on average", "dirty ratio"))
     shapes += _ticks(range(int(right) + 1), right, (0, 0.25, 0.5, 0.75), 0.75)
     shapes += _keys([(one.name, colour) for one, colour in zip(curves, _COLOURS, strict=False)])
     for curve, colour in zip(curves, _COLOURS, strict=False):

@@ -231,7 +231,7 @@ def kafka_libs() -> Path | None:
 
 
 def lacks_kafka() -> bool:
-    """Tell whether Kafka's jars are missing, and print what to do then."""
+    """Return whether Kafka's jars are missing, and print what to do then."""
     if kafka_libs() is None:
         print(_NO_KAFKA)
         return True

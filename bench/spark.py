@@ -3,7 +3,7 @@
     python -m bench.spark [--records N] [--rounds N] [--size BYTES] [--partitions N] [--starts N]
 
 Both brokers are filled with the same records first. Then they run in turn, A B A B, each started
-anew and alone on the machine with one Spark session that serves all rounds; the ratio is taken
+again and alone on the machine with one Spark session that serves all rounds; the ratio is taken
 pair by pair, and its median counts. Each round measures
 
 - a batch of all records, with a checksum of keys and values, so that all of them are decoded;

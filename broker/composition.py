@@ -162,7 +162,7 @@ class Broker:
             raise
 
     async def reload(self, static: Layer) -> None:
-        """Take over what may change meanwhile of static settings that were read anew.
+        """Take over what may change meanwhile of static settings that were read again.
 
         Raises ConfigError when they are not valid, and changes nothing then.
         """

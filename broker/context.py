@@ -113,7 +113,7 @@ class RequestContext:
         logs_allowed: bool = True,
         logs_denied: bool = True,
     ) -> bool:
-        """Tell whether the client may do something to a resource."""
+        """Return whether the client may do something to a resource."""
         authorizer = self.broker.security.authorizer
         return authorizer is None or authorizer.may(
             self._requester(),
@@ -125,7 +125,7 @@ class RequestContext:
         )
 
     def may_to_cluster(self, operation: Operation, *, logs_denied: bool = True) -> bool:
-        """Tell whether the client may do something to the cluster."""
+        """Return whether the client may do something to the cluster."""
         return self.may(
             operation, ResourceKind.CLUSTER, CLUSTER_NAME, logs_denied=logs_denied
         )
@@ -194,7 +194,7 @@ class RequestContext:
         return self.authorized_operations(ResourceKind.CLUSTER, CLUSTER_NAME)
 
     def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
-        """Tell whether the client may do something to at least one resource of a kind."""
+        """Return whether the client may do something to at least one resource of a kind."""
         authorizer = self.broker.security.authorizer
         return authorizer is None or authorizer.may_any(self._requester(), operation, kind)
 

@@ -24,5 +24,5 @@ def random_id(source: random.Random) -> bytes:
 
 
 def is_reserved(one: bytes) -> bool:
-    """Tell whether an id is one that no topic can have."""
+    """Return whether an id is one that no topic can have."""
     return one in _RESERVED

@@ -1,6 +1,6 @@
 """What the broker does now and then: checkpoints, removals, producers and clients gone silent.
 
-Each job has its own interval from the settings, read anew every time. A job that fails is
+Each job has its own interval from the settings, read again every time. A job that fails is
 logged and tried again at its next turn.
 """
 

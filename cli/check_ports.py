@@ -32,7 +32,7 @@ def check_port(name: str, host: str, port: int, health: Health) -> Finding:
 
 
 def _answers(host: str, port: int) -> bool:
-    """Tell whether somebody accepts connections there, as a broker that runs would."""
+    """Return whether somebody accepts connections there, as a broker that runs would."""
     # None of them is bound here.
     local = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104
     where = local.get(host, host)

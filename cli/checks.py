@@ -109,7 +109,7 @@ def _check_dependencies() -> Finding:
         if found[2] and _numbers(version) < _numbers(found[2]):
             wrong.append(f"{found[1]} is {version}, {found[2]} is needed")
     if wrong:
-        advice = "install odradek anew, into an environment of its own"
+        advice = "install odradek again, into an environment of its own"
         return Finding(PROBLEM, "packages", "; ".join(wrong), advice)
     return Finding(OK, "packages", f"all {len(wanted)} are there")
 

@@ -1,7 +1,7 @@
 """Holds a segment's indexes against its log, as kafka-dump-log's checks of indexes do.
 
 Source: DumpLogSegments.dumpIndex and dumpTimeIndex of Kafka 4.3. Indexes only spare reading:
-when one is wrong, it may be deleted while the broker is stopped, and is built anew.
+when one is wrong, it may be deleted while the broker is stopped, and is built again.
 """
 
 from __future__ import annotations

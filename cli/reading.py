@@ -91,7 +91,7 @@ class _Interruption:
 
 
 def is_passing(error: KafkaError, group: str | None) -> bool:
-    """Tell whether a consumer goes on by itself; without a group, nothing of groups matters."""
+    """Return whether a consumer goes on by itself; without a group, nothing of groups matters."""
     is_of_no_group = group is None and error.name().startswith("GROUP_")
     return is_of_no_group or error.name() in _PASSING or error.retriable()
 
@@ -204,7 +204,7 @@ def _consumed(message: Message, topic: str, partition: int, offset: int) -> Cons
 
 
 def _reader_is_gone(output: IO[bytes]) -> bool:
-    """Tell whether a pipe is closed at its other end, though there is nothing to write now."""
+    """Return whether a pipe is closed at its other end, though there is nothing to write now."""
     try:
         descriptor = output.fileno()
     except (OSError, ValueError):

@@ -237,7 +237,7 @@ class BrokerConfig:
     odradek_create_missing_partitions: bool = option(
         "odradek.create.missing.partitions",
         default=False,
-        doc="Whether a partition whose directory is gone is made anew, empty, at the start. "
+        doc="Whether a partition whose directory is gone is made again, empty, at the start. "
         "Without this it is offline, since a disk may just not be there.",
     )
     odradek_open_files_max: int32 = option(

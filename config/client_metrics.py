@@ -75,7 +75,7 @@ class Subscription:
     match: Mapping[str, Any]  # compiled by RE2
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Tell whether a client is meant, by its attributes."""
+        """Return whether a client is meant, by its attributes."""
         return all(
             len(attributes[name]) <= _ATTRIBUTE_MAX
             and pattern.fullmatch(attributes[name]) is not None

@@ -106,7 +106,7 @@ class ConsumerConfig:
         valid=at_least(10_000),
         internal=True,
         doc="How often the topics that regular expressions of a consumer group match are looked "
-        "for anew, where no new topic gives a reason before.",
+        "for again, where no new topic gives a reason before.",
     )
 
 

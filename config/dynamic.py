@@ -95,7 +95,7 @@ def _not_dynamic(values: Mapping[str, str], per_broker: bool) -> Iterator[tuple[
 
 
 def _is_of_one_broker(name: str) -> bool:
-    """Tell whether a name is a listener's, other than those that all brokers share."""
+    """Return whether a name is a listener's, other than those that all brokers share."""
     parts = split_name(name)
     if parts is None:
         return False

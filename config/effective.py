@@ -147,7 +147,7 @@ def resolve_topic(
 
 
 def is_sensitive(name: str) -> bool:
-    """Tell whether a setting's value must never be shown; a listener's may be one, too."""
+    """Return whether a setting's value must never be shown; a listener's may be one, too."""
     option = _option_of(name)
     return option is not None and option.sensitive
 

@@ -354,5 +354,5 @@ REMOVED = frozenset(
 
 
 def is_removed(name: str) -> bool:
-    """Tell whether a name was an option of an older Kafka."""
+    """Return whether a name was an option of an older Kafka."""
     return name in REMOVED or name.startswith(REMOVED_PREFIXES)

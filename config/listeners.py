@@ -184,7 +184,7 @@ def _parse(
 
 
 def _clash(one: Listener, other: Listener) -> bool:
-    """Tell whether two listeners want one port; an IPv4 and an IPv6 address may share it."""
+    """Return whether two listeners want one port; an IPv4 and an IPv6 address may share it."""
     if one.port != other.port or one.port == 0:
         return False
     kinds = {type(_address(one.host)), type(_address(other.host))}

@@ -35,7 +35,7 @@ class OAuthConfig:
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int64 = option(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         default=HOUR_MS,
-        doc="How often the keys are fetched anew; a file is read again when it has changed. A "
+        doc="How often the keys are fetched again; a file is read again when it has changed. A "
         "token with an unknown key has them fetched at once, within limits.",
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int64 = option(

@@ -88,12 +88,12 @@ class Option:
 
     @property
     def sensitive(self) -> bool:
-        """Tell whether the value must never be shown."""
+        """Return whether the value must never be shown."""
         return self.kind is Kind.PASSWORD
 
     @property
     def read_only(self) -> bool:
-        """Tell whether a running broker refuses to change it."""
+        """Return whether a running broker refuses to change it."""
         return self.broker is None and not self.dynamic
 
     @property

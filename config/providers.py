@@ -84,12 +84,12 @@ def provide(settings: Settings, environment: Mapping[str, str]) -> Settings:
 
 
 def is_of_providers(name: str) -> bool:
-    """Tell whether a setting is config.providers, or about one of them."""
+    """Return whether a setting is config.providers, or about one of them."""
     return name == OPTION or name.startswith(PREFIX)
 
 
 def has_reference(text: str) -> bool:
-    """Tell whether a value refers to one that is kept elsewhere."""
+    """Return whether a value refers to one that is kept elsewhere."""
     return _REFERENCE.search(text) is not None
 
 

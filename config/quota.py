@@ -46,7 +46,7 @@ class QuotaConfig:
         valid=at_least(1),
         dynamic="cluster-wide",
         doc="Of how many users, client ids or addresses the rate is remembered, of each kind of "
-        "quota; past that the one that was silent for the longest begins anew.",
+        "quota; past that the one that was silent for the longest begins again.",
     )
 
 

@@ -1,6 +1,6 @@
 """The page that lists every option, made from the declarations.
 
-`python -m config.reference > docs/configs.md` writes it anew.
+`python -m config.reference > docs/configs.md` writes it again.
 """
 
 from __future__ import annotations

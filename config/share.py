@@ -215,7 +215,7 @@ class ShareConfig:
         default=300_000,
         valid=at_least(1),
         internal=True,
-        doc="How often states without changes are written anew, so that older records can go.",
+        doc="How often states without changes are written again, so that older records can go.",
     )
     share_coordinator_snapshot_update_records_per_snapshot: int32 = option(
         "share.coordinator.snapshot.update.records.per.snapshot",

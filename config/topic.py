@@ -359,12 +359,12 @@ class TopicConfig:
 
     @property
     def compact(self) -> bool:
-        """Tell whether the cleaner keeps each key's latest value."""
+        """Return whether the cleaner keeps each key's latest value."""
         return "compact" in self.cleanup_policy
 
     @property
     def delete(self) -> bool:
-        """Tell whether retention drops old segments."""
+        """Return whether retention drops old segments."""
         return "delete" in self.cleanup_policy
 
     @property

@@ -1,6 +1,6 @@
 """The list of options without effect, as it stands in docs/compatibility.md.
 
-`python -m config.without_effect docs/compatibility.md` writes it anew, between its two marks.
+`python -m config.without_effect docs/compatibility.md` writes it again, between its two marks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def without_effect() -> str:
 
 
 def replaced(page: str) -> str:
-    """Return a page with the list made anew. Raises ValueError where it has no place."""
+    """Return a page with the list made again. Raises ValueError where it has no place."""
     before, found, rest = page.partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not found or not ended:

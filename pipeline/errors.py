@@ -73,7 +73,7 @@ _EXPLANATIONS = (
         r"Partition .* offset was changed from|Some data may have been lost|"
         r"KAFKA_DATA_LOSS|Set\(\S+\) are gone|failOnDataLoss",
         "records of {what} that were still to be read are gone from {where} (deleted by "
-        "retention, or the topic was made anew): start again with a new --table and "
+        "retention, or the topic was made again): start again with a new --table and "
         "--checkpoint, or go on past the loss with --no-fail-on-data-loss",
     ),
     (

@@ -114,7 +114,7 @@ def own_run(
 
 
 def has_filter(segment: Path, now_ms: int) -> bool:
-    """Tell whether a clean segment has a file that says, without reading it, which keys it has.
+    """Return whether a clean segment has a file that says, without reading it, which keys it has.
 
     Not so one whose transactions, or whose tombstones by now, must be looked at in any case. The
     file's header is drawn in cleaner/passes/facts.py.

@@ -1,7 +1,7 @@
 """Publish a table into a compacted topic: a record a row, keyed, and once more whenever it is run.
 
 A run that was stopped or killed goes on where it was when the same command is given again; a run
-after one that ended publishes the table anew. `pipeline.publishing` says how.
+after one that ended publishes the table again. `pipeline.publishing` says how.
 """
 
 import sys

@@ -207,7 +207,7 @@ class _Walk:
         return None
 
     def _is_tail(self, position: int, cause: str) -> bool:
-        """Tell whether what goes from a position to the end is the open end of a partition."""
+        """Return whether what goes from a position to the end is the open end of a partition."""
         if self._segment.next_base_offset is not None:
             return False
         if cause is _CUT_OFF:
@@ -259,7 +259,7 @@ class _Walk:
         return self._wasted_bytes > _WASTED_FREE_BYTES + _WASTED_RATIO_MAX * self._passed_bytes
 
     def _is_led_by(self, position: int) -> bool:
-        """Tell whether batches follow that all have lower offsets than those before had.
+        """Return whether batches follow that all have lower offsets than those before had.
 
         Then what came before was wrong, and the offsets count from these batches on: the CRC
         covers no base offset.
@@ -279,7 +279,7 @@ class _Walk:
         return False
 
     def _is_intact(self, position: int) -> bool:
-        """Tell whether there is an intact batch at a position, at little cost if there is none."""
+        """Return whether an intact batch is at a position, at little cost if there is none."""
         head = self._read(position, min(HEADER_SIZE, self._end - position))
         size = _stated_size(head)
         if not SIZES_MIN[0] <= size <= self._end - position:
@@ -340,7 +340,7 @@ class _Walk:
 
 
 def _is_old(data: memoryview, position: int) -> bool:
-    """Tell whether what begins at a position is of message format 0 or 1, by its magic alone."""
+    """Return whether what begins at a position is of message format 0 or 1, by its magic alone."""
     at = position + _MAGIC_POSITION
     return at < len(data) and data[at] < MAGIC
 

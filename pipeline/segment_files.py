@@ -220,7 +220,7 @@ def _settled_names(folder: Path) -> list[str]:
 
 
 def _ends_before(segment: Segment, timestamp: int) -> bool:
-    """Tell whether all records of a segment are known to be older than a time (ms)."""
+    """Return whether all records of a segment are known to be older than a time (ms)."""
     # The last segment's index lags behind what is appended.
     if timestamp <= 0 or segment.next_base_offset is None:
         return False

@@ -59,7 +59,7 @@ class Selection:
     committed_only: bool = False
 
     def includes_partition(self, topic: str, partition: int) -> bool:
-        """Tell whether records of a partition may be among those to read."""
+        """Return whether records of a partition may be among those to read."""
         return (
             (self.topics is None or topic in self.topics)
             and (self.partitions is None or partition in self.partitions)

@@ -242,7 +242,7 @@ def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:
 
 
 def _serves(gateway: JavaGateway, settings: Mapping[str, str]) -> bool:
-    """Tell whether the Java side that an earlier session left was started with these settings.
+    """Return whether the Java side that an earlier session left was started with these settings.
 
     Packages and memory among others count only when it starts.
     """

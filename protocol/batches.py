@@ -272,7 +272,7 @@ def patch_base_offset_and_epoch(
 def patch_max_timestamp(
     buffer: bytearray | memoryview, position: int, timestamp: int, log_append_time: bool = False
 ) -> None:
-    """Set a batch's maximum timestamp (ms), and its CRC anew.
+    """Set a batch's maximum timestamp (ms), and its CRC again.
 
     With `log_append_time` it becomes the timestamp of each of its records. Attributes without
     a meaning are cleared (DefaultRecordBatch.setMaxTimestamp).

@@ -149,7 +149,7 @@ class ErrorCode(IntEnum):
     )
     UNKNOWN_LEADER_EPOCH = 75, "The leader epoch is newer than the broker's.", _RETRIABLE
     UNSUPPORTED_COMPRESSION_TYPE = 76, "This version of the API cannot carry the codec."
-    STALE_BROKER_EPOCH = 77, "The broker has registered anew since."
+    STALE_BROKER_EPOCH = 77, "The broker has registered again since."
     OFFSET_NOT_AVAILABLE = (
         78,
         "The new leader does not know the high watermark yet.",

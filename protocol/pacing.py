@@ -61,13 +61,13 @@ class Worker(greenlet):
         self._error: BaseException | None = None
 
     def begin(self, function: Callable[[], Any], slice_s: float) -> bool:
-        """Call a function, for a slice of time to begin with; tell whether it has ended."""
+        """Call a function, for a slice of time to begin with; return whether it has ended."""
         assert self._function is None, "the one before has ended"
         self._function = function
         return self.go_on(slice_s)
 
     def go_on(self, slice_s: float) -> bool:
-        """Give the function another slice; tell whether it has ended."""
+        """Give the function another slice; return whether it has ended."""
         self._until_s = perf_counter() + slice_s
         self.switch()
         return self._function is None

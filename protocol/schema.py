@@ -78,7 +78,7 @@ class Field:
     may_be_null: bool
 
     def is_nullable(self, version: int) -> bool:
-        """Tell whether null may stand for this field in a version."""
+        """Return whether null may stand for this field in a version."""
         return self.may_be_null and version in self.spec.nullable
 
     def default(self) -> Any:
@@ -129,7 +129,7 @@ def struct(cls: type[T]) -> type[T]:
     for name, value in vars(cls).items():
         if isinstance(value, dataclasses.Field) and _has_no_default(value):
             _default_to_zero(value, cls.__annotations__[name], sys.modules[cls.__module__])
-    # A dataclass compiles each method anew for each class: of the 150 that a start loads, these
+    # A dataclass compiles each method again for each class: of the 150 that a start loads, these
     # two took a twentieth of its time.
     cls.__repr__ = _repr  # type: ignore[method-assign]
     cls.__eq__ = _eq  # type: ignore[method-assign]

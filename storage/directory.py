@@ -404,7 +404,7 @@ def future_name(topic: str, partition: int) -> str:
 
 
 def has_name_for_future(topic: str, partition: int) -> bool:
-    """Tell whether the name of a partition's copy would not be too long."""
+    """Return whether the name of a partition's copy would not be too long."""
     return len(future_name(topic, partition)) <= _NAME_BYTES_MAX
 
 

@@ -87,7 +87,7 @@ class Exchange:
         self._is_switched = self._is_undone = self._is_over = False
 
     def concerns(self, segments: Sequence[Segment]) -> bool:
-        """Tell whether some of the log's segments are still being exchanged."""
+        """Return whether some of the log's segments are still being exchanged."""
         if self._is_over:
             return False
         return not set(segments).isdisjoint(self._new if self._is_switched else self._old)

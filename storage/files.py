@@ -84,10 +84,10 @@ class FileSystem(Protocol):
         """Open a file; with `write` it is created when it is not there."""
 
     def exists(self, path: Path) -> bool:
-        """Tell whether a file or directory is there."""
+        """Return whether a file or directory is there."""
 
     def is_directory(self, path: Path) -> bool:
-        """Tell whether a path is a directory."""
+        """Return whether a path is a directory."""
 
     def is_regular(self, path: Path) -> bool:
         """Return whether a path is a regular file itself, and no link to one."""
@@ -372,7 +372,7 @@ class RealFileSystem:
         _call(path, lambda: path.write_bytes(data))
 
     def write_private(self, path: Path, data: bytes) -> None:
-        # Made anew under another name: whoever holds the former file open learns nothing.
+        # Made again under another name: whoever holds the former file open learns nothing.
         temporary = path.with_name(path.name + ".tmp")
         self._create_anew(temporary, data, 0o600)
         self.rename(temporary, path)

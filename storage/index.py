@@ -214,7 +214,7 @@ class _Entries:
         self._writable().truncate(self.size_bytes)
 
     def begin(self) -> None:
-        """Begin anew, in memory only."""
+        """Begin again, in memory only."""
         self._loaded, self.damage = (self._array(), array("i")), None
 
     def sync(self) -> None:

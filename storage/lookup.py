@@ -114,7 +114,7 @@ class Lookup:
         return 0
 
     def _is_true(self, timestamp: int, offset: int) -> bool:
-        """Tell whether the log bears a time index entry out; if not, the indexes are rebuilt."""
+        """Return whether the log bears a time index entry out; if not, the indexes are rebuilt."""
         with contextlib.suppress(CorruptFile):
             for _, _, last_offset, max_timestamp in self.from_offset(offset):
                 if last_offset >= offset:
@@ -182,7 +182,7 @@ class Lookup:
         return next_offset
 
     def begin(self) -> None:
-        """Forget both indexes, before every batch is noted anew."""
+        """Forget both indexes, before every batch is noted again."""
         self._offsets.entries.begin()
         self._times.entries.begin()
         self._bytes_since_entry = 0
@@ -207,7 +207,7 @@ class Lookup:
         self._times.entries.write()
 
     def rebuild(self, cause: CorruptFile) -> None:
-        """Index the batches anew, for a cause that is logged.
+        """Index the batches again, for a cause that is logged.
 
         What is damaged is passed over.
         """

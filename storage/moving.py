@@ -13,7 +13,7 @@ takes the old directory away; only then does anything that was appended since co
 
 What a crash can leave:
 
-    a/orders-0  b/orders-0.…-future   the copy was in the making: it begins anew
+    a/orders-0  b/orders-0.…-future   the copy was in the making: it begins again
     a/orders-0  b/orders-0            the log has just moved: both hold all that was durable, and
                                       the one that was led last, or reaches further, is kept
                 b/orders-0            the log has moved

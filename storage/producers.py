@@ -128,7 +128,7 @@ class ProducerStates:
         return self._producers.get(producer_id)
 
     def has_open(self, producer_id: int, epoch: int) -> bool:
-        """Tell whether a producer's transaction has batches here, of this epoch."""
+        """Return whether a producer's transaction has batches here, of this epoch."""
         known = self._producers.get(producer_id)
         return known is not None and known.transaction_first_offset >= 0 and known.epoch == epoch
 

@@ -175,7 +175,7 @@ class Batches:
         return int(length) + LOG_OVERHEAD if is_there else 0
 
     def is_intact(self, position: int, offset_min: int, offset_max: int) -> bool:
-        """Tell whether there is an intact batch at a position, at little cost if there is none."""
+        """Return whether an intact batch is at a position, at little cost if there is none."""
         head = self.file.read(position, HEADER_SIZE)
         if not self._stated(head, position, offset_min, offset_max):
             return False

@@ -210,7 +210,7 @@ LOOKUPS = Question(
         Figure("ListOffsets", "1/s"),
     ],
     _ask_lookups,
-    note=f"{_SMALL_REQUESTS} The metadata of all partitions are encoded anew for each who asks.",
+    note=f"{_SMALL_REQUESTS} The metadata of all partitions are encoded again for each who asks.",
 )
 
 DURABLE = Question(

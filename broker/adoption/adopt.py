@@ -59,7 +59,7 @@ class Prepared:
 
 
 def is_adopted(fs: FileSystem, source: Source) -> bool:
-    """Tell whether the log directories have their database already."""
+    """Return whether the log directories have their database already."""
     names = (DATABASE_NAME, COPY_NAME)
     return any(fs.exists(path / name) for path in source.directories for name in names)
 

@@ -28,7 +28,7 @@ class PartitionState:
     last_known: list[int]
 
     def is_whole_on(self, node_id: int) -> bool:
-        """Tell whether a broker's replica has every record that was acknowledged."""
+        """Return whether a broker's replica has every record that was acknowledged."""
         if self.replicas == [node_id]:
             return True
         complete = [*self.in_sync, *self.eligible] or self.last_known
@@ -69,7 +69,7 @@ class ClusterImage:
                 self._take_cluster(entry.message)
 
     def _take_topic(self, entry: MetadataEntry) -> bool:
-        """Take a record in if it is about topics; tell whether it is."""
+        """Take a record in if it is about topics; return whether it is."""
         match entry.message:
             case records.TopicRecord() as made:
                 topic_id = made.topic_id

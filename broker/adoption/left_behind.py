@@ -49,9 +49,9 @@ def left_behind(image: ClusterImage, node_id: int) -> Iterator[tuple[str, str]]:
 def left_of_groups(groups: GroupCounts) -> Iterator[tuple[str, str]]:
     """Yield the groups whose members' state has no use here."""
     kept = {
-        "consumer": "their offsets are kept, their members join anew",
+        "consumer": "their offsets are kept, their members join again",
         "share": "what their members have not acknowledged is not known here",
-        "streams": "their offsets are kept, their tasks are assigned anew",
+        "streams": "their offsets are kept, their tasks are assigned again",
     }
     for kind, meaning in kept.items():
         names = groups.by_type.get(kind, ())

@@ -10,7 +10,7 @@ NO_TIME = -1
 
 
 def may_ask(context: RequestContext) -> bool:
-    """Tell whether a client has proved who it is, and not by a token.
+    """Return whether a client has proved who it is, and not by a token.
 
     A token that could make tokens, or renew itself, would never end. On a listener without
     authentication everybody is the same principal, who would have the tokens of all.

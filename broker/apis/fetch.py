@@ -242,7 +242,7 @@ def _warm(cold: Sequence[NotCached]) -> None:
 
 
 def _plan_again(fetch: _Fetch, before: Plan | None, *, may_wait: bool = False) -> Plan:
-    """Plan anew, after the plan that was made before the request waited, if it has.
+    """Plan again, after the plan that was made before the request waited, if it has.
 
     What was unknown then stays unknown.
     """
@@ -292,7 +292,7 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
 
 
 def _is_limited(fetch: _Fetch) -> bool:
-    """Tell whether some appends may count less than they have bytes."""
+    """Return whether some appends may count less than they have bytes."""
     enough = fetch.reading.size_min
     if enough <= 1:  # as nearly all ask; to look at a thousand partitions takes its time
         return False
@@ -404,7 +404,7 @@ def _throttled(fetch: _Fetch, plan: Plan, told: list[Planned]) -> FetchResponse 
 
 
 def _is_overtaken(fetch: _Fetch) -> bool:
-    """Tell whether the session has gone on, over another connection, while this one waited."""
+    """Return whether the session has gone on, over another connection, while this one waited."""
     session = fetch.session
     return session is not None and session.epoch != next_epoch(fetch.request.session_epoch)
 

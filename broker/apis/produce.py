@@ -57,12 +57,12 @@ def handle(context: RequestContext, request: ProduceRequest) -> Answer:
 
 
 def _is_one(topics: Sequence[TopicProduceData]) -> bool:
-    """Tell whether there is one batch, of which nothing below has to be asked."""
+    """Return whether there is one batch, of which nothing below has to be asked."""
     return len(topics) == 1 and len(topics[0].partition_data) == 1
 
 
 def _repeats(topics: Sequence[TopicProduceData]) -> bool:
-    """Tell whether a topic or a partition is named several times."""
+    """Return whether a topic or a partition is named several times."""
     for data in paced_if_many(topics):
         partitions = data.partition_data
         if len(partitions) > 1:

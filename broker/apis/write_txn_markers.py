@@ -72,14 +72,14 @@ def _alike(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkers
 
 
 def _is_one(asked: WritableTxnMarker) -> bool:
-    """Tell whether a marker is of a producer."""
+    """Return whether a marker is of a producer."""
     return asked.producer_id >= 0 and asked.producer_epoch >= 0
 
 
 def _fails(
     context: RequestContext, asked: WritableTxnMarker, partitions: Iterable[TopicPartition]
 ) -> bool:
-    """Tell whether a marker of no producer ends all: it names a partition that is here."""
+    """Return whether a marker of no producer ends all: it names a partition that is here."""
     return not _is_one(asked) and any(_is_here(context, one) for one in partitions)
 
 

@@ -3,7 +3,7 @@
 A heartbeat moves its member's deadline; thousands do so every few seconds. Moving one later
 only notes it beside the heap: the old entry, when it comes up, is put back at the new time.
 Cancelling forgets the note. Where most entries are of timers that are not any more the heap is
-made anew, so it holds about one entry a timer, however fast timers come and go.
+made again, so it holds about one entry a timer, however fast timers come and go.
 """
 
 from __future__ import annotations

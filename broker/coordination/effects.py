@@ -8,7 +8,7 @@ ticket comes back to the machine, which then decides what follows, the answer in
     ticket  -> machine -> [Reply(token, response)]       the client is told
 
 A machine that takes its records in before the log has them asks for `Reload` when the log
-refuses them: it is thrown away, and made anew of what the log has.
+refuses them: it is thrown away, and made again of what the log has.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def compile_expression(text: str) -> Any:
 
 
 def is_quick(pattern: Any, names: Iterable[str]) -> bool:
-    """Tell whether a compiled expression can be matched with names in some milliseconds."""
+    """Return whether a compiled expression can be matched with names in some milliseconds."""
     return bool(pattern.programsize * sum(map(len, names)) <= _AT_ONCE_MAX)
 
 

@@ -103,7 +103,7 @@ class InternalLog:
         )
 
     def has_transaction(self, partition: int, producer: Producer) -> bool:
-        """Tell whether a producer has a transaction open here, in its epoch."""
+        """Return whether a producer has a transaction open here, in its epoch."""
         topic = self._topics.get(self._name)
         log = topic.log(partition) if topic else None
         known = log.producers.get(producer.producer_id) if log else None

@@ -97,7 +97,7 @@ def count_fetch(metrics: Metrics, plan: Plan) -> None:
         assert log is not None
         size_bytes = 0 if planned.slice is None else planned.slice.size
         everything.bytes_out += size_bytes
-        if not log.is_deleted:  # else its topic is gone, and is not to be counted anew
+        if not log.is_deleted:  # else its topic is gone, and is not to be counted again
             counts = metrics.topics[log.topic]
             counts.fetches += 1
             counts.bytes_out += size_bytes
@@ -108,7 +108,7 @@ def count_fetch(metrics: Metrics, plan: Plan) -> None:
 def _count_fetch_error(metrics: Metrics, planned: Planned) -> None:
     code = planned.data.error_code
     metrics.count_error(FETCH_KEY, code)
-    # The topic may be gone by now, and is not to be counted anew.
+    # The topic may be gone by now, and is not to be counted again.
     counts = metrics.topics.get(planned.wanted.topic or "")
     for one in (metrics.all_topics, *([counts] if counts else ())):
         one.failed_fetches += code not in _EXPECTED_OF_FETCH

@@ -323,7 +323,7 @@ def _find_aborted(log: Log, offset: int, found: Slice | None) -> list[AbortedTra
 
 
 def _is_behind(log: Log, found: Slice, is_committed: bool) -> bool:
-    """Tell whether what was found lies in a segment that is not appended to any more.
+    """Return whether what was found lies in a segment that is not appended to any more.
 
     To wait for more is of no use then (DelayedFetch, case F).
     """

@@ -2,7 +2,7 @@
 
 A waiter is told how many bytes it still misses. Appends to its logs count towards that, so that
 an append costs nothing but a subtraction for each waiter of that log, and no log is read twice.
-While a transaction is open appends do not count for read_committed waiters; they count anew once
+While a transaction is open appends do not count for read_committed waiters; they count again once
 it has ended.
 """
 
@@ -64,7 +64,7 @@ class Purgatory:
     ) -> Waiter:
         """Call `finish` once the logs have grown by that many bytes, or the time has passed.
 
-        With `recount` they are counted anew before that. With `is_committed` only what is stable
+        With `recount` they are counted again before that. With `is_committed` only what is stable
         counts.
         """
         waiter = Waiter(logs, missing_bytes, finish, recount, is_committed)
@@ -86,11 +86,11 @@ class Purgatory:
                 self._schedule(waiter)
 
     def reconsider(self, waiter: Waiter) -> None:
-        """Count anew for a waiter, since something else than a log has changed."""
+        """Count again for a waiter, since something else than a log has changed."""
         self._schedule(waiter)
 
     def stable(self, log: Log) -> None:
-        """Count anew for the read_committed fetches of a log in which a transaction has ended."""
+        """Count again for the read_committed fetches of a log in which a transaction has ended."""
         for waiter in self._waiters.get(log, ()):
             if waiter.is_committed:
                 self._schedule(waiter)

@@ -53,7 +53,7 @@ class WantedPartition:
         return topic, self.wanted.partition
 
     def is_news(self, told: PartitionData) -> bool:
-        """Tell whether there is news in an answer."""
+        """Return whether there is news in an answer."""
         return (
             bool(told.records)
             or told.high_watermark != self.high_watermark
@@ -212,7 +212,7 @@ class FetchSessions:
         grown_count = self.partition_count + size - session.size
         is_too_much = size > session.size and grown_count > PARTITIONS_TOTAL_MAX
         if size > self._partitions_max() or is_too_much:
-            self.end(session_id)  # the client begins anew, and goes on without a session
+            self.end(session_id)  # the client begins again, and goes on without a session
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         session.epoch = next_epoch(epoch)
         session.last_used_ms = now_ms

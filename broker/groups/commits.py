@@ -166,7 +166,7 @@ def fetch(
 
 
 def _is_short(topics: Sequence[OffsetFetchRequestTopics]) -> bool:
-    """Tell whether no copy has to be made of what is read."""
+    """Return whether no copy has to be made of what is read."""
     return len(topics) <= _SHORT and all(len(one.partition_indexes) <= _SHORT for one in topics)
 
 
@@ -313,7 +313,7 @@ def _unstable(index: int) -> OffsetFetchResponsePartitions:
 
 
 def _is_of_topic(committed: CommittedOffset | None, topic_id: bytes) -> bool:
-    """Tell whether an offset may be one of a topic; before Kafka 4.1 none has the id."""
+    """Return whether an offset may be one of a topic; before Kafka 4.1 none has the id."""
     return committed is None or committed.topic_id in (ZERO_UUID, topic_id)
 
 

@@ -49,7 +49,7 @@ class Member:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def keeps_session_by_waiting(self) -> bool:
-        """Tell whether a parked request stands for heartbeats."""
+        """Return whether a parked request stands for heartbeats."""
         waits = self.parked_join is not None or self.parked_sync is not None
         return waits and not self.is_new
 
@@ -188,7 +188,7 @@ class Membership:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports_any(self, names: Iterable[str]) -> bool:
-        """Tell whether all members know one of these protocols."""
+        """Return whether all members know one of these protocols."""
         return any(self.supporters[name] == len(self.members) for name in names)
 
     def select_protocol(self) -> str:
@@ -202,7 +202,7 @@ class Membership:
         return max(votes, key=votes.__getitem__)
 
     def all_joined(self) -> bool:
-        """Tell whether the join phase has nobody left to wait for."""
+        """Return whether the join phase has nobody left to wait for."""
         return self.parked_join_count == len(self.members) and not self.pending_joins
 
     def elect_joined_leader(self) -> bool:

@@ -63,7 +63,7 @@ class OffsetOperations:
 
     @property
     def is_any_undecided(self) -> bool:
-        """Tell whether a transaction is open that has offsets."""
+        """Return whether a transaction is open that has offsets."""
         return bool(self._in_transactions)
 
     def commit(self, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> list[Effect]:

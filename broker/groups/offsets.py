@@ -38,7 +38,7 @@ class GroupOffsets:
     )
 
     def __bool__(self) -> bool:
-        """Tell whether there is any offset, pending and undecided ones included."""
+        """Return whether there is any offset, pending and undecided ones included."""
         return bool(self.by_topic or self.pending or self.undecided)
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:

@@ -140,7 +140,7 @@ def withdraw_assignments(turn: Turn, error: ErrorCode) -> None:
 
 
 def remove_member(turn: Turn, member: Member) -> None:
-    """Take a member out and answer what it had parked: it may join anew."""
+    """Take a member out and answer what it had parked: it may join again."""
     membership = turn.group.membership
     gone = ErrorCode.UNKNOWN_MEMBER_ID
     join = membership.unpark_join(member)

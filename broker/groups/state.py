@@ -87,7 +87,7 @@ class ClassicGroup:
     member_added: bool = False
 
     def is_in(self, *states: GroupState) -> bool:
-        """Tell whether the group is in one of some states."""
+        """Return whether the group is in one of some states."""
         return self.state in states
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
@@ -107,13 +107,13 @@ class ClassicGroup:
         self.subscribed_topics = self.read_subscriptions()
 
     def accepts_protocols(self, protocol_type: str, names: set[str]) -> bool:
-        """Tell whether a member with these protocols can be in the group."""
+        """Return whether a member with these protocols can be in the group."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
         return self.protocol_type == protocol_type and self.membership.supports_any(names)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Tell whether the group reads a topic; a consumer group that we cannot read may."""
+        """Return whether the group reads a topic; a consumer group that we cannot read may."""
         if self.subscribed_topics is not None:
             return topic in self.subscribed_topics
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE

@@ -39,7 +39,7 @@ def sync(turn: Turn, request: SyncGroupRequest, caller: Caller) -> None:
 
 
 def assignment_stored(turn: Turn, ticket: AssignmentStored, error: ErrorCode) -> None:
-    """Hand the assignment out now that it is stored, or have the members join anew."""
+    """Hand the assignment out now that it is stored, or have the members join again."""
     group = turn.group
     is_awaited = group.state is GroupState.COMPLETING_REBALANCE
     if not is_awaited or group.generation != ticket.generation:

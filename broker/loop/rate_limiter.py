@@ -11,7 +11,7 @@ _BURST_S = 1.0
 
 
 class Turns:
-    """Turns at a rate, which is told anew each time; the event loop owns it."""
+    """Turns at a rate, which is told again each time; the event loop owns it."""
 
     __slots__ = ("_next_s",)
 

@@ -66,7 +66,7 @@ class Slices:
         return len(self._standing)
 
     def run(self, work: Work, *, is_large: bool = False) -> bool:
-        """Do some work, and end it at once if a slice is enough; tell whether that was so.
+        """Do some work, and end it at once if a slice is enough; return whether that was so.
 
         What is large waits its turn where others are under way.
         """

@@ -46,7 +46,7 @@ Alteration = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 class Configs:
-    """The configurations in force. The event loop owns it; read `broker` anew for each use."""
+    """The configurations in force. The event loop owns it; read `broker` again for each use."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Configs:
         self._put_in_force(layers, resolved)
 
     async def reload(self, read: Layer) -> None:
-        """Take over what may change meanwhile of static settings that were read anew.
+        """Take over what may change meanwhile of static settings that were read again.
 
         What clients have set stays above them. Raises ConfigError when the settings are not
         valid, and changes nothing then.

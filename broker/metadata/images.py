@@ -194,7 +194,7 @@ def _advice(damaged: Sequence[_Found]) -> str:
     )
     return (
         f"{causes}. Restore one of them from a backup; or move them away: topics are then made "
-        "anew from the directories of their partitions, without their settings"
+        "again from the directories of their partitions, without their settings"
     )
 
 

@@ -46,7 +46,7 @@ class ResourceConfigs:
         return {one.name: values for one, values in self._settings.items() if one.type is kind}
 
     def has_some(self, resource: Resource) -> bool:
-        """Tell whether a resource has settings of its own."""
+        """Return whether a resource has settings of its own."""
         return resource in self._settings
 
     def entries(self, resource: Resource) -> Mapping[str, Entry]:

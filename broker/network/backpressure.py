@@ -26,7 +26,7 @@ class Backpressure:
         return self._request_bytes_max > 0
 
     def is_full(self, waiter: Callable[[], None]) -> bool:
-        """Tell whether no request may be begun; if so, `waiter` is called once there is room.
+        """Return whether no request may be begun; if so, `waiter` is called once there is room.
 
         As in Kafka's memory pool the last one let in may exceed the bound: none is too large.
         """

@@ -300,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end_stream()
 
     def _must_wait(self, frame: memoryview) -> bool:
-        """Tell whether a request has to wait for its turn."""
+        """Return whether a request has to wait for its turn."""
         if self._pending:
             last = self._pending[-1]
             if not last.overlaps or last.is_alone or not self._dispatcher.may_overlap(frame):
@@ -311,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
         return is_new and self._pressure.is_full(self._serve_soon)
 
     def _may_receive(self) -> bool:
-        """Tell whether the request that has begun to come may be received, and count it."""
+        """Return whether the request that has begun to come may be received, and count it."""
         size = self._frames.begun_bytes
         if size and not self._reserved_bytes:
             if self._pressure.is_full(self._serve_soon):

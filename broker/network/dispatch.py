@@ -96,11 +96,11 @@ class Dispatcher:
             serving.serve_in_slices(self._slices, is_large=is_large)
 
     def may_overlap(self, frame: memoryview) -> bool:
-        """Tell whether a request may be served while the one before it awaits its response."""
+        """Return whether a request may be served while the one before it awaits its response."""
         return frame[: len(_OVERLAPPING)] == _OVERLAPPING
 
     def may_hurry(self, frame: memoryview) -> bool:
-        """Tell whether a request may end the wait of the one before it.
+        """Return whether a request may end the wait of the one before it.
 
         Fetches may not: a client that sends them ahead would be answered over and over.
         """
@@ -144,7 +144,7 @@ class Dispatcher:
     def _answer_versions(
         self, connection: Connection, frame: memoryview, header: RequestHeader
     ) -> tuple[list[Chunk], bool]:
-        """Answer ApiVersions before a login; tell whether it was answered without an error.
+        """Answer ApiVersions before a login; return whether it was answered without an error.
 
         Raises ProtocolError for a request that cannot be read.
         """

@@ -200,7 +200,7 @@ class Server:
         client.close()
 
     def _admits(self, address: tuple[str, int]) -> bool:
-        """Tell whether an address may have one more connection."""
+        """Return whether an address may have one more connection."""
         config = self._config()
         host, port = address
         own = self._limits.of(host)
@@ -238,7 +238,7 @@ class Server:
             self._forget(connection)
 
     def _has_room(self, listener: str) -> bool:
-        """Tell whether max.connections lets a listener have one more."""
+        """Return whether max.connections lets a listener have one more."""
         return (
             len(self.connections) < self._bounds("").max_connections
             and self._of_listener[listener] < self._bounds(listener).max_connections

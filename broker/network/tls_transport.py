@@ -320,7 +320,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._feed()
 
     def is_closing(self) -> bool:
-        """Tell whether the connection is being closed, or closed."""
+        """Return whether the connection is being closed, or closed."""
         return self._is_closing or self._socket.is_closing()
 
     def get_write_buffer_size(self) -> int:

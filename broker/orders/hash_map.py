@@ -55,7 +55,7 @@ class HashMapKeys(Generic[K]):
             self._enlarge()
 
     def compute(self, key: K) -> bool:
-        """Put a key in, as `computeIfAbsent` does; tell whether it was not there."""
+        """Put a key in, as `computeIfAbsent` does; return whether it was not there."""
         if not self._table:
             self._table = [[] for _ in range(self._places)]
         elif self._is_full():

@@ -115,7 +115,7 @@ class AclIndex:
     def allows_any(
         self, principal: str, host: str, operation: Operation, kind: ResourceKind
     ) -> bool:
-        """Tell whether entries allow an operation on some resource of a kind.
+        """Return whether entries allow an operation on some resource of a kind.
 
         Entries that imply it do not count, as in Kafka (Authorizer.authorizeByResourceType).
         """

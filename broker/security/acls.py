@@ -101,7 +101,7 @@ class Acl:
 
     @property
     def is_vague(self) -> bool:
-        """Tell whether it says ANY or MATCH, which only filters may say."""
+        """Return whether it says ANY or MATCH, which only filters may say."""
         return (
             self.kind is AclKind.ANY
             or self.pattern in (PatternType.ANY, PatternType.MATCH)
@@ -131,7 +131,7 @@ class AclFilter:
     permission: Permission
 
     def matches(self, acl: Acl) -> bool:
-        """Tell whether an entry is meant."""
+        """Return whether an entry is meant."""
         return (
             (self.kind is AclKind.ANY or self.kind is acl.kind)
             and self._matches_name(acl)

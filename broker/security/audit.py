@@ -71,12 +71,12 @@ def note(
 
 
 def notes_allowed() -> bool:
-    """Tell whether anybody reads what is allowed."""
+    """Return whether anybody reads what is allowed."""
     return logger.isEnabledFor(logging.DEBUG)
 
 
 class AuditFile:
-    """A file that the audit log goes to instead of the broker's; begun anew when it is moved."""
+    """A file that the audit log goes to instead of the broker's; begun again when it is moved."""
 
     def __init__(self, path: str) -> None:
         """Open the file. Raises ConfigError."""

@@ -70,7 +70,7 @@ class Authorizer(Protocol):
         logs_denied: bool = True,
         references: int = 1,
     ) -> bool:
-        """Tell whether an operation on a resource is allowed, and note it in the audit log.
+        """Return whether an operation on a resource is allowed, and note it in the audit log.
 
         `logs_allowed` and `logs_denied` are Kafka's logIfAllowed and logIfDenied: false where
         the answer filters a list, or where another question decides. `references` is how often
@@ -85,14 +85,14 @@ class Authorizer(Protocol):
         kind: ResourceKind,
         names: Set[str],
     ) -> bool:
-        """Tell whether an operation is known to be allowed on all of some resources.
+        """Return whether an operation is known to be allowed on all of some resources.
 
         For what is asked with every request: false where `may` has to be asked, as the audit log
         is to have each answer.
         """
 
     def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:
-        """Tell whether an operation is allowed on at least one resource of a kind.
+        """Return whether an operation is allowed on at least one resource of a kind.
 
         Authorizer.authorizeByResourceType (KIP-679).
         """

@@ -74,7 +74,7 @@ class AclAuthorizer:
         logs_denied: bool = True,
         references: int = 1,
     ) -> bool:
-        """Tell whether an operation on a resource is allowed, and note it in the audit log.
+        """Return whether an operation on a resource is allowed, and note it in the audit log.
 
         `references` is how often the request names the resource.
         """
@@ -105,7 +105,7 @@ class AclAuthorizer:
         kind: ResourceKind,
         names: Set[str],
     ) -> bool:
-        """Tell whether an operation is known to be allowed on all of some resources.
+        """Return whether an operation is known to be allowed on all of some resources.
 
         One look for all of them, which is what producers and consumers wait for.
         """
@@ -116,7 +116,7 @@ class AclAuthorizer:
         return True
 
     def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:
-        """Tell whether an operation is allowed on at least one resource of a kind."""
+        """Return whether an operation is allowed on at least one resource of a kind."""
         if self.may(requester, operation, kind, _ANY_NAME, logs_denied=False, references=0):
             return True
         principal, host = requester.principal, requester.host

@@ -1,7 +1,7 @@
 """Delegation tokens: secrets that stand for a principal for a while (KIP-48, KIP-373).
 
 A token's password is the HMAC-SHA-512 of its id under the broker's key, in base64: it is kept
-nowhere, and made anew where it is needed. What is kept is who may do what with the token until
+nowhere, and made again where it is needed. What is kept is who may do what with the token until
 when. Who logs in by SCRAM with `tokenauth=true` is checked against the SCRAM credentials of
 that password, which take milliseconds to make, so that a thread does it.
 
@@ -65,19 +65,19 @@ class Token:
         object.__setattr__(self, "_concerned", concerned)
 
     def has_expired(self, now_ms: int) -> bool:
-        """Tell whether it is past one of its ends."""
+        """Return whether it is past one of its ends."""
         return self.max_ms < now_ms or self.expires_ms < now_ms
 
     def concerns(self, principal: Principal) -> bool:
-        """Tell whether somebody owns it, asked for it or may renew it: those may see it."""
+        """Return whether somebody owns it, asked for it or may renew it: those may see it."""
         return principal in self._concerned
 
     def concerns_any(self, principals: Set[Principal]) -> bool:
-        """Tell whether it concerns one of some."""
+        """Return whether it concerns one of some."""
         return not self._concerned.isdisjoint(principals)
 
     def may_be_renewed_by(self, principal: Principal) -> bool:
-        """Tell whether somebody may renew it, and end it."""
+        """Return whether somebody may renew it, and end it."""
         return principal in (self.owner, *self.renewers)
 
 

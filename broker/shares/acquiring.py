@@ -202,7 +202,7 @@ class _Taking:
         delivery.lock = self.partition.lock(self.asked.now_ms)
 
     def _is_throttled(self, batch: InFlightBatch) -> bool:
-        """Tell whether some record to be taken has failed often."""
+        """Return whether some record to be taken has failed often."""
         throttle_from = _throttle_from(self.partition.config().deliveries_max)
         if batch.by_offset is None:
             return batch.whole.is_free and batch.whole.delivery_count >= throttle_from

@@ -98,7 +98,7 @@ class ShareFetch:
         return readings
 
     def _is_enough(self, readings: Sequence[_Reading]) -> bool:
-        """Tell whether there is enough to answer with."""
+        """Return whether there is enough to answer with."""
         if not readings:
             return False
         total = 0
@@ -182,7 +182,7 @@ class ShareFetch:
         return self.fetched
 
     def _read(self, readings: Sequence[_Reading]) -> bool:
-        """Read what is in memory, the first batch in any case; tell whether that was all."""
+        """Read what is in memory, the first batch in any case; return whether that was all."""
         left, is_first, is_all = self.wanted.size_max, True, True
         for reading in readings:
             reading.found = reading.data = reading.error = None

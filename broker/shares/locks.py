@@ -1,7 +1,7 @@
 """What happens when the time is over for which records are kept for who acquired them.
 
 They are available again, or archived when they were delivered often enough. That stands whether
-or not it can be stored: a start anew would deliver them again all the same.
+or not it can be stored: a start again would deliver them again all the same.
 
 Kafka's source: SharePartition.releaseAcquisitionLockOnTimeout. There each batch, and each offset
 that has parted from its batch, has a timer of its own and is stored by itself; here all that is

@@ -138,7 +138,7 @@ class SharePartition:
         return gap if gap is not None and gap.end_offset == self.end_offset else None
 
     def can_acquire(self) -> bool:
-        """Tell whether a member may get more."""
+        """Return whether a member may get more."""
         if self.next_fetch_offset() != self.end_offset + 1:
             return True
         return self.in_flight_count < self.config().in_flight_max
@@ -343,7 +343,7 @@ class SharePartition:
         return count
 
     def _move_start(self) -> bool:
-        """Move the start past what is done; tell whether that could be."""
+        """Move the start past what is done; return whether that could be."""
         if not self._can_move_start():
             return False
         last_done, count = self._last_done()

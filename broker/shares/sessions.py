@@ -174,7 +174,7 @@ class ShareSessions:
         }
 
     def _may_begin(self, key: MemberKey, connection: Hashable) -> bool:
-        """Tell whether a connection may have one more session; forget some that it had."""
+        """Return whether a connection may have one more session; forget some that it had."""
         begun = self._begun.get(connection, {})
         if key not in begun and len(begun) >= SESSIONS_PER_CONNECTION_MAX:
             for over in begun.keys() - self._held(connection).keys():
@@ -183,7 +183,7 @@ class ShareSessions:
         return key in begun or len(begun) < SESSIONS_PER_CONNECTION_MAX
 
     def _is_too_much(self, connection: Hashable, added_count: int = 0) -> bool:
-        """Tell whether a connection's sessions have too many partitions, with some more."""
+        """Return whether a connection's sessions have too many partitions, with some more."""
         held = self._held(connection).values()
         count = added_count + sum(len(session.partitions) for session in held)
         missing_min = count - MISSING_PARTITIONS_MAX

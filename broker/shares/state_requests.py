@@ -45,7 +45,7 @@ class _Request(Protocol):
 
 
 def is_empty(request: _Request) -> bool:
-    """Tell whether a request names no group, or of some topic no partition."""
+    """Return whether a request names no group, or of some topic no partition."""
     topics: Iterable[_Topic] = request.topics
     return not (request.group_id and request.topics and all(one.partitions for one in topics))
 

@@ -2,7 +2,7 @@
 
 It has neither clock nor I/O, and takes each record in as soon as it has decided on it, by the
 same function that replays the log; who asked is answered when the log has the record. Should the
-log refuse it the machine is ahead, and asks to be made anew.
+log refuse it the machine is ahead, and asks to be made again.
 
 Kafka's source: ShareCoordinatorShard.
 """
@@ -95,7 +95,7 @@ class StateShard:
         token: Token,
         now_ms: int,
     ) -> list[Effect]:
-        """Begin the state of a share-partition, or begin it anew."""
+        """Begin the state of a share-partition, or begin it again."""
         problem = self._negative(key)
         if problem is None and _is_past(self._state_epochs, key, state_epoch):
             problem = _refusal(ErrorCode.FENCED_STATE_EPOCH)

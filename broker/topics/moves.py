@@ -77,7 +77,7 @@ class Moves:
         self._running[log.topic, log.partition] = copy, start_task("move a log", self._run(copy))
 
     async def resume(self, topics: Topics) -> None:
-        """Begin the moves anew that were going on when the broker stopped; once, at the start."""
+        """Begin the moves again that were going on when the broker stopped; once, at the start."""
         for home in list(self._partitions.directories):
             for name, (topic_name, number) in home.futures_at_start.items():
                 topic = topics.get(topic_name)

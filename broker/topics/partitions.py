@@ -62,7 +62,7 @@ class Wanted:
     """A partition to open: one of a topic's, with the topic's settings.
 
     `failed` is the log that the disk has failed. One that `is_made` has had a directory: were it
-    made anew, its records would be gone without a word.
+    made again, its records would be gone without a word.
     """
 
     record: TopicRecord
@@ -227,7 +227,7 @@ class Partitions:
         if wanted.is_made:
             raise DirectoryOffline(
                 f"the directory of {wanted.name} is gone: bring it back and start again, or "
-                "start with odradek.create.missing.partitions=true, which makes it anew, empty"
+                "start with odradek.create.missing.partitions=true, which makes it again, empty"
             )
         home = min(self._directories, key=lambda one: len(one.logs) + added[one])
         added[home] += 1
@@ -305,7 +305,7 @@ def _open_some(
 
 
 def _is_same_but_for_damage(one: bytes, other: bytes) -> bool:
-    """Tell whether most characters of two ids agree; of random ones 1 in 64 does."""
+    """Return whether most characters of two ids agree; of random ones 1 in 64 does."""
     pairs = list(zip(encode_uuid(one), encode_uuid(other), strict=True))
     return sum(a == b for a, b in pairs) > len(pairs) // 2
 

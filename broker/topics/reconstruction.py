@@ -1,4 +1,4 @@
-"""Topics made anew from the directories of their partitions, when no metadata is there.
+"""Topics made again from the directories of their partitions, when no metadata is there.
 
 So it is with a data directory of Apache Kafka, and when an operator moved damaged metadata away.
 A partition's directory tells the topic's name and id, and together they tell the number of
@@ -50,7 +50,7 @@ def find_topics(
         found.append((record, _settings(name, broker, shares)))
     if found:
         logger.error(
-            "found no metadata: made %d topics anew from the directories of their partitions; "
+            "found no metadata: made %d topics again from the directories of their partitions; "
             "settings are lost, and nothing is deleted by age or size until they are set: %s",
             len(found), ", ".join(record.name for record, _ in found),
         )  # fmt: skip

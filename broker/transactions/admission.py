@@ -70,7 +70,7 @@ First = dict[TopicPartition, None]
 
 
 def is_transactional(records: Buffer | None) -> bool:
-    """Tell whether a batch says that it is of a transaction, if it is a batch."""
+    """Return whether a batch says that it is of a transaction, if it is a batch."""
     if records is None or len(records) < HEADER_SIZE:
         return False
     if not records[_LOW_ATTRIBUTES] & TRANSACTIONAL_BIT:

@@ -147,7 +147,7 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer: Producer, partition: TopicPartition
     ) -> ErrorCode:
-        """Tell whether a producer's transaction has a partition."""
+        """Return whether a producer's transaction has a partition."""
         shard = self._runtime.machine_of(transactional_id)
         if isinstance(shard, ErrorCode):
             return shard
@@ -272,7 +272,7 @@ class TransactionCoordinator:
         for one, problem in problems.items():
             _log(asked.transactional_id, one, problem)
         if isinstance(shard, ErrorCode) or shard is not self._runtime.machine_at(partition):
-            return  # loaded anew, and markers with it
+            return  # loaded again, and markers with it
         effects = shard.marked(asked, left, self._clock.now_ms())
         self._runtime.perform(partition, effects)
 
@@ -288,7 +288,7 @@ _OVER = frozenset(
 
 
 def _must_retry(problem: Explained) -> bool:
-    """Tell whether a marker that could not be written is still to be."""
+    """Return whether a marker that could not be written is still to be."""
     return code_of(problem) not in _OVER
 
 

@@ -106,7 +106,7 @@ class MarkerWriter:
             raise
 
     async def _flush(self, logs: Iterable[Log]) -> bool:
-        """Wait until logs are durable; tell whether all are."""
+        """Wait until logs are durable; return whether all are."""
         try:
             await self._group_commit.flush(logs)
         except StorageError:

@@ -143,7 +143,7 @@ class TransactionShard:
     def verify(
         self, transactional_id: str, producer: Producer, partition: TopicPartition
     ) -> ErrorCode:
-        """Tell whether a producer's transaction has a partition."""
+        """Return whether a producer's transaction has a partition."""
         entry, error = self._find(transactional_id)
         return error if entry is None else state.verify(entry.value, producer, partition)
 
@@ -344,7 +344,7 @@ class TransactionShard:
 def _note_failure(ticket: Completed, error: ErrorCode) -> list[Effect]:
     if error is ErrorCode.NONE:
         return []
-    # What is prepared in the log is completed anew when it is loaded.
+    # What is prepared in the log is completed again when it is loaded.
     told = f"transactional_id={ticket.transactional_id} error={error.name}"
     return [Note(f"failed to store the end of a transaction {told}", is_warning=True)]
 

@@ -9,7 +9,7 @@ TransactionCoordinator. Where the epoch is raised:
 
 - with transaction version 2 (KIP-890) at each end of a transaction, so that what a producer of
   the transaction before sends late is refused;
-- before it, only when a producer begins anew or a transaction is aborted behind its back.
+- before it, only when a producer begins again or a transaction is aborted behind its back.
 
 An id's epochs end at 32,766: the next one that a client is told belongs to another id. 32,767 is
 left for the markers that end such a producer's last transaction.
@@ -117,7 +117,7 @@ def initialize(
     take_id: TakeId,
     now_ms: int,
 ) -> Transaction | ErrorCode:
-    """Begin anew with the next epoch; `expected` is what a producer that goes on had.
+    """Begin again with the next epoch; `expected` is what a producer that goes on had.
 
     An open transaction is not ended here: see `abort_behind`.
     """
@@ -158,7 +158,7 @@ def initialize(
 
 
 def may_continue(known: Transaction, expected: Producer | None) -> bool:
-    """Tell whether a producer is the one that is known, or may have been it before.
+    """Return whether a producer is the one that is known, or may have been it before.
 
     One of an id that has just been made is recovering from having been forgotten.
     """
@@ -200,7 +200,7 @@ def add_partitions(
 
 
 def verify(known: Transaction, producer: Producer, partition: TopicPartition) -> ErrorCode:
-    """Tell whether a producer's transaction has a partition."""
+    """Return whether a producer's transaction has a partition."""
     error = _stranger(known, producer)
     if error is not ErrorCode.NONE:
         return error

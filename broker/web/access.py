@@ -182,7 +182,7 @@ def grant_access(fs: FileSystem, directory: Path, configured: str | None) -> Adm
 
 
 def _shows(request: web.Request, *tokens: str) -> bool:
-    """Tell whether a request shows one of some tokens, in a time that tells nothing of them."""
+    """Return whether a request shows one of some tokens, in a time that tells nothing of them."""
     shown = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
     found = False
     for token in tokens:

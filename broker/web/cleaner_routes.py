@@ -240,7 +240,7 @@ def _latest(runs: Iterable[Run]) -> list[Run]:
 
 
 def _has_work(one: Seen) -> bool:
-    """Tell whether something will be cleaned, now or later, or is being cleaned."""
+    """Return whether something will be cleaned, now or later, or is being cleaned."""
     return one.finding.dirty.cleanable_bytes > 0 or one.answer.verdict is not Verdict.NOT
 
 

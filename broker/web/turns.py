@@ -131,5 +131,5 @@ async def while_asked(request: web.Request, pace: Pace, work: Awaitable[T]) -> T
 
 
 def is_gone(request: web.Request) -> bool:
-    """Tell whether the client does not wait for the answer any more."""
+    """Return whether the client does not wait for the answer any more."""
     return request.transport is None or request.transport.is_closing()

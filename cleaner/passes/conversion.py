@@ -23,7 +23,7 @@ _SHARED_BYTES = 16 * 1024
 
 
 def is_old_format(data: bytes, position: int) -> bool:
-    """Tell whether an entry of magic 0 or 1 begins at a position, by its magic alone."""
+    """Return whether an entry of magic 0 or 1 begins at a position, by its magic alone."""
     return position + _MAGIC_POSITION < len(data) and data[position + _MAGIC_POSITION] < MAGIC
 
 

@@ -2,7 +2,7 @@
 
 Beside a segment that was cleaned lies a filter of its keys: when it has none of the keys that
 have come since, nothing in the segment is obsolete. Before it stand the facts that a cleaning
-needs besides. The file only spares work: it is made anew whenever a segment is read, and one
+needs besides. The file only spares work: it is made again whenever a segment is read, and one
 that is damaged, or not of the segment as it is, counts as absent. Integers are little-endian:
 
     0   magic "OdrK"                   32  next delete horizon, ms, -1 for none

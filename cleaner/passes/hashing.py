@@ -2,7 +2,7 @@
 
 Two keys of one hash would silently lose a record, so the hash has to make that as good as
 impossible, whatever keys somebody chooses. It is a polynomial, evaluated modulo the prime
-P = 2^61 - 1 at a point that is drawn anew for every run and never leaves it, and a second one at
+P = 2^61 - 1 at a point that is drawn again for every run and never leaves it, and a second one at
 a second point:
 
     h(key) = (n + 1) x^(w+1) + k1 x^w + ... + kw x      n: the key's length, k: its 7-byte words

@@ -387,7 +387,7 @@ class Indexer:
         return self._spill_rows
 
     def _can_spill(self) -> bool:
-        """Tell whether all records that may be spilled are within the bound."""
+        """Return whether all records that may be spilled are within the bound."""
         bytes_max = self._job.settings.spill_bytes_max
         if self._record_count * ROW_BYTES > bytes_max:
             return False

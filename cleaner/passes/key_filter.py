@@ -74,7 +74,7 @@ class KeyFilter:
         return cls(bits, starts, fingerprints)
 
     def may_have_any(self, hashes: Words) -> bool:
-        """Tell whether a key with one of the hashes may be in the segment."""
+        """Return whether a key with one of the hashes may be in the segment."""
         return bool(
             has_any(hashes, len(hashes), self.bucket_bits, self.starts, self.fingerprints)
         )
@@ -109,7 +109,7 @@ def sort_by_bucket(
 def has_any(
     hashes: Words, count: int, bucket_bits: int, starts: Numbers, fingerprints: Numbers
 ) -> bool:
-    """Tell whether any of the hashes is in a filter, whose numbers are within bounds."""
+    """Return whether any of the hashes is in a filter, whose numbers are within bounds."""
     for at in range(count):
         bucket = bucket_of(hashes[at], bucket_bits)
         wanted = (hashes[at] >> uint64(32 - bucket_bits)) & uint64(0xFFFFFFFF)

@@ -103,7 +103,7 @@ class OffsetMap:
         return self._size / self._slots
 
     def may_fill_up(self, record_count: int) -> bool:
-        """Tell whether there might be no room for the keys of so many more records."""
+        """Return whether there might be no room for the keys of so many more records."""
         return self._size + record_count > self._spilling_size
 
     def add(

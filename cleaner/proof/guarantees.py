@@ -139,7 +139,7 @@ def final_state(
     turn, rounds = 0, 1
     while turn < rounds:
         latest = _latest(before(), bounds, turn, rounds, keys_max)
-        if latest is None:  # more keys than expected: begin anew with smaller shares
+        if latest is None:  # more keys than expected: begin again with smaller shares
             tally, turn, rounds = _Tally(FINAL_STATE), 0, 2 * rounds
             continue
         _check_state(after(), bounds, turn, rounds, latest, tally)

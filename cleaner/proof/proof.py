@@ -295,7 +295,7 @@ class Proof:
             raise source.damage(str(error)) from error
 
     def _keeps(self, record: Record, horizon_ms: int | None, left: Stored | None) -> bool:
-        """Tell whether a record is kept; `left` is what the output has of its batch."""
+        """Return whether a record is kept; `left` is what the output has of its batch."""
         key = record.key
         is_kept = keep_record(
             offset=record.offset,
@@ -312,7 +312,7 @@ class Proof:
         return is_kept
 
     def _is_in(self, left: Stored, offset: int) -> bool:
-        """Tell whether a batch of the output has a record; of the last one offsets are kept."""
+        """Return whether a batch of the output has a record; of the last one offsets are kept."""
         if self._offsets_of is not left:
             records = each_record_of(left, self._bytes_max)
             self._offsets = array("q", (one.offset for one in records))

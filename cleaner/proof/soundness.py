@@ -74,7 +74,7 @@ def prove_clean_section(
     rounds = 1
     while len(shares) < rounds:
         share = _clean_share(snapshot, checkpoint, before_io, len(shares), rounds, keys_max)
-        if share is None:  # more keys than expected: begin anew with smaller shares
+        if share is None:  # more keys than expected: begin again with smaller shares
             shares, rounds = [], 2 * rounds
         else:
             shares.append(share)

@@ -90,7 +90,7 @@ class AbortedRanges:
             lasts.append(one.last_offset)
 
     def hold(self, header: BatchHeader) -> bool:
-        """Tell whether readers of what is committed pass a batch over."""
+        """Return whether readers of what is committed pass a batch over."""
         if not header.is_transactional or header.producer_id not in self._by_producer:
             return False
         firsts, lasts = self._by_producer[header.producer_id]

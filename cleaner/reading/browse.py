@@ -193,7 +193,7 @@ class _Look:
         return Found(self.found, before_offset, read_bytes, self.unpacked_bytes, self.decoded)
 
     def _add_block(self, unpacked: Unpacked, block: int) -> bool:
-        """Look at a block; tell whether no more is to be found."""
+        """Look at a block; return whether no more is to be found."""
         limits = self.limits
         if not unpacked.holds(self.newest.search, block):
             self.decoded += max(unpacked.count(block) // _PASSED_OVER_PART, 1)

@@ -77,14 +77,14 @@ class View:
         return self.section[self.key_position : self.key_position + self.key_length]
 
     def key_holds(self, octets: bytes) -> bool:
-        """Tell whether the key has some bytes in it; a null key has none."""
+        """Return whether the key has some bytes in it; a null key has none."""
         start = self.key_position
         return self.key_length >= 0 and holds(
             self.section, octets, start, start + self.key_length
         )
 
     def value_holds(self, octets: bytes) -> bool:
-        """Tell whether the value has some bytes in it; a null value has none."""
+        """Return whether the value has some bytes in it; a null value has none."""
         start = self.value_position
         return self.value_length >= 0 and holds(
             self.section, octets, start, start + self.value_length
@@ -120,7 +120,7 @@ _WINDOW_BYTES = 1 << 20
 
 
 def holds(section: bytes, octets: bytes, start: int, end: int) -> bool:
-    """Tell whether bytes occur between two positions, letting other threads run in between."""
+    """Return whether bytes occur between two positions, letting other threads run in between."""
     step = _WINDOW_BYTES + len(octets)
     while end - start > step:
         if section.find(octets, start, start + step) >= 0:

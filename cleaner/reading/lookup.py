@@ -66,7 +66,7 @@ def find_latest(
 
 
 def _may_hold(held: HeldSegment, key: bytes) -> bool:
-    """Tell whether a key may be in a segment, without reading its batches.
+    """Return whether a key may be in a segment, without reading its batches.
 
     The one place to ask what is known of a segment's keys; nothing is, so far.
     """

@@ -63,7 +63,7 @@ class Unpacked:
         return min(BLOCK_RECORDS, self._header.count - block * BLOCK_RECORDS)
 
     def holds(self, octets: bytes, block: int) -> bool:
-        """Tell whether some bytes occur in a block at all."""
+        """Return whether some bytes occur in a block at all."""
         if self._old is not None:
             return any(holds(one.section, octets, 0, len(one.section)) for one in self._old)
         return holds(self._section, octets, self._found_places()[block], self._end(block))

@@ -73,7 +73,7 @@ def is_last_of_producer(
     producer_last_offset: int | None,
     producer_epoch: int,
 ) -> bool:
-    """Tell whether a batch is the last that its producer, still active, has written.
+    """Return whether a batch is the last that its producer, still active, has written.
 
     Without data (`producer_last_offset` is None) a producer's last marker is kept for its
     epoch, by which zombies are fenced.
@@ -110,7 +110,7 @@ def keep_record(
 def must_stamp(
     *, keeps_tombstones: bool, verdict: BatchVerdict, delete_horizon_ms: int | None
 ) -> bool:
-    """Tell whether a batch of which records are kept gets a delete horizon now."""
+    """Return whether a batch of which records are kept gets a delete horizon now."""
     if delete_horizon_ms is not None:
         return False
     return keeps_tombstones or verdict.is_marker_of_empty_transaction

@@ -98,7 +98,7 @@ class Answer:
 
 
 def explain(facts: Facts, now_ms: int) -> Answer:
-    """Tell whether a log will be cleaned, and every condition for it."""
+    """Return whether a log will be cleaned, and every condition for it."""
     log, standing = facts.log, facts.standing
     dirty = dirty_range(log, facts.checkpoint, now_ms, facts.horizon_ms)
     reason = standing.reason(log, dirty)

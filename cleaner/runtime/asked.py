@@ -124,7 +124,7 @@ def _tell(entry: _Asked, outcome: Outcome) -> None:
 
 
 def seal_active(log: Log, offsets: CleanerOffsets, now_ms: int) -> bool:
-    """Seal a log's active segment if that makes it cleanable; tell whether it was done.
+    """Seal a log's active segment if that makes it cleanable; return whether it was done.
 
     Raises StorageError.
     """

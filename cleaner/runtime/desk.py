@@ -244,7 +244,7 @@ class Desk:
                 logger.info("found nothing to clean again log=%s", one.log.name)
 
     def _is_free(self, candidate: Candidate, now_ms: int) -> bool:
-        """Tell whether a log can be cleaned as it was seen: not when another thread does."""
+        """Return whether a log can be cleaned as it was seen: not when another thread does."""
         log, sight = candidate.log, candidate.sight
         return self.progress.may_clean(log, now_ms) and sight.is_current
 

@@ -7,7 +7,7 @@ Each log directory has a file of lines (cleaner/runtime/runs.py), appended to as
 Kafka leaves a file alone that it does not know; a directory it would take for a partition. The
 file only informs: it is written in a thread and never flushed to the disk, so that a crash may
 take its last lines or tear one. A damaged line is left out. A file of twice the lines
-that are kept is written anew.
+that are kept is written again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ runs_logger = logging.getLogger("cleaner.runtime.runs")
 
 FILE_NAME = "odradek-cleaner-history.jsonl"
 HISTORY_PER_PARTITION = 10
-# Below this a file is never written anew: it has hardly been worth it.
+# Below this a file is never written again: it has hardly been worth it.
 _LINES_MIN = 100
 
 Key = tuple[str, int, bytes]
@@ -177,11 +177,11 @@ class HistoryStore:
         """`submit` has a function run in the thread, `call` one on the event loop."""
         self._fs, self._submit, self._call = fs, submit, call
         # How many lines each file has; one that was damaged, or could not be written, is not
-        # known: then it is to be written anew.
+        # known: then it is to be written again.
         self._line_counts: dict[Path, int] = {}
 
     def line_count(self, directory: Path) -> float:
-        """Return how many lines a file has; infinity for one that has to be written anew."""
+        """Return how many lines a file has; infinity for one that has to be written again."""
         return self._line_counts.get(directory, math.inf)
 
     def load(self, directory: Path, loaded: Callable[[Path, list[Run]], None]) -> None:
@@ -203,7 +203,7 @@ class HistoryStore:
         self._submit(lambda: self._try(directory, append, self._line_counts.get(directory, 0) + 1))
 
     def write(self, directory: Path, runs: Sequence[Run]) -> None:
-        """Write the file anew."""
+        """Write the file again."""
 
         def write() -> None:
             self._fs.write_atomically(directory / FILE_NAME, b"".join(map(encode_run, runs)))
@@ -211,7 +211,7 @@ class HistoryStore:
         self._submit(lambda: self._try(directory, write, len(runs)))
 
     def _try(self, directory: Path, act: Callable[[], None], line_count: int) -> None:
-        """Write; what a failure leaves behind is written anew the next time."""
+        """Write; what a failure leaves behind is written again the next time."""
         self._line_counts.pop(directory, None)
         try:
             act()

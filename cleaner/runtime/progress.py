@@ -162,7 +162,7 @@ class Progress:
         return self._quarantine.all()
 
     def may_clean(self, log: Log, now_ms: int) -> bool:
-        """Tell whether a log's cleaning may begin: not while it runs, is paused, or failed."""
+        """Return whether a log's cleaning may begin: not while it runs, is paused, or failed."""
         return self.standing(log).may_clean(now_ms)
 
     def standing(self, log: Log) -> Standing:
@@ -203,7 +203,7 @@ class Progress:
     def io_bytes(self) -> IoBytes:
         """Return what all cleanings have read and written since the start, up to now.
 
-        That is never less than was told before, though a run that has to begin anew with a larger
+        That is never less than was told before, though a run that has to begin again with a larger
         map counts from nothing.
         """
         counted = sum((one.io for one in self._running.values()), self._ended_io)
@@ -230,7 +230,7 @@ class Progress:
         return self._quarantine.add(log, error, now_ms)
 
     def abort(self, topic: str, partition: int) -> None:
-        """Make a cleaning in progress stop, if there is one; it may begin anew later."""
+        """Make a cleaning in progress stop, if there is one; it may begin again later."""
         running = self._running.get((topic, partition))
         if running is not None:
             running.is_aborted = True

@@ -66,7 +66,7 @@ class Finding:
         return self.dirty.cleanable_bytes + self.uncleanable_bytes
 
     def is_cleanable(self, now_ms: int) -> bool:
-        """Tell whether a free thread may take the log now."""
+        """Return whether a free thread may take the log now."""
         return self.noted.standing.may_clean(now_ms) and (
             self.noted.is_asked or self.reason is not None
         )

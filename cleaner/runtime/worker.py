@@ -42,7 +42,7 @@ class Loop(Protocol):
         """Run a function on the loop, soon."""
 
     def is_closed(self) -> bool:
-        """Tell whether the loop will run nothing more."""
+        """Return whether the loop will run nothing more."""
 
 
 class Desk(Viewpoint, Protocol):

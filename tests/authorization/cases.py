@@ -103,7 +103,7 @@ def rule_version(rule: Rule) -> int:
 
 
 def is_refused(rule: Rule, answer: Any, names: Names) -> bool:
-    """Tell whether an answer denies something, or keeps it to itself."""
+    """Return whether an answer denies something, or keeps it to itself."""
     shows = CASES[rule.name].shows
     denied = any(code in DENIALS for code in codes(answer))
     return denied or (shows is not None and not shows(answer, names))

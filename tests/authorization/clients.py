@@ -20,7 +20,7 @@ TIMEOUT_S = 60
 
 
 class Client:
-    """One connection from a host, made anew when the broker has closed it."""
+    """One connection from a host, made again when the broker has closed it."""
 
     def __init__(self, port: int, host: str = ADMINISTRATOR) -> None:
         self.host = host

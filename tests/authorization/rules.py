@@ -49,7 +49,7 @@ class Rule:
         return tuple(parse_rights(way) for way in self.takes.split(" or "))
 
     def is_met(self, rights: Rights) -> bool:
-        """Tell whether somebody with exactly these rights is served."""
+        """Return whether somebody with exactly these rights is served."""
         implied = {(IMPLIES[what], kind) for what, kind in rights if what in IMPLIES}
         return any(way <= rights | implied for way in self.ways)
 

@@ -55,7 +55,7 @@ Topics = Mapping[str, Mapping[str, str]]
 class Stored:
     """A batch as it was read back."""
 
-    header: tuple[int, ...]  # what a broker neither assigns nor computes anew
+    header: tuple[int, ...]  # what a broker neither assigns nor computes again
     records: tuple[Record, ...]
     octets: bytes  # all of it, but for base offset, leader epoch, CRC and append time
 
@@ -77,7 +77,7 @@ CLOSED = Outcome(error_code=-1000)
 
 
 class Peer:
-    """A broker, asked over a connection that is made anew when the broker has closed it."""
+    """A broker, asked over a connection that is made again when the broker has closed it."""
 
     def __init__(self, port: int) -> None:
         self._port = port

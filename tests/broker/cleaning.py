@@ -121,7 +121,7 @@ def latest(log: Log) -> dict[bytes, bytes | None]:
 
 
 def is_compacted(log: Log) -> bool:
-    """Tell whether no key occurs twice in the sealed segments."""
+    """Return whether no key occurs twice in the sealed segments."""
     keys = [record.key for record in records(log, sealed=True)]
     return len(keys) == len(set(keys))
 

@@ -111,7 +111,7 @@ def rest(broker: OdradekProcess) -> None:
 
 
 def _wants_a_processor(broker: OdradekProcess) -> bool:
-    """Tell whether a thread runs, or would if other processes left it a processor."""
+    """Return whether a thread runs, or would if other processes left it a processor."""
     assert broker.process is not None
     for task in Path(f"/proc/{broker.process.pid}/task").iterdir():
         with contextlib.suppress(OSError):  # it has ended meanwhile

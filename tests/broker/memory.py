@@ -37,7 +37,7 @@ def load_kernels(broker: OdradekProcess, settings: Mapping[str, str]) -> None:
 
 
 def reset_peak(broker: OdradekProcess) -> int:
-    """Begin anew to note the most resident memory, in bytes; return what there is now."""
+    """Begin again to note the most resident memory, in bytes; return what there is now."""
     assert broker.process is not None
     Path(f"/proc/{broker.process.pid}/clear_refs").write_text("5")
     return peak_bytes(broker)

@@ -51,7 +51,7 @@ class ScramClient:
         return f"{unproven},p={base64.b64encode(proof).decode()}".encode()
 
     def is_servers(self, server_final: bytes) -> bool:
-        """Tell whether the server's last message proves that it knows the user."""
+        """Return whether the server's last message proves that it knows the user."""
         server_key = self._mac(self._salted, b"Server Key")
         return server_final == b"v=" + base64.b64encode(self._mac(server_key, self._signed))
 

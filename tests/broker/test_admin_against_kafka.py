@@ -397,7 +397,7 @@ def _by_identity(items: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _alike(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
-    """Tell whether two messages say the same: one of ours may be its code's own sentence."""
+    """Return whether two messages say the same: one of ours may be its code's own sentence."""
     mine, other = ours["error_message"], theirs["error_message"]
     sentences = {int(code): code.sentence for code in ErrorCode}
     if mine == other or mine == sentences[ours["error_code"]]:

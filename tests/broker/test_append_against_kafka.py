@@ -52,7 +52,7 @@ class Case:
         return int.from_bytes(self.octets[ATTRIBUTES], "big")
 
     def we_refuse(self, code: ErrorCode, text: str = "") -> bool:
-        """Tell whether we refuse it with a code, and a message that has some text."""
+        """Return whether we refuse it with a code, and a message that has some text."""
         return self.ours.error_code == code and text in (self.ours.message or "")
 
 
@@ -95,14 +95,14 @@ KNOWN: dict[str, Callable[[Case], bool]] = {
         case.theirs.error_code == UNFORESEEN
         and case.ours.error_code in (INVALID, ErrorCode.INVALID_TIMESTAMP)
     ),
-    # Kafka cannot pack anew what it does store as it comes: timestamps and producer ids below
+    # Kafka cannot pack again what it does store as it comes: timestamps and producer ids below
     # -1, and deltas of timestamps past 64 bits. Here one topic takes what the other takes.
-    "cannot be packed anew": lambda case: (
+    "cannot be packed again": lambda case: (
         case.theirs.error_code == UNFORESEEN
         and case.ours.error_code == 0
         and is_repacked(case.attributes, case.topic)
     ),
-    # Kafka packs a header's key anew as text, and what was no UTF-8 is lost.
+    # Kafka packs a header's key again as text, and what was no UTF-8 is lost.
     "header keys that are no text": lambda case: (
         case.ours.stored is not None
         and case.theirs.stored is not None
@@ -121,7 +121,7 @@ KNOWN: dict[str, Callable[[Case], bool]] = {
 
 
 def is_repacked(attributes: int, topic: str) -> bool:
-    """Tell whether the broker compresses a batch anew for a topic."""
+    """Return whether the broker compresses a batch again for a topic."""
     wanted = {**TOPICS, **SEQUENCED}[topic].get("compression.type", "producer")
     codecs = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
     return wanted != "producer" and codecs[wanted] != attributes & 7
@@ -140,7 +140,7 @@ def as_text(records: Sequence[Record]) -> list[Record]:
 
 
 def is_same(case: Case) -> bool:
-    """Tell whether a client sees no difference."""
+    """Return whether a client sees no difference."""
     ours, theirs = case.ours, case.theirs
     if is_repacked(case.attributes, case.topic) and ours.stored and theirs.stored:
         ours = replace(ours, stored=replace(ours.stored, octets=b""))

@@ -185,7 +185,7 @@ KEYS, VERSIONS = 2000, 5
 
 @pytest.mark.slow
 def test_zendesk_a_consumer_reads_on_during_a_republication(start_broker: StartBroker) -> None:
-    """From the beginning, while all is published anew: each offset once, and the final state."""
+    """From the beginning, while all is published again: each offset once, and the final state."""
     broker = start_broker(
         {
             "log.cleaner.backoff.ms": "10",

@@ -132,7 +132,7 @@ def read(bootstrap: str) -> Seen:
 
 
 def is_clean(data: Path) -> bool:
-    """Tell whether both partitions are clean up to their active segments."""
+    """Return whether both partitions are clean up to their active segments."""
     checkpoint = data / "cleaner-offset-checkpoint"
     words = [line.split() for line in checkpoint.read_text().splitlines()]
     cleaned = {(word[0], int(word[1])): int(word[2]) for word in words if len(word) == 3}

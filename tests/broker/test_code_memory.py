@@ -84,7 +84,7 @@ from pathlib import Path
 from broker.process.code_memory import compiler_given_back
 
 PAGE = 4096
-# Where the code is; what of it is resident has to be asked anew.
+# Where the code is; what of it is resident has to be asked again.
 CODE = r"([0-9a-f]+)-([0-9a-f]+) r-xp .*libllvmlite.*\\n(?:\\w+:.*\\n)*?Rss: +(\\d+) kB"
 
 def code():

@@ -76,7 +76,7 @@ class Driver:
         self._reader.join()
 
     def shares(self, *names: str, topic: str = "t", count: int = PARTITIONS) -> bool:
-        """Tell whether some consumers, and no others, have all partitions, each one once."""
+        """Return whether some consumers, and no others, have all partitions, each one once."""
         if set(self.assigned) != set(names) or self.failures:
             return False
         parts = [part for some in self.assigned.values() for part in some]

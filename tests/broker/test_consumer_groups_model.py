@@ -1,7 +1,7 @@
 """Consumer groups under generated members, topics that change, and crashes at each record.
 
 Members behave as clients do: they give up what they are not assigned any more, tell what they
-own, come back with what they last knew when an answer was lost, and begin anew when fenced. At
+own, come back with what they last knew when an answer was lost, and begin again when fenced. At
 every step no partition has two owners; epochs only grow; and when nothing more happens,
 everything that is read comes to somebody.
 """
@@ -51,7 +51,7 @@ class Client:
     must_tell_all: bool = True
 
     def reset(self) -> None:
-        """Give everything up and begin anew."""
+        """Give everything up and begin again."""
         self.epoch, self.must_tell_all = 0, True
         self.assigned, self.owned = set(), set()
 

@@ -321,7 +321,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def the_group_is_sound(self) -> None:
         group = self.world.shard.groups.get(GROUP)
-        if group is not self.group:  # Deleted and made anew, or another after a crash.
+        if group is not self.group:  # Deleted and made again, or another after a crash.
             self.group, self.generation = group, 0
         if group is None:
             return

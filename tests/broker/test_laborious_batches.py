@@ -64,7 +64,7 @@ class Held:
         return check()
 
     def has_asked(self, count: int) -> bool:
-        """Tell whether so many checks have been asked for."""
+        """Return whether so many checks have been asked for."""
         return len(self.asked) >= count
 
 

@@ -377,7 +377,7 @@ def _transaction(peer: Peer, name: str) -> tuple[int, Any]:
 
 
 def _begin(peer: Peer, name: str) -> tuple[int, int]:
-    """Begin anew with a transactional id once its transaction has ended; return code and epoch."""
+    """Use a transactional id again once its transaction has ended; return code and epoch."""
     request = InitProducerIdRequest(
         transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
     )

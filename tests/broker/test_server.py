@@ -29,7 +29,7 @@ needs_ipv6 = pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")
 
 
 async def served(one: Client) -> bool:
-    """Tell whether a request is answered."""
+    """Return whether a request is answered."""
     response = await one.ask(ApiVersionsRequest(), version=0)
     return bool(response.api_keys)
 

@@ -78,7 +78,7 @@ class Model:
         self.evictions = 0
 
     def has_room(self, size: int, is_privileged: bool, now_ms: int) -> bool:
-        """Tell whether a session may begin, making room if one has to go."""
+        """Return whether a session may begin, making room if one has to go."""
         if size > PARTITIONS_MAX:
             return False
         if len(self.sessions) < self.slots:

@@ -25,7 +25,7 @@ RELOADED = "read the settings again"
 
 
 class Configured:
-    """A broker with a settings file that may be written anew."""
+    """A broker with a settings file that may be written again."""
 
     def __init__(
         self,

@@ -74,7 +74,7 @@ class World:
 
 
 def knows(tokens: DelegationTokens, token_id: str, secret: bytes) -> bool:
-    """Tell whether a password would pass SCRAM, by the definition of its stored key."""
+    """Return whether a password would pass SCRAM, by the definition of its stored key."""
     found = tokens.find(token_id)
     if found is None:
         return False

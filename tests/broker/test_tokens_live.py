@@ -69,7 +69,7 @@ async def test_a_token_logs_in_as_its_owner_for_as_long_as_it_lives(
     clock = MovingClock()
     async with live(tmp_path, SETTINGS, clock=clock) as broker:
         made = await make(broker)
-    # The credentials are made anew after a start.
+    # The credentials are made again after a start.
     async with live(tmp_path, SETTINGS, clock=clock) as broker:
         async with client(broker, listener=SASL) as one:
             answer = await log_in_by_token(one, made, mechanism)

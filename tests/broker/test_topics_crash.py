@@ -120,7 +120,7 @@ def check_alteration(broker: Admin) -> None:
 async def killed_after(
     writes: int, path: Path, change: Callable[[Admin], Awaitable[None]]
 ) -> bool:
-    """Make a change in a broker that dies after so many writes; tell whether it died of them."""
+    """Make a change in a broker that dies after so many writes; return whether it died of them."""
     life = Life()
     fs = cast("FileSystem", Mortal(RealFileSystem(), life))
 

@@ -41,7 +41,7 @@ class Transactor:
     sequences: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     async def init(self, *, version: int = 5) -> ErrorCode:
-        """Begin anew."""
+        """Begin again."""
         answer = await self.client.ask(
             InitProducerIdRequest(
                 transactional_id=self.name, transaction_timeout_ms=self.timeout_ms

@@ -166,7 +166,7 @@ class World:
             self.retry()
 
     def crash(self, kept: int, marked: int) -> None:
-        """Lose what was not answered for, but for some of it; then begin anew.
+        """Lose what was not answered for, but for some of it; then begin again.
 
         Of the appends on their way so many are in the log, and of the markers so many in theirs.
         """

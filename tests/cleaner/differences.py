@@ -67,14 +67,14 @@ def explain(
 
 
 def keeps_obsolete(ours: Sequence[Record], kafkas: Sequence[Record]) -> bool:
-    """Tell whether Kafka has only kept more, and of that nothing that is a key's latest."""
+    """Return whether Kafka has only kept more, and of that nothing that is a key's latest."""
     latest = {record.key: record.offset for record in kafkas}
     more = set(kafkas) - set(ours)
     return set(ours) < set(kafkas) and all(latest[one.key] > one.offset for one in more)
 
 
 def gives_up_old_message(failure: str) -> bool:
-    """Tell whether Kafka has failed for want of an empty batch of an old format."""
+    """Return whether Kafka has failed for want of an empty batch of an old format."""
     return _REFUSAL in failure
 
 

@@ -450,7 +450,7 @@ class Reader:
         self.seen: list[tuple[int, bytes | None, bytes | None]] = []
 
     def read(self, size_max: int) -> bool:
-        """Fetch once, as a broker does; tell whether there was something."""
+        """Fetch once, as a broker does; return whether there was something."""
         found = self._log.read(self._offset, size_max, at_least_one=True)
         if found is None:
             return False

@@ -77,7 +77,7 @@ NOT_DYNAMIC = {
 
 
 def is_stricter(values: Mapping[str, str]) -> bool:
-    """Tell whether clients may make settings of Kafka that they may not make here.
+    """Return whether clients may make settings of Kafka that they may not make here.
 
     Each of them would let a client reach files or addresses of the broker's machine, or have the
     broker believe other credentials, without a restart (config/dynamic.py).

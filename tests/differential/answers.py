@@ -167,7 +167,7 @@ class Pairs:
             yield from self._compare(ours, theirs, path)
 
     def _is_pair(self, ours: Any, theirs: Any) -> bool:
-        """Tell whether two ids stand for each other; two that are new do from now on."""
+        """Return whether two ids stand for each other; two that are new do from now on."""
         if theirs in self._ours or ours in self._theirs:
             return bool(self._ours.get(theirs) == ours)
         if ours == theirs:

@@ -32,7 +32,7 @@ class Known:
     ours: str = _ANY
 
     def covers(self, found: Difference) -> bool:
-        """Tell whether a difference is this one."""
+        """Return whether a difference is this one."""
         return bool(
             re.fullmatch(self.api, found.api)
             and re.fullmatch(self.path, found.path)

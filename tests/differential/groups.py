@@ -198,7 +198,7 @@ class GroupScript:
             actor.close()
 
     def _come_back(self) -> Iterator[Found]:
-        """Have a static member start anew: it takes its own place, and nobody rebalances."""
+        """Have a static member start again: it takes its own place, and nobody rebalances."""
         static = [one for one in self.actors if one.instance]
         if not static:
             return

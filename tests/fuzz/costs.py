@@ -178,7 +178,7 @@ class Cost:
 
     @property
     def is_bounded(self) -> bool:
-        """Tell whether it is within the bound."""
+        """Return whether it is within the bound."""
         size = len(self.data)
         return (
             self.time_s <= TIME_S + TIME_S_PER_BYTE * size

@@ -112,7 +112,7 @@ def _node(name: str, environment: Mapping[str, str]) -> bool:
 def _run(
     tool: str, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
 ) -> bool:
-    """Run a build, unless its tool is missing; tell whether it did not fail."""
+    """Run a build, unless its tool is missing; return whether it did not fail."""
     if shutil.which(tool) is None:
         print(f"{folder.name}: {tool} is not installed, so its tests are skipped")
         return True

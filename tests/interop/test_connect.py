@@ -49,7 +49,7 @@ class Files:
         return self.sink.read_text().splitlines() if self.sink.exists() else []
 
     def all_arrived(self) -> bool:
-        """Tell whether each line has come through, in order, when repetitions are left out."""
+        """Return whether each line has come through, in order, when repetitions are left out."""
         return list(dict.fromkeys(self.arrived())) == self.written()
 
 
@@ -131,7 +131,7 @@ def _sink_settings(files: Files) -> dict[str, str]:
 
 
 def _all_run_on(workers: Sequence[Worker], asked: Worker) -> bool:
-    """Tell whether both connectors and their tasks run, and each worker has some of them."""
+    """Return whether both connectors and their tasks run, and each worker has some of them."""
     places = [asked.places(SOURCE), asked.places(SINK)]
     everywhere = {place for connector in places for place in connector}
     return all(len(connector) == 2 for connector in places) and everywhere == {

@@ -82,7 +82,7 @@ def test_a_group_goes_on_at_the_new_cluster(start_broker: StartBroker, tmp_path:
 
 
 def _has_moved(admin: AdminClient) -> bool:
-    """Tell whether the group is anywhere; until it is known it has no coordinator to ask."""
+    """Return whether the group is anywhere; until it is known it has no coordinator to ask."""
     known = {group.group_id for group in admin.list_consumer_groups().result().valid}
     return GROUP in known and any(_committed(admin).values())
 

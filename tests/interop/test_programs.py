@@ -198,7 +198,7 @@ def _records(codec: str, first: int) -> list[Record]:
 
 
 def _share(members: Sequence[Member], partitions: frozenset[int]) -> bool:
-    """Tell whether members have all partitions, each one's once, and nobody nothing."""
+    """Return whether members have all partitions, each one's once, and nobody nothing."""
     parts = [member.assigned for member in members]
     return (
         all(parts)

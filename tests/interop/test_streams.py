@@ -110,7 +110,7 @@ class Counting:
         return Counter({key: struct.unpack(">q", value)[0] for key, value in records})
 
     def _committed(self) -> bool:
-        """Tell whether the application has committed the end of all that it reads."""
+        """Return whether the application has committed the end of all that it reads."""
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         group = SETTINGS["application.id"]
         asked = [ConsumerGroupTopicPartitions(group)]

@@ -51,7 +51,7 @@ def test_a_clean_run_appears_live(service: Service, page: Page) -> None:
     expect(bar.locator(".dirty")).to_be_visible()
     assert "clean" not in (bar.get_attribute("aria-label") or "")
     clean(service, "prices")
-    # Nothing is loaded anew: the page hears of it.
+    # Nothing is loaded again: the page hears of it.
     expect(bar.locator(".clean")).to_be_visible()
     expect(bar.locator(".dirty")).to_have_count(0)
 
@@ -121,7 +121,7 @@ def test_where_reading_takes_a_token_it_is_asked_for(service: Service, page: Pag
     expect(page.get_by_role("button", name="Unlock actions")).to_be_visible()
     page.get_by_role("button", name="Show a token").click()
     unlock(page, "look-only-17")
-    # It loads itself anew, which another navigation would meet half way.
+    # It loads itself again, which another navigation would meet half way.
     expect_live(page, "Topics")
     page.get_by_role("link", name="prices").click()
     # Looking is all that it allows.
@@ -273,7 +273,7 @@ def test_the_keyboard_is_enough(service: Service, page: Page) -> None:
     button = page.get_by_role("button", name="Clean partition 0 now")
     with page.expect_response(lambda answer: "/api/topic?" in answer.url):
         button.focus()
-    expect(button).to_be_focused()  # though the row was shown anew
+    expect(button).to_be_focused()  # though the row was shown again
     button.press("Enter")
     page.keyboard.type(service.token)
     page.keyboard.press("Enter")

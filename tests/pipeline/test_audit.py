@@ -218,7 +218,7 @@ def _write(bootstrap: str) -> None:
 
 
 def _rewrite(folder: Path, damage: Callable[[list[Record]], list[Record]]) -> None:
-    """Write a partition's only segment anew, each record as a batch of its own."""
+    """Write a partition's only segment again, each record as a batch of its own."""
     (segment,) = folder.glob("*.log")
     data = segment.read_bytes()
     records = [one for at, _ in iterate_batches(data) for one in decode_records(data, at)]

@@ -81,7 +81,7 @@ def test_records_that_were_deleted_before_they_were_read(both: Both, fails: bool
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_that_was_made_anew(both: Both, fails: bool, count: int) -> None:
     def play(side: Side) -> Played:
-        name = f"anew-{fails}-{count}"
+        name = f"again-{fails}-{count}"
         stream = _read_once(side, name, fails)
         side.topics.delete(name)
         side.topics.create(name, **KEPT)

@@ -24,7 +24,7 @@ CLIENTS: dict[str, tuple[ModuleType, ModuleType]] = {
 
 
 def has_codec(client: str, codec: Codec) -> bool:
-    """Tell whether the library that the client needs for the codec is installed."""
+    """Return whether the library that the client needs for the codec is installed."""
     if codec == Codec.NONE:
         return True
     return bool(getattr(CLIENTS[client][0], f"has_{codec.label}")())

@@ -187,7 +187,7 @@ class Life:
         ledger.flushed_end = max(ledger.flushed_end, part.end_offset)
 
     def reload(self, failed: Log, cause: DiskFailure) -> None:
-        """Give up a log whose flush was refused, and load it anew, as the broker does."""
+        """Give up a log whose flush was refused, and load it again, as the broker does."""
         key = failed.topic, failed.partition
         ledger = self.ledgers[key]
         self.note(f"reload {failed.name}")

@@ -227,7 +227,7 @@ def _crash_while_loading(
 
 
 def _state(logs: dict[Key, Log], promises: list[Promise]) -> dict[tuple[str, int, str], object]:
-    """What a second recovery finds again: all but the epoch, which each one begins anew."""
+    """What a second recovery finds again: all but the epoch, which each one begins again."""
     state: dict[tuple[str, int, str], object] = {}
     for ledger in (promise.ledger for promise in promises if promise.ledger.key in logs):
         log = logs[ledger.key]

@@ -293,7 +293,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 def _content(partition: Partition) -> tuple[object, ...]:
-    """What a recovery must leave as it is: all but the epoch, which each one begins anew."""
+    """What a recovery must leave as it is: all but the epoch, which each one begins again."""
     log = partition.log
     prefix = f"{log.name}/"
     files = {

@@ -178,7 +178,7 @@ def place_of(batches: list[StoredBatch], path: Path, position: int) -> tuple[int
 
 
 def is_outside_the_crc(position: int) -> bool:
-    """Tell whether a byte is of the base offset or leader epoch, which nothing guards."""
+    """Return whether a byte is of the base offset or leader epoch, which nothing guards."""
     return position < 8 or 12 <= position < 16
 
 

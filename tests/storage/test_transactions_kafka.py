@@ -396,7 +396,7 @@ def test_a_damaged_index_is_rebuilt_at_a_clean_start(copied: Path, kafkas: Writt
 
 
 def test_our_markers_are_kafkas(rebuilt: Log) -> None:
-    """Written anew from what they say, as the topic's settings want it, they are the same."""
+    """Written again from what they say, as the topic's settings want it, they are the same."""
     markers = [
         (header, data)
         for segment in rebuilt.segments

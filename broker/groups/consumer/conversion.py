@@ -82,7 +82,7 @@ def upgrade(group: ClassicGroup, members: Collection[Member], turn: ConsumerTurn
 
 
 def may_downgrade(turn: ConsumerTurn, gone: Collection[Member]) -> bool:
-    """Tell whether a group becomes a classic one when some members are gone."""
+    """Return whether a group becomes a classic one when some members are gone."""
     group, config = turn.group, turn.config
     left = len(group.members) - len(gone)
     classic = group.classic_count - sum(member.classic is not None for member in gone)
@@ -93,7 +93,7 @@ def may_downgrade(turn: ConsumerTurn, gone: Collection[Member]) -> bool:
 
 
 def may_downgrade_for(turn: ConsumerTurn, replaced: Member, updated: Member) -> bool:
-    """Tell whether a group becomes a classic one when a classic member takes another's place."""
+    """Return whether a group becomes a classic one when a classic member takes another's place."""
     group, config = turn.group, turn.config
     others_are_classic = group.classic_count == len(group.members) - 1
     return (
@@ -106,7 +106,7 @@ def may_downgrade_for(turn: ConsumerTurn, replaced: Member, updated: Member) -> 
 
 
 def _agree(members: Iterable[Member]) -> bool:
-    """Tell whether classic members have a protocol in common, with metadata that can be read.
+    """Return whether classic members have a protocol in common, with metadata that can be read.
 
     A coordinator of consumer groups reads the metadata of a member's first protocol alone, and
     the log may hold any. Kafka refuses the request that takes the last other member out then;
@@ -171,7 +171,7 @@ def tombstones(group: ConsumerGroup) -> list[Record]:
 
 
 def _dismiss(group: ClassicGroup, turn: ConsumerTurn) -> None:
-    """Have the members that wait for a rebalance join anew."""
+    """Have the members that wait for a rebalance join again."""
     error = ErrorCode.REBALANCE_IN_PROGRESS
     for member in group.membership.all():
         join = group.membership.unpark_join(member)

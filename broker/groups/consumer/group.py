@@ -111,7 +111,7 @@ class ConsumerGroup:
         return self.partition_epochs.get((topic_id, partition), NOBODY)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Tell whether some member reads a topic."""
+        """Return whether some member reads a topic."""
         return topic in self.subscriptions
 
     def preferred_assignor(self) -> str | None:
@@ -119,7 +119,7 @@ class ConsumerGroup:
         return preferred(self.assignors, None, None)
 
     def waits_for_others(self, member: Member) -> bool:
-        """Tell whether a partition that a member is to have is not given up yet."""
+        """Return whether a partition that a member is to have is not given up yet."""
         return any(
             partition not in member.assigned.get(topic_id, ())
             and self.partition_epoch(topic_id, partition) != NOBODY

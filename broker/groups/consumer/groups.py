@@ -215,7 +215,7 @@ class ConsumerGroups:
             yield from turn.effects
 
     def replay(self, record: ConsumerRecord, group: ConsumerGroup) -> bool:
-        """Take in a record of the log; tell whether it has removed the group."""
+        """Take in a record of the log; return whether it has removed the group."""
         group.apply(record)
         return record.kind is Kind.GROUP and record.value is None
 

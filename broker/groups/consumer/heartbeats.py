@@ -120,7 +120,7 @@ def replace_static(turn: ConsumerTurn, old: Member, new: Member) -> None:
 
 
 def store_member(turn: ConsumerTurn, member: Member, updated: Member) -> bool:
-    """Store who a member is if that has changed; tell whether it reads other topics by name."""
+    """Store who a member is if that has changed; return whether it reads other topics by name."""
     if updated != member:
         turn.emit(Kind.MEMBER, updated.metadata(), updated.member_id)
     return updated.topics != member.topics
@@ -168,7 +168,7 @@ def taking_over(present: Member, member_id: str) -> Member:
 
 
 def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Member:
-    """Take what a heartbeat tells anew; what it leaves out stays."""
+    """Take what a heartbeat tells again; what it leaves out stays."""
     timeout_ms, names = request.rebalance_timeout_ms, request.subscribed_topic_names
     expression = request.subscribed_topic_regex
     return replace(
@@ -186,7 +186,7 @@ def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Cal
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Tell whether a heartbeat has everything, as after an error, and is to get everything."""
+    """Return whether a heartbeat has everything, as after an error, and is to get everything."""
     if request.member_epoch == JOINING_EPOCH:
         return True
     names, expression = request.subscribed_topic_names, request.subscribed_topic_regex

@@ -76,7 +76,7 @@ class Member:
     classic: ClassicPart | None = None
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Tell whether nothing is left to do on the way to a target assignment."""
+        """Return whether nothing is left to do on the way to a target assignment."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def at(self, epoch: int) -> Member:

@@ -105,7 +105,7 @@ _LAYOUTS = {
 
 
 def is_kind(number: int) -> bool:
-    """Tell whether a key of this number is one of a consumer group."""
+    """Return whether a key of this number is one of a consumer group."""
     return number in _LAYOUTS
 
 

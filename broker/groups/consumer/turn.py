@@ -91,7 +91,7 @@ class ConsumerTurn:
             self.emit(kind, None, member_id)
 
     def raise_epoch(self) -> None:
-        """Begin another epoch of the group: its target assignment is to be computed anew."""
+        """Begin another epoch of the group: its target assignment is to be computed again."""
         value = ConsumerGroupMetadataValue(epoch=self.group.epoch + 1, metadata_hash=self.hash())
         self.emit(Kind.GROUP, value)
         self.note(f"raised epoch epoch={self.group.epoch}")

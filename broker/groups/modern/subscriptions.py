@@ -59,7 +59,7 @@ class Subscriptions:
         self.by_expression.update(new - old)
 
     def are_alike(self, member_count: int) -> bool:
-        """Tell whether all members read the same topics, as far as counting can tell."""
+        """Return whether all members read the same topics, as far as counting can tell."""
         if not self.expressions:
             return all(count == member_count for count in self.by_name.values())
         if next(iter(self.expressions.values())) != member_count:

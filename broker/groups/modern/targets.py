@@ -33,7 +33,7 @@ class Targets:
         return self.by_member.get(member_id, NOTHING)
 
     def is_assigned(self, topic_id: bytes, partition: int) -> bool:
-        """Tell whether some member is to have a partition."""
+        """Return whether some member is to have a partition."""
         return (topic_id, partition) in self._owners
 
     def set(self, member_id: str, assignment: Assignment) -> None:
@@ -73,12 +73,12 @@ def as_stored(partitions: Mapping[bytes, Sequence[int]]) -> Assignment:
 
 
 def may_compute(computed_ms: int, interval_ms: int, now_ms: int) -> bool:
-    """Tell whether the last target assignment is old enough for the next one (KIP-1263)."""
+    """Return whether the last target assignment is old enough for the next one (KIP-1263)."""
     return computed_ms == 0 or interval_ms == 0 or now_ms >= computed_ms + interval_ms
 
 
 def are_same(one: Assignment, other: Assignment) -> bool:
-    """Tell whether two assignments have the same partitions."""
+    """Return whether two assignments have the same partitions."""
     return one.keys() == other.keys() and all(
         set(partitions) == set(other[topic_id]) for topic_id, partitions in one.items()
     )

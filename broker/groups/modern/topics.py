@@ -72,7 +72,7 @@ class TopicHashes:
         return group_hash((name, self._of(name)) for name in names if self._topics.id_of(name))
 
     def forget(self, name: str) -> None:
-        """Hash a topic anew when it is next asked for: it has changed."""
+        """Hash a topic again when it is next asked for: it has changed."""
         self._hashes.pop(name, None)
 
     def _of(self, name: str) -> int:

@@ -188,5 +188,5 @@ class _Scale:
         self._most_end -= 1
 
     def is_balanced(self) -> bool:
-        """Tell whether the levels of both ranges are at most one apart."""
+        """Return whether the levels of both ranges are at most one apart."""
         return self._most_level - self._least_level <= 1

@@ -47,7 +47,7 @@ class Deleting:
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """Where the state of partitions is to be begun anew, by topic id, and with which epoch."""
+    """Where the state of partitions is to be begun again, by topic id, and with which epoch."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -61,7 +61,7 @@ def of(group: ShareGroup) -> StatePartitions:
 
 
 def knows(partitions: StatePartitions, topic_id: bytes) -> bool:
-    """Tell whether anything is noted of a topic."""
+    """Return whether anything is noted of a topic."""
     return (
         topic_id in partitions.initializing
         or topic_id in partitions.initialized

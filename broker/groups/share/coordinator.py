@@ -97,7 +97,7 @@ class ShareGroupCoordinator:
         return answer.response
 
     def has(self, group_id: str) -> bool:
-        """Tell whether there is a share group of an id."""
+        """Return whether there is a share group of an id."""
         return self._find(group_id) is not None
 
     def describe(self, group_id: str) -> DescribedGroup:

@@ -160,7 +160,7 @@ class ShareGroups:
     def alter(
         self, request: AlterShareGroupOffsetsRequest, token: Token, now_ms: int
     ) -> list[Effect]:
-        """Note that state is to be begun anew elsewhere; answered with an Altered."""
+        """Note that state is to be begun again elsewhere; answered with an Altered."""
         group_id = request.group_id
         group = self.groups.get(group_id)
         if group is None and self._is_taken(group_id):

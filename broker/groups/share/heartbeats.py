@@ -176,7 +176,7 @@ def _updated(
 
 
 def _is_assignment_pending(turn: ShareTurn) -> bool:
-    """Tell whether state was begun for partitions that are not assigned yet."""
+    """Return whether state was begun for partitions that are not assigned yet."""
     group = turn.group
     if not group.members or group.partitions is None:
         return False

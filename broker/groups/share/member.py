@@ -43,7 +43,7 @@ class ShareMember:
     ) -> ShareMember:
         """Return the member at the target assignment of an epoch, as far as it reads the topics.
 
-        One that is there already is assigned anew only `again`.
+        One that is there already is assigned again only `again`.
         """
         if epoch == self.epoch and not again:
             return self

@@ -92,7 +92,7 @@ _LAYOUTS = {
 
 
 def is_kind(number: int) -> bool:
-    """Tell whether a key of this number is one of a share group."""
+    """Return whether a key of this number is one of a share group."""
     return number in _LAYOUTS
 
 

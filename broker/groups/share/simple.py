@@ -92,7 +92,7 @@ class _Draft:
         self._topics[topic_id].add(partition)
 
     def remove(self, topic_id: bytes, partition: int) -> bool:
-        """Take a partition away; tell whether it was there."""
+        """Take a partition away; return whether it was there."""
         self._copied()
         found = self._topics.get(topic_id)
         if found is None or partition not in found:

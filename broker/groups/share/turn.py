@@ -94,7 +94,7 @@ class ShareTurn:
         self.emit(Kind.PARTITIONS, partitions.stored(self.topics.name_of))
 
     def raise_epoch(self) -> None:
-        """Begin another epoch of the group: its target assignment is to be computed anew."""
+        """Begin another epoch of the group: its target assignment is to be computed again."""
         value = ShareGroupMetadataValue(epoch=self.group.epoch + 1, metadata_hash=self.hash())
         self.emit(Kind.GROUP, value)
 

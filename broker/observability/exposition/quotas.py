@@ -60,7 +60,7 @@ THROTTLES: Mapping[str, Family] = {
 }
 EVICTIONS = counter(
     "odradek_quota_evictions_total",
-    "Clients whose rate began anew since too many others came: raise odradek.quota.sensors.max, or"
+    "Clients whose rate began again as too many others came: raise odradek.quota.sensors.max, or"
     " look for one that makes up client ids.",
 )
 ADDRESSES = gauge(
@@ -70,7 +70,7 @@ ADDRESSES = gauge(
 )
 ACCEPTED = counter(
     "odradek_connections_accepted_total",
-    "Connections that were accepted. When it rises fast, look for clients that connect anew for"
+    "Connections that were accepted. When it rises fast, look for clients that connect again for"
     " each request.",
     "listener",
 )

@@ -29,7 +29,7 @@ STATE = gauge(
 CONNECTIONS = gauge(
     "kafka_server_socket_server_metrics_connection_count",
     "Open connections; max.connections bounds them. When they only rise, look for clients that"
-    " connect anew for each request.",
+    " connect again for each request.",
     "listener",
 )
 CONTROLLER = gauge(

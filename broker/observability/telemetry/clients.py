@@ -74,7 +74,7 @@ class Client:
     pushed_ms: int = 0
     has_ended: bool = False
     is_lost: bool = False
-    # Its last push was refused for what it is to learn by asking anew.
+    # Its last push was refused for what it is to learn by asking again.
     is_outdated: bool = False
     heard_ms: int = 0
     series: Series = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Telemetry:
 
     @property
     def is_announced(self) -> bool:
-        """Tell whether clients learn that they may push: some metrics are wanted, and shown.
+        """Return whether clients learn that they may push: some metrics are wanted, and shown.
 
         Kafka announces the two APIs only where a plugin receives what is pushed. A client that
         is offered them asks, and librdkafka then logs a line for the id that it is given.
@@ -154,7 +154,7 @@ class Telemetry:
             client.has_ended = request.terminating
 
     def wants(self, instance_id: bytes) -> bool:
-        """Tell whether any subscription wants something of a client, which is known.
+        """Return whether any subscription wants something of a client, which is known.
 
         One that pushes all the same is answered as if it had been read.
         """

@@ -44,7 +44,7 @@ class Limits:
                 self._by_client[client_id] = limit
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Return whether there are any."""
         return bool(self._by_user or self._by_client)
 
     def find(self, user: str, client_id: str) -> tuple[Key, float] | None:

@@ -35,7 +35,7 @@ class Sensors(Generic[K]):
     def __init__(self, make: Callable[[], Sensor], most: Callable[[], int]) -> None:
         self._make, self._most = make, most
         self._by_key: dict[K, Sensor] = {}
-        # Of sensors that made room although they were in use, so that their rates began anew.
+        # Of sensors that made room although they were in use, so that their rates began again.
         self.evictions = 0
 
     def __len__(self) -> int:

@@ -102,7 +102,7 @@ def server_final(mechanism: str, credential: ScramCredential, signed: bytes) -> 
 
 
 def is_proven(mechanism: str, credential: ScramCredential, signed: bytes, proof: bytes) -> bool:
-    """Tell whether a proof can only come from who knows the password."""
+    """Return whether a proof can only come from who knows the password."""
     signature = _hmac(mechanism, credential.stored_key, signed)
     if len(proof) != len(signature):
         return False

@@ -47,7 +47,7 @@ class FirstMessage:
 
     @property
     def has_begun(self) -> bool:
-        """Tell whether anything has come."""
+        """Return whether anything has come."""
         return bool(self._raw)
 
     def take(self, data: memoryview) -> bytes | None:
@@ -83,7 +83,7 @@ class FirstMessage:
         return True
 
     def _is_whole(self) -> bool:
-        """Tell whether the message has come whole; forget what follows it."""
+        """Return whether the message has come whole; forget what follows it."""
         if len(self._message) < _MESSAGE_HEADER_BYTES:
             return False
         size = int.from_bytes(self._message[1:_MESSAGE_HEADER_BYTES], "big")

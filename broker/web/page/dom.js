@@ -73,7 +73,7 @@ export function table(caption, columns, none) {
   return { element, show };
 }
 
-/** Make a row of cells that are filled anew at each update: [class, content] or content. */
+/** Make a row of cells that are filled again at each update: [class, content] or content. */
 export function row(cellsOf, classOf = () => "") {
   const element = h("tr");
   return {

@@ -28,7 +28,7 @@ function frame(top, format, firstMs, lastMs) {
   return parts;
 }
 
-/** A card with lines; update(times, {name: values}) draws them anew. */
+/** A card with lines; update(times, {name: values}) draws them again. */
 export function lines(title, names, format) {
   const picture = h("div");
   const legend = h("p", { class: "key" });

@@ -1,0 +1,119 @@
+"""Finds stiff English: `python -m tests.language broker/apis README.md` prints places and advice.
+
+It reads comments, docstrings and other strings of Python modules, and all of other files.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+SUFFIXES = {".py", ".md", ".js", ".html", ".css", ".scala"}
+
+# Words that the project does without, and the words that readers expect in their place.
+ADVICE = {
+    r"told|tells?|telling": "report, return, log, send, say",
+    r"anew": "again",
+    r"lest": "so that ... not",
+    r"be it|if so it is": "name the cases",
+    r"whoever|whomever|whosoever": "name the person or the part",
+    r"(?:by|for|from|of|to|with|and|or) who(?! (?:is|are|was|were|has|have)\b)": (
+        "name the person or the part"
+    ),
+}
+_BANNED = [(re.compile(rf"\b(?:{one})\b", re.IGNORECASE), said) for one, said in ADVICE.items()]
+
+# A sentence that begins with a clause for a subject, and is no question.
+_CLAUSE_FIRST = re.compile(
+    r"""(?:^|[.:;!]\s+|[\"'`]{1,3})(?:Who|What|Whose|Whatever|Which)\b[^.?!]*(?:[.!]|$)"""
+)
+# A clause for a noun.
+_BARE = re.compile(r"\b(?:what|whatever)\b(?![^.!]*\?)", re.IGNORECASE)
+
+TEST_NAME = re.compile(r"def (test_(?:who|whose|what|which|that)_\w+)")
+
+
+class Finding(NamedTuple):
+    """A place in a file, the words there, and what to do about them."""
+
+    line: int
+    words: str
+    advice: str
+
+
+def findings(path: Path) -> Iterator[Finding]:
+    """Iterate over the phrases of a file that are not allowed."""
+    for line, text in _texts(path):
+        for pattern, advice in _BANNED:
+            for match in pattern.finditer(text):
+                yield _found(line, text, match, advice)
+        for match in _CLAUSE_FIRST.finditer(text):
+            yield _found(line, text, match, "begin with the subject: a noun")
+
+
+def bare_clauses(path: Path) -> Iterator[Finding]:
+    """Iterate over the clauses of a file that begin with "what": a noun is clearer for most."""
+    for line, text in _texts(path):
+        for match in _BARE.finditer(text):
+            yield _found(line, text, match, "name the thing")
+
+
+def _found(line: int, text: str, match: re.Match[str], advice: str) -> Finding:
+    line += text.count("\n", 0, match.start())
+    around = text[max(0, match.start() - 30) : match.end() + 40]
+    return Finding(line, " ".join(around.split())[:110], advice)
+
+
+def _texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Iterate over the texts of a file, each with its first line's number."""
+    source = path.read_text()
+    if path.suffix != ".py":
+        yield from _paragraphs(source)
+        return
+    comment: list[str] = []
+    first = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            first = first or token.start[0]
+            comment.append(token.string.lstrip("# "))
+        elif token.type != tokenize.NL:
+            if comment:
+                yield first, "\n".join(comment)
+                comment, first = [], 0
+            if token.type == tokenize.STRING:
+                yield token.start[0], token.string
+
+
+def _paragraphs(source: str) -> Iterator[tuple[int, str]]:
+    line = 1
+    for text in source.split("\n\n"):
+        yield line, text
+        line += text.count("\n") + 2
+
+
+def files(names: list[str]) -> Iterator[Path]:
+    """Iterate over the files with text, of some files and folders."""
+    for name in names:
+        path = ROOT / name
+        found = sorted(path.rglob("*")) if path.is_dir() else [path]
+        yield from (one for one in found if one.suffix in SUFFIXES and "pycache" not in str(one))
+
+
+def main(names: list[str]) -> None:
+    """Print what is found, and how often."""
+    count = 0
+    for path in files(names):
+        for one in sorted([*findings(path), *bare_clauses(path)]):
+            count += 1
+            print(f"{path.relative_to(ROOT)}:{one.line}: {one.words!r}: {one.advice}")
+    print(count)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
