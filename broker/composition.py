@@ -31,6 +31,7 @@ from broker.durability.group_commit import GroupCommit
 from broker.fetch.purgatory import Purgatory
 from broker.fetch.sessions import FetchSessions
 from broker.hosts.addresses import bind, own_name
+from broker.hosts.listener import Listener
 from broker.ids import random_id
 from broker.loop.priority import give_way, prefer_the_event_loop
 from broker.loop.slices import Slices
@@ -43,13 +44,13 @@ from broker.metadata.store import SqliteMetadata
 from broker.network.backpressure import Backpressure
 from broker.network.dispatch import Dispatcher
 from broker.network.exposure import tell_open_listeners
-from broker.network.server import Listener, Server
+from broker.network.server import Server
 from broker.observability.samples import Samples, count
-from broker.observability.telemetry.clients import Telemetry
 from broker.periodic import Periodic
 from broker.process.warm_up import Demand, ensure_log_kernels, load_cleaner_kernels
 from broker.produce.batch_checks import BatchChecks
 from broker.security.composition import Security
+from broker.telemetry.clients import Telemetry
 from broker.topics.disks import Disks
 from broker.topics.moves import Moves
 from broker.topics.partitions import Partitions

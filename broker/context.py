@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from broker.security.authorization import CLUSTER_NAME, Noted, Requester, ResourceKind
+from broker.security.authorization import CLUSTER_NAME, Authorizer, Noted, Requester, ResourceKind
 from broker.security.authorized_operations import (
     OF_CLUSTER,
     OF_GROUP,
@@ -22,8 +21,7 @@ from broker.security.principals import ANONYMOUS, Principal
 from protocol.pacing import Pace, paced, unpaced
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
-    from broker.network.server import Listener
+    from broker.hosts.listener import Listener
     from broker.security.quotas.charge import Charge
 
 
@@ -35,36 +33,6 @@ _SUPPORTED: Mapping[ResourceKind, tuple[Operation, ...]] = {
     ResourceKind.GROUP: OF_GROUP,
     ResourceKind.CLUSTER: OF_CLUSTER,
 }
-
-
-class CloseConnection(Exception):
-    """The client cannot be told in a response; its connection is closed, for the reason given."""
-
-
-class Staged(Generic[T]):
-    """An answer that takes a while to begin with: requests after it wait until it has begun."""
-
-    __slots__ = ("_answer", "begun")
-
-    def __init__(self, answer: Awaitable[T], begun: Future[None]) -> None:
-        self._answer, self.begun = answer, begun
-
-    def __await__(self) -> Generator[object, None, T]:
-        """Wait for the answer."""
-        return self._answer.__await__()
-
-
-class Patient(Generic[T]):
-    """An answer that waits for more to tell: `hurry` makes it come with what there is."""
-
-    __slots__ = ("_answer", "hurry")
-
-    def __init__(self, answer: Awaitable[T], hurry: Callable[[], None]) -> None:
-        self._answer, self.hurry = answer, hurry
-
-    def __await__(self) -> Generator[object, None, T]:
-        """Wait for the answer."""
-        return self._answer.__await__()
 
 
 @dataclass(slots=True, eq=False)
@@ -81,9 +49,9 @@ class ConnectedClient:
 
 @dataclass(slots=True)
 class RequestContext:
-    """A request's surroundings: the broker, the connection, the header."""
+    """A request's surroundings: the connection, the header, the client's rights."""
 
-    broker: Broker
+    authorizer: Authorizer | None
     listener: Listener
     client_host: str  # "/127.0.0.1", as Kafka prints addresses
     api_version: int
@@ -114,7 +82,7 @@ class RequestContext:
         logs_denied: bool = True,
     ) -> bool:
         """Return whether the client may do something to a resource."""
-        authorizer = self.broker.security.authorizer
+        authorizer = self.authorizer
         return authorizer is None or authorizer.may(
             self._requester(),
             operation,
@@ -143,7 +111,7 @@ class RequestContext:
 
         `pace` is `unpaced` where that has to be done in one piece.
         """
-        authorizer = self.broker.security.authorizer
+        authorizer = self.authorizer
         asked = list(pace(names))
         distinct = dict.fromkeys(pace(asked)).keys()
         if authorizer is None or authorizer.has_allowed(
@@ -165,7 +133,7 @@ class RequestContext:
     @property
     def describable(self) -> Callable[[Iterable[str]], Set[str]] | None:
         """What picks the topics that the client may describe, later; None when it may all."""
-        if self.broker.security.authorizer is None:
+        if self.authorizer is None:
             return None
         return partial(
             self.permitted, Operation.DESCRIBE, ResourceKind.TOPIC, logs_denied=False, pace=unpaced
@@ -173,7 +141,7 @@ class RequestContext:
 
     def authorized_operations(self, kind: ResourceKind, name: str) -> int:
         """Return as a bit field what the client may do to a resource (AuthHelper)."""
-        authorizer = self.broker.security.authorizer
+        authorizer = self.authorizer
         if authorizer is None:
             return bit_field(*_SUPPORTED[kind])
         requester = self._requester()  # once: a request may ask of 100,000 names
@@ -195,7 +163,7 @@ class RequestContext:
 
     def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
         """Return whether the client may do something to at least one resource of a kind."""
-        authorizer = self.broker.security.authorizer
+        authorizer = self.authorizer
         return authorizer is None or authorizer.may_any(self._requester(), operation, kind)
 
     def _requester(self) -> Requester:

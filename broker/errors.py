@@ -15,6 +15,10 @@ class MetadataError(Exception):
     """The metadata cannot be read or written; the message names the database."""
 
 
+class CloseConnection(Exception):
+    """The client cannot be told in a response; its connection is closed, for the reason given."""
+
+
 class Refusal(Exception):
     """A request, or a part of one, that the broker does not carry out; says what to change."""
 

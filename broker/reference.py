@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from broker.apis import APIS
+from broker.api_table import APIS
 from protocol.messages import message_classes
 from protocol.schema import info_of
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.context import CloseConnection, RequestContext
-from broker.errors import Refusal
+from broker.context import RequestContext
+from broker.errors import CloseConnection, Refusal
 from broker.security.acls import (
     Acl,
     AclFilter,
@@ -20,6 +20,7 @@ from broker.security.acls import (
     Permission,
 )
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.create_acls import AclCreation
 from protocol.messages.delete_acls import DeleteAclsFilter
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     from broker.security.acl_changes import AclChanges
 
 
-def changeable_acls(context: RequestContext) -> AclChanges:
+def changeable_acls(services: Services, context: RequestContext) -> AclChanges:
     """Return what a client may change. Raises Refusal when it may not, or there is nothing."""
     if not context.may_to_cluster(Operation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    acls = context.broker.security.acls
+    acls = services.security.acls
     if acls is None:
         raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
     return acls

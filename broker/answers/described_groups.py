@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from broker.answers.repeats import answer_each
 from broker.context import RequestContext
+from broker.loop.repeats import answer_each
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.pacing import paced
@@ -40,6 +41,7 @@ class Describing(Generic[G, R]):
 
 
 def describe_each(
+    services: Services,
     context: RequestContext,
     group_ids: Sequence[str],
     how: Describing[G, R],
@@ -51,13 +53,13 @@ def describe_each(
     As in Kafka those come first that it may not describe, and then partition by partition what
     lives in one. Raises CloseConnection for groups that are named too often.
     """
-    may_all = context.broker.security.authorizer is None
+    may_all = services.security.authorizer is None
     permitted = context.permitted(Operation.DESCRIBE, ResourceKind.GROUP, group_ids)
     denied = [group_id for group_id in paced(group_ids) if group_id not in permitted]
     asked = [group_id for group_id in paced(group_ids) if group_id in permitted]
     refused = [group_id for group_id in paced(asked) if how.refuses_empty and not group_id]
     described = [group_id for group_id in paced(asked) if group_id or not how.refuses_empty]
-    described = context.broker.groups.in_asking_order(described)
+    described = services.groups.in_asking_order(described)
 
     def answer(group_id: str) -> G:
         if group_id not in permitted:

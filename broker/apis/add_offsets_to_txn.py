@@ -10,6 +10,7 @@ from broker.coordination.effects import Producer
 from broker.orders.java import partition_for
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics import names as topic_names
 from broker.transactions.state import TopicPartition
 from protocol.errors import ErrorCode
@@ -20,7 +21,7 @@ _FENCED_SINCE = 2
 
 
 async def handle(
-    context: RequestContext, request: AddOffsetsToTxnRequest
+    services: Services, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
     """Add the group's partition."""
     refused = None
@@ -32,9 +33,8 @@ async def handle(
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     if refused is not None:
         return AddOffsetsToTxnResponse(error_code=refused)
-    broker = context.broker
-    partition = partition_for(request.group_id, broker.offsets_log.partition_count)
-    added = broker.transactions.add_partitions(
+    partition = partition_for(request.group_id, services.offsets_log.partition_count)
+    added = services.transactions.add_partitions(
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),
         {TopicPartition(topic_names.CONSUMER_OFFSETS, partition): None},

@@ -16,6 +16,7 @@ from broker.orders.maps import grouped_by_name, partition_order
 from broker.orders.scala import table_of
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics import names as topic_names
 from broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
 from protocol.errors import ErrorCode
@@ -37,7 +38,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 async def handle(
-    context: RequestContext, request: AddPartitionsToTxnRequest
+    services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     """Add partitions to each transaction."""
     if context.api_version >= _BROKERS_SINCE:
@@ -49,7 +50,7 @@ async def handle(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
                     transactional_id=one.transactional_id,
-                    topic_results=await _results(context, one),
+                    topic_results=await _results(services, context, one),
                 )
                 for one in paced(request.transactions)
             ]
@@ -60,11 +61,12 @@ async def handle(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(context, only))
+    results = await _results(services, context, only)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 async def _results(
-    context: RequestContext, asked: AddPartitionsToTxnTransaction
+    services: Services, context: RequestContext, asked: AddPartitionsToTxnTransaction
 ) -> list[AddPartitionsToTxnTopicResult]:
     is_client = context.api_version < _BROKERS_SINCE
     if is_client and not context.may(
@@ -77,14 +79,14 @@ async def _results(
     for topic in paced(asked.topics):
         for partition in paced(topic.partitions):
             one = TopicPartition(topic.name, partition)
-            errors[one] = error = _problem(context, one, permitted)
+            errors[one] = error = _problem(services, one, permitted)
             has_unknown |= error is not ErrorCode.NONE
     if has_unknown:
         for one in paced(list(errors)):
             errors[one] = errors[one] or ErrorCode.OPERATION_NOT_ATTEMPTED
         return _told_apart(errors, table_of(errors))
     producer = Producer(asked.producer_id, asked.producer_epoch)
-    coordinator = context.broker.transactions
+    coordinator = services.transactions
     if asked.verify_only:
         for one in paced(list(errors)):
             errors[one] = coordinator.verify(asked.transactional_id, producer, one)
@@ -117,11 +119,11 @@ def _alike(
 
 
 def _problem(
-    context: RequestContext, one: TopicPartition, permitted: Set[str] | None
+    services: Services, one: TopicPartition, permitted: Set[str] | None
 ) -> ErrorCode:
     if permitted is not None and one.topic not in permitted:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    topic = context.broker.topics.get(one.topic)
+    topic = services.topics.get(one.topic)
     if topic is None or not 0 <= one.partition < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE

@@ -7,6 +7,7 @@ from broker.errors import Refusal
 from broker.metadata.raft import check_cluster, check_voter, not_supported
 from broker.orders.java import hash_order
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 
@@ -14,14 +15,16 @@ _DEFAULT_LISTENER = "CONTROLLER"
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def handle(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+def handle(
+    services: Services, context: RequestContext, request: AddRaftVoterRequest
+) -> AddRaftVoterResponse:
     """Refuse, and say why."""
     if not context.may_to_cluster(Operation.ALTER):
         return AddRaftVoterResponse(error_code=_DENIED, error_message=_DENIED.sentence)
     try:
-        check_cluster(request.cluster_id, context.broker.cluster_id)
+        check_cluster(request.cluster_id, services.cluster_id)
         check_voter(request.voter_id, request.voter_directory_id, "Add")
-        names = context.broker.config.controller_listener_names or (_DEFAULT_LISTENER,)
+        names = services.config.controller_listener_names or (_DEFAULT_LISTENER,)
         _check_listeners(request.listeners, names[0])
         raise not_supported("adding")
     except Refusal as refused:

@@ -9,6 +9,7 @@ from broker.errors import Explained, Refusal, code_of, message_of
 from broker.orders.java import hash_places, place_order
 from broker.security.authorized_operations import Operation
 from broker.security.quotas.entities import Entity, entity_hash, entity_of
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -20,7 +21,7 @@ from protocol.pacing import paced
 
 
 async def handle(
-    context: RequestContext, request: AlterClientQuotasRequest
+    services: Services, context: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
     """Make the changes, each entity's by themselves; answered when they are durable."""
     if not context.may_to_cluster(Operation.ALTER_CONFIGS):
@@ -28,7 +29,7 @@ async def handle(
         return AlterClientQuotasResponse(
             entries=[_outcome(_parts(one.entity), refusal) for one in paced(request.entries)]
         )
-    outcomes = await context.broker.security.quotas.alter(
+    outcomes = await services.security.quotas.alter(
         [
             (
                 entity_of(_parts(entry.entity), paced),

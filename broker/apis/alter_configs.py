@@ -13,6 +13,7 @@ from broker.answers.config_permissions import config_refusal
 from broker.context import RequestContext
 from broker.errors import code_of, message_of
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -21,7 +22,9 @@ from protocol.messages.alter_configs import (
 from protocol.pacing import paced
 
 
-async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def handle(
+    services: Services, context: RequestContext, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
     """Replace settings, resource by resource."""
     wishes = [
         Wish(
@@ -32,11 +35,10 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
         )
         for one in paced(request.resources)
     ]
-    broker = context.broker
     outcomes = await carry_out(
         wishes,
-        broker.configs,
-        broker.topics,
+        services.configs,
+        services.topics,
         partial(config_refusal, context, Operation.ALTER_CONFIGS),
         validate_only=request.validate_only,
     )

@@ -5,10 +5,11 @@ There is one broker: a partition can be assigned to it, where it is already, and
 
 from __future__ import annotations
 
-from broker.answers.repeats import Repeats
 from broker.context import RequestContext
 from broker.errors import Refusal
+from broker.loop.repeats import Repeats
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics.plans import check_replicas
 from broker.topics.topic import Topic
 from protocol.errors import ErrorCode
@@ -26,7 +27,7 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def handle(
-    context: RequestContext, request: AlterPartitionReassignmentsRequest
+    services: Services, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Accept what is as it is, and refuse all else. Raises CloseConnection."""
     if not context.may_to_cluster(Operation.ALTER):
@@ -46,8 +47,8 @@ def handle(
         response.error_code = ErrorCode.REQUEST_TIMED_OUT
     repeats = Repeats()
     for asked in paced(request.topics):
-        topic = context.broker.topics.get(asked.name)
-        node_id = context.broker.config.node_id
+        topic = services.topics.get(asked.name)
+        node_id = services.config.node_id
         results: list[ReassignablePartitionResponse] = []
         for one in paced(asked.partitions):
             result = _late(one) if is_late else _reassign(topic, asked, one, node_id)

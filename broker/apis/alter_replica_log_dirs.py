@@ -12,6 +12,7 @@ from broker.context import RequestContext
 from broker.errors import EXPLAINED, Refusal, code_of
 from broker.orders.scala import grouped_order
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -25,7 +26,7 @@ from storage.errors import DirectoryOffline
 
 
 async def handle(
-    context: RequestContext, request: AlterReplicaLogDirsRequest
+    services: Services, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Begin the moves, partition by partition; of two directories for one the last counts."""
     if not context.may_to_cluster(Operation.ALTER):
@@ -40,7 +41,7 @@ async def handle(
     for one, path in paced(wanted.items()):
         codes[one] = ErrorCode.NONE
         try:
-            await _move(context, *one, path)
+            await _move(services, *one, path)
         except EXPLAINED as error:
             codes[one] = code_of(error)
     return AlterReplicaLogDirsResponse(
@@ -74,22 +75,24 @@ def _result(topic: str, codes: Sequence[tuple[int, int]]) -> AlterReplicaLogDirT
     )
 
 
-async def _move(context: RequestContext, name: str, number: int, path: str) -> None:
+async def _move(
+    services: Services, name: str, number: int, path: str
+) -> None:
     """Begin one move (ReplicaManager.alterReplicaLogDirs)."""
     if not has_name_for_future(name, number):
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
-    partitions = context.broker.partitions
+    partitions = services.partitions
     found = (one for one in partitions.directories if str(one.path.absolute()) == path)
     home = next(found, None)
     if home is None:
         if any(str(one.absolute()) == path for one in partitions.offline_directories):
             raise DirectoryOffline(f"Log directory {path} is offline")
         raise Refusal(ErrorCode.LOG_DIR_NOT_FOUND)
-    topic = context.broker.topics.get(name)
+    topic = services.topics.get(name)
     log = topic.log(number) if topic else None
     if log is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if partitions.offline_directories and log.directory.parent != home.path:
         # The offline one may hold a copy already.
         raise DirectoryOffline("a log directory is offline: nothing can be moved until it is back")
-    await context.broker.moves.begin(log, home)
+    await services.moves.begin(log, home)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from broker.context import RequestContext
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics.registry import Topics
 from protocol.errors import ErrorCode
 from protocol.messages.alter_share_group_offsets import (
@@ -29,12 +30,11 @@ _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def handle(
-    context: RequestContext, request: AlterShareGroupOffsetsRequest
+    services: Services, context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
     """Answer when the new starts are stored."""
-    broker = context.broker
     error = ErrorCode.NONE
-    if not broker.shares.are_enabled:
+    if not services.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
     elif not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -45,8 +45,8 @@ async def handle(
     permitted = context.permitted(
         Operation.READ, ResourceKind.TOPIC, (topic.topic_name for topic in request.topics)
     )
-    wanted = _wanted(broker.topics, request.topics, permitted)
-    altered, failures = await broker.share_groups.alter_offsets(replace(request, topics=wanted))
+    wanted = _wanted(services.topics, request.topics, permitted)
+    altered, failures = await services.share_groups.alter_offsets(replace(request, topics=wanted))
     if altered.error is not ErrorCode.NONE:
         return AlterShareGroupOffsetsResponse(
             error_code=altered.error, error_message=altered.message or altered.error.sentence
@@ -56,7 +56,7 @@ async def handle(
     for topic in paced(request.topics):
         # Kafka tells the id also of a topic that is refused, and with it that there is one.
         is_permitted = topic.topic_name in permitted
-        known = broker.topics.get(topic.topic_name) if is_permitted else None
+        known = services.topics.get(topic.topic_name) if is_permitted else None
         if known is None and not topic.partitions:
             continue  # in Kafka refused topics come with their partitions
         topic_id = known.topic_id if known else ZERO_UUID

@@ -9,6 +9,7 @@ from broker.errors import MetadataError, Refusal, code_of, message_of
 from broker.orders.java import hash_order
 from broker.security.authorized_operations import Operation
 from broker.security.scram_changes import alterations, plan_changes
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -21,10 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 async def handle(
-    context: RequestContext, request: AlterUserScramCredentialsRequest
+    services: Services, context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     """Write what can be done, all of it or none, and tell each user's result."""
-    security = context.broker.security
+    security = services.security
     named = hash_order((one.name for one in alterations(request)), pace=paced)
     if not context.may_to_cluster(Operation.ALTER):
         denied = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

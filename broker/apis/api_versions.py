@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from broker.apis import API_VERSIONS
+from broker.api_table import API_VERSIONS
 from broker.context import RequestContext
 from broker.metadata.features import FEATURES, METADATA_VERSION
 from broker.orders.java import copied_capacity, hash_order
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (
     ApiVersion,
@@ -36,7 +37,9 @@ _SOFTWARE_CHARACTERS_MAX = 256
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(
+    services: Services, context: RequestContext, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
     """Answer with the API table, or refuse a client that names itself unreadably."""
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
@@ -47,12 +50,12 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
     version = request.client_software_version[:_SOFTWARE_CHARACTERS_MAX]
     context.client.software_name = software or "unknown"
     context.client.software_version = version or "unknown"
-    features = context.broker.features
+    features = services.features
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=_rows(
             API_VERSIONS
-            if context.broker.telemetry.is_announced
+            if services.telemetry.is_announced
             else {key: API_VERSIONS[key] for key in API_VERSIONS.keys() - _TELEMETRY_KEYS}
         ),
         # Clients of version 3 take a lowest level of 0 for an error (KAFKA-17011).

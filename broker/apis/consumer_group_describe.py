@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from broker.answers.described_groups import Describing, describe_each
 from broker.context import RequestContext
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -15,14 +16,14 @@ from protocol.messages.consumer_group_describe import (
 
 
 def handle(
-    context: RequestContext, request: ConsumerGroupDescribeRequest
+    services: Services, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """Describe each group, with what a client may do to it where that is asked for."""
     return describe_each(
-        context,
+        services, context,
         request.group_ids,
         Describing(
-            context.broker.groups.describe_consumers,
+            services.groups.describe_consumers,
             _refused,
             lambda groups: ConsumerGroupDescribeResponse(groups=groups),
             _topics,

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from broker.context import RequestContext
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -16,13 +17,13 @@ from protocol.pacing import paced
 
 
 def handle(
-    context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    services: Services, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
     """Answer when what follows from a heartbeat is stored."""
     error = _problem(context, request)
     if error is not ErrorCode.NONE:
         return ConsumerGroupHeartbeatResponse(error_code=error)
-    return context.broker.groups.consumer_heartbeat(request, context)
+    return services.groups.consumer_heartbeat(request, context)
 
 
 def _problem(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ErrorCode:

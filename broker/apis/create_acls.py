@@ -6,6 +6,7 @@ from broker.answers.acl_requests import changeable_acls, read_acl
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, Explained, Refusal, code_of, message_of
 from broker.security.acls import Acl
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.create_acls import (
     AclCreationResult,
@@ -15,11 +16,13 @@ from protocol.messages.create_acls import (
 from protocol.pacing import paced
 
 
-async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+async def handle(
+    services: Services, context: RequestContext, request: CreateAclsRequest
+) -> CreateAclsResponse:
     """Add the entries that can be; they are durable when this is answered."""
     wanted = [read_acl(one) for one in paced(request.creations)]
     try:
-        acls = changeable_acls(context)
+        acls = changeable_acls(services, context)
     except Refusal as refusal:
         return _alike(wanted, refusal)
     if any(one.is_vague for one in paced(wanted)):

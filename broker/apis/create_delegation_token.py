@@ -12,6 +12,7 @@ from broker.errors import EXPLAINED, code_of
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
 from broker.security.principals import ANONYMOUS, USER, Principal
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
@@ -21,7 +22,7 @@ from protocol.pacing import paced
 
 
 async def handle(
-    context: RequestContext, request: CreateDelegationTokenRequest
+    services: Services, context: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
     """Answer when the token is stored and can be logged in with."""
     requester = owner = context.principal
@@ -41,7 +42,7 @@ async def handle(
     ]
     if any(one.kind != USER for one in paced(renewers)):
         return _refusal(ErrorCode.INVALID_PRINCIPAL_TYPE, owner, requester)
-    tokens = context.broker.security.tokens
+    tokens = services.security.tokens
     if tokens is None:
         return _refusal(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, owner, requester, 0)
     try:

@@ -10,6 +10,7 @@ from broker.errors import Explained, Refusal, code_of, message_of
 from broker.orders.java import hash_order
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics.plans import Enlargement
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
@@ -25,7 +26,7 @@ _STRICT_SINCE = 3
 
 
 async def handle(
-    context: RequestContext, request: CreatePartitionsRequest
+    services: Services, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Enlarge what can be enlarged; a name that comes twice is refused (ControllerApis)."""
     times = Counter(one.name for one in paced(request.topics))
@@ -43,7 +44,7 @@ async def handle(
     ]
     by_name = {one.name: one for one in paced(request.topics)}
     wanted = [_enlargement(by_name[name]) for name in paced(once) if name in permitted]
-    outcomes = await context.broker.topics.enlarge(
+    outcomes = await services.topics.enlarge(
         wanted, validate_only=request.validate_only, spend=spending(context, _STRICT_SINCE)
     )
     results += [

@@ -11,6 +11,7 @@ from broker.errors import Explained, Refusal, code_of, message_of
 from broker.orders.java import hash_order
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics.plans import NewTopic, TopicPlan, check_request
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
@@ -26,7 +27,9 @@ from protocol.pacing import paced
 _STRICT_SINCE = 6
 
 
-async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def handle(
+    services: Services, context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
     """Create what can be created; a name that comes twice is refused (ControllerApis)."""
     times = Counter(one.name for one in paced(request.topics))
     once = [name for name, count in paced(times.items()) if count == 1]
@@ -38,12 +41,12 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     )
     wanted = [_new_topic(one) for one in paced(request.topics) if one.name in permitted]
     try:
-        check_request(wanted, context.broker.config.num_partitions)
+        check_request(wanted, services.config.num_partitions)
     except Refusal as refusal:
         return CreateTopicsResponse(
             topics=[_result(one.name, refusal) for one in paced(request.topics)]
         )
-    outcomes = await context.broker.topics.create(
+    outcomes = await services.topics.create(
         wanted, validate_only=request.validate_only, spend=spending(context, _STRICT_SINCE)
     )
     results = [

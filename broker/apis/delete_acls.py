@@ -7,6 +7,7 @@ from broker.context import RequestContext
 from broker.errors import EXPLAINED, Explained, Refusal, code_of, message_of
 from broker.security.acl_changes import Deleted
 from broker.security.acls import AclFilter
+from broker.services import Services
 from protocol.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
@@ -16,11 +17,13 @@ from protocol.messages.delete_acls import (
 from protocol.pacing import paced
 
 
-async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+async def handle(
+    services: Services, context: RequestContext, request: DeleteAclsRequest
+) -> DeleteAclsResponse:
     """Remove what each filter means; it is gone for good when this is answered."""
     filters = [read_filter(one) for one in paced(request.filters)]
     try:
-        outcomes = await changeable_acls(context).delete(filters)
+        outcomes = await changeable_acls(services, context).delete(filters)
     except EXPLAINED as error:
         return _alike(filters, error)
     return DeleteAclsResponse(filter_results=[_result(outcome) for outcome in paced(outcomes)])

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from broker.composition import Broker
 from broker.context import RequestContext
 from broker.coordination.runtime import Answer
 from broker.orders.java import copied_capacity, hash_order
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -21,21 +21,23 @@ from protocol.messages.delete_groups import (
 from protocol.pacing import paced
 
 
-async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def handle(
+    services: Services, context: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse:
     """Answer when the tombstones of all groups that can be removed are stored."""
     # All are begun before the first is waited for: one flush serves them all.
     names = dict.fromkeys(paced(request.groups_names))
-    groups = context.broker.groups
+    groups = services.groups
     permitted = context.permitted(Operation.DELETE, ResourceKind.GROUP, names)
     asked = groups.in_asking_order(group_id for group_id in paced(names) if group_id in permitted)
-    begun = {group_id: _delete(context.broker, group_id) for group_id in paced(asked)}
+    begun = {group_id: _delete(services, group_id) for group_id in paced(asked)}
     errors: dict[str, ErrorCode] = {}
     for group_id, answer in paced(begun.items()):
         errors[group_id] = answer if isinstance(answer, ErrorCode) else await answer
     results = [
         DeletableGroupResult(group_id=group_id, error_code=errors[group_id])
         for _, some in paced(groupby(asked, groups.partition_of))
-        for group_id in paced(_in_order(context.broker, list(paced(some)), errors))
+        for group_id in paced(_in_order(services, list(paced(some)), errors))
     ]
     refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     results += [
@@ -47,7 +49,7 @@ async def handle(context: RequestContext, request: DeleteGroupsRequest) -> Delet
 
 
 def _in_order(
-    broker: Broker, group_ids: list[str], errors: Mapping[str, ErrorCode]
+    services: Services, group_ids: list[str], errors: Mapping[str, ErrorCode]
 ) -> Iterable[str]:
     """Sort the groups of a partition as Kafka does: in two maps, first the share groups at fault.
 
@@ -56,7 +58,7 @@ def _in_order(
     refused = [
         group_id
         for group_id in paced(group_ids)
-        if errors[group_id] is not ErrorCode.NONE and broker.share_groups.has(group_id)
+        if errors[group_id] is not ErrorCode.NONE and services.share_groups.has(group_id)
     ]
     kept = set(refused)
     others = [group_id for group_id in paced(group_ids) if group_id not in kept]
@@ -65,7 +67,7 @@ def _in_order(
     return [*hash_order(refused, pace=paced), *hash_order(others, capacity=room, pace=paced)]
 
 
-def _delete(broker: Broker, group_id: str) -> Answer[ErrorCode]:
-    if broker.share_groups.has(group_id):
-        return asyncio.ensure_future(broker.share_groups.delete(group_id))
-    return broker.groups.delete(group_id)
+def _delete(services: Services, group_id: str) -> Answer[ErrorCode]:
+    if services.share_groups.has(group_id):
+        return asyncio.ensure_future(services.share_groups.delete(group_id))
+    return services.groups.delete(group_id)

@@ -10,6 +10,7 @@ from broker.errors import EXPLAINED, Refusal, code_of
 from broker.orders.scala import grouped_order, table_of
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics.registry import Topics
 from broker.topics.topic import Topic
 from protocol.errors import ErrorCode
@@ -28,9 +29,11 @@ _HIGH_WATERMARK = -1
 _NO_LOW_WATERMARK = -1
 
 
-def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def handle(
+    services: Services, context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
     """Cut logs, partition by partition; of one that is named twice the last counts."""
-    topics = context.broker.topics
+    topics = services.topics
     permitted = context.permitted(
         Operation.DELETE, ResourceKind.TOPIC, (one.name for one in request.topics)
     )

@@ -12,6 +12,7 @@ from broker.context import RequestContext
 from broker.orders.maps import computed_ids, put_ids
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -22,12 +23,11 @@ from protocol.pacing import paced
 
 
 async def handle(
-    context: RequestContext, request: DeleteShareGroupOffsetsRequest
+    services: Services, context: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse:
     """Answer when it is stored that the state of the topics is gone."""
-    broker = context.broker
     error = ErrorCode.NONE
-    if not broker.shares.are_enabled:
+    if not services.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
     elif not context.may(Operation.DELETE, ResourceKind.GROUP, request.group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -39,8 +39,8 @@ async def handle(
     permitted = context.permitted(Operation.READ, ResourceKind.TOPIC, asked)
     names = [name for name in paced(asked) if name in permitted]
     # The others need not be decided about, which is done in one piece.
-    known = _once_or_twice(name for name in paced(names) if broker.topics.get(name) is not None)
-    deleting, failures = await broker.share_groups.delete_offsets(request.group_id, known)
+    known = _once_or_twice(name for name in paced(names) if services.topics.get(name) is not None)
+    deleting, failures = await services.share_groups.delete_offsets(request.group_id, known)
     if deleting.error is not ErrorCode.NONE:
         return DeleteShareGroupOffsetsResponse(
             error_code=deleting.error, error_message=deleting.message or deleting.error.sentence
@@ -57,7 +57,7 @@ async def handle(
     # In Kafka one map of topics is filled from another, which is looked at for each partition.
     looked_at = (one for one, some in paced(deleting.topics.items()) for _ in some)
     for topic_id in paced(put_ids(computed_ids(looked_at))):
-        topic = broker.topics.by_id(topic_id)
+        topic = services.topics.by_id(topic_id)
         answer = DeleteShareGroupOffsetsResponseTopic(
             topic_name=topic.name if topic else "", topic_id=topic_id
         )

@@ -6,6 +6,7 @@ Kafka's source: ShareCoordinatorService.deleteState.
 from __future__ import annotations
 
 from broker.context import RequestContext
+from broker.services import Services
 from broker.shares.state_requests import ask_each, is_empty
 from protocol.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
@@ -17,12 +18,12 @@ from protocol.pacing import paced
 
 
 async def handle(
-    context: RequestContext, request: DeleteShareGroupStateRequest
+    services: Services, context: RequestContext, request: DeleteShareGroupStateRequest
 ) -> DeleteShareGroupStateResponse:
     """Answer when it is stored that they are gone."""
     if is_empty(request):
         return DeleteShareGroupStateResponse()
-    states = context.broker.shares.states
+    states = services.shares.states
     results = await ask_each(
         context,
         request,

@@ -13,6 +13,7 @@ from broker.context import RequestContext
 from broker.errors import Explained, Refusal, code_of, message_of
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -30,15 +31,17 @@ _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _STRICT_SINCE = 5
 
 
-async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+async def handle(
+    services: Services, context: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
     """Delete what can be deleted."""
     asked = request.topics
     if context.api_version < _TOPICS_SINCE:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
-    if not context.broker.config.delete_topic_enable:
+    if not services.config.delete_topic_enable:
         return DeleteTopicsResponse(responses=_disabled(asked, context.api_version))
-    doomed, results = _sort_out(context, asked)
-    outcomes = await context.broker.topics.delete(
+    doomed, results = _sort_out(services, context, asked)
+    outcomes = await services.topics.delete(
         list(doomed), spend=spending(context, _STRICT_SINCE)
     )
     results += [
@@ -49,7 +52,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
 
 
 def _sort_out(
-    context: RequestContext, asked: Sequence[DeleteTopicState]
+    services: Services, context: RequestContext, asked: Sequence[DeleteTopicState]
 ) -> tuple[dict[bytes, str], list[DeletableTopicResult]]:
     """Return the topics to delete, id to name, and what is said of the others."""
     results = []
@@ -66,10 +69,10 @@ def _sort_out(
         else:
             message = "Neither topic name nor id were specified."
             results.append(_refused(None, ZERO_UUID, message))
-    describable, deletable = _permitted(context, names, ids)
+    describable, deletable = _permitted(services, context, names, ids)
     doomed: dict[bytes, str] = {}
     for topic_id, count in paced(ids.items()):
-        topic = context.broker.topics.by_id(topic_id)
+        topic = services.topics.by_id(topic_id)
         if count > 1:
             results.append(_refused(None, topic_id, "Duplicate topic id."))
         elif topic is None:
@@ -81,7 +84,7 @@ def _sort_out(
         else:
             doomed[topic_id] = topic.name
     for name, count in paced(names.items()):
-        topic = context.broker.topics.get(name)
+        topic = services.topics.get(name)
         if count > 1:
             results.append(_refused(name, ZERO_UUID, "Duplicate topic name."))
         elif name not in describable:
@@ -101,10 +104,10 @@ def _sort_out(
 
 
 def _permitted(
-    context: RequestContext, names: Counter[str], ids: Counter[bytes]
+    services: Services, context: RequestContext, names: Counter[str], ids: Counter[bytes]
 ) -> tuple[Set[str], Set[str]]:
     """Return the topics named once that the client may describe, and those it may delete."""
-    found = (context.broker.topics.by_id(one) for one, count in ids.items() if count == 1)
+    found = (services.topics.by_id(one) for one, count in ids.items() if count == 1)
     asked = {topic.name for topic in found if topic is not None}
     asked |= {name for name, count in names.items() if count == 1}
     if context.may_to_cluster(Operation.DELETE, logs_denied=False):

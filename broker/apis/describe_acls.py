@@ -6,6 +6,7 @@ from broker.answers.acl_requests import read_filter
 from broker.context import RequestContext
 from broker.security.acls import Acl, AclKind, PatternType
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.describe_acls import (
     AclDescription,
@@ -16,7 +17,9 @@ from protocol.messages.describe_acls import (
 from protocol.pacing import paced
 
 
-def handle(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(
+    services: Services, context: RequestContext, request: DescribeAclsRequest
+) -> DescribeAclsResponse:
     """Return the entries that the filter means, by the resources that they are about."""
     which = read_filter(request)
     if not context.may_to_cluster(Operation.DESCRIBE):
@@ -24,7 +27,7 @@ def handle(context: RequestContext, request: DescribeAclsRequest) -> DescribeAcl
         return DescribeAclsResponse(
             error_code=refused, error_message=refused.sentence, resources=[]
         )
-    acls = context.broker.security.acls
+    acls = services.security.acls
     if acls is None:
         return DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED,

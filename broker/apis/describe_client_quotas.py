@@ -11,6 +11,7 @@ from broker.context import RequestContext
 from broker.errors import Refusal, message_of
 from broker.security.authorized_operations import Operation
 from broker.security.quotas.entities import CLIENT_ID, IP, TYPES, USER, Entity, ordered
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.describe_client_quotas import (
     ComponentData,
@@ -27,7 +28,7 @@ _NAMES = {_EXACT: "MATCH_TYPE_EXACT", _DEFAULT: "MATCH_TYPE_DEFAULT", _ANY: "MAT
 
 
 def handle(
-    context: RequestContext, request: DescribeClientQuotasRequest
+    services: Services, context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     """Tell what matches."""
     if not context.may_to_cluster(Operation.DESCRIBE_CONFIGS):
@@ -46,7 +47,7 @@ def handle(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
                 values=[ValueData(key=key, value=value) for key, value in ordered(quotas)],
             )
-            for entity, quotas in paced(context.broker.security.quotas.in_order())
+            for entity, quotas in paced(services.security.quotas.in_order())
             if _matches(entity, request)
         ],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.context import RequestContext
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -13,7 +14,9 @@ from protocol.messages.describe_cluster import (
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(
+    services: Services, context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
     """Describe the cluster; refuse a client that takes this for a controller (KIP-919)."""
     if request.endpoint_type == _CONTROLLERS:
         return _refusal(
@@ -26,12 +29,12 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             f"Unsupported endpoint type {request.endpoint_type}",
         )
-    config = context.broker.config
+    config = services.config
     host, port = context.advertised()
     response = DescribeClusterResponse(
         throttle_time_ms=0,
         error_code=0,
-        cluster_id=context.broker.cluster_id,
+        cluster_id=services.cluster_id,
         controller_id=config.node_id,
         brokers=[
             DescribeClusterBroker(

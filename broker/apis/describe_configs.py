@@ -14,15 +14,16 @@ from functools import lru_cache
 from itertools import dropwhile
 
 from broker.answers.config_permissions import config_refusal
-from broker.answers.repeats import answer_each
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, Refusal, code_of, message_of
+from broker.loop.repeats import answer_each
 from broker.metadata.configs import ALL_BROKERS
 from broker.metadata.loggers import logger_levels
 from broker.metadata.resource_configs import KINDS
 from broker.metadata.store import Resource, ResourceType
 from broker.orders.java import hash_order
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics import names as topic_names
 from config.effective import TOPIC_OPTION
 from config.resolution import Entry, Source
@@ -56,13 +57,15 @@ _DEFINED_FIRST = (
 )
 
 
-def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(
+    services: Services, context: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
     """Describe resources, each on its own."""
     results = answer_each(
         request.resources,
         name=_name,
-        subject=lambda asked: _subject(context, asked),
-        answer=lambda asked: _describe(context, request, asked),
+        subject=lambda asked: _subject(services, asked),
+        answer=lambda asked: _describe(services, context, request, asked),
         size_bytes=lambda result: len(
             encode(DescribeConfigsResponse(results=[result]), context.api_version)
         ),
@@ -78,17 +81,22 @@ def _name(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
     return asked.resource_type, asked.resource_name, keys
 
 
-def _subject(context: RequestContext, asked: DescribeConfigsResource) -> tuple[int, str | None]:
+def _subject(
+    services: Services, asked: DescribeConfigsResource
+) -> tuple[int, str | None]:
     """Return what is told of, whichever keys: the defaults, where nothing is set."""
     kind, name = asked.resource_type, asked.resource_name
-    resources = context.broker.configs.resources
+    resources = services.configs.resources
     if kind in KINDS and not resources.has_some(Resource(ResourceType(kind), name)):
         return kind, None  # be they there or made up
     return kind, name
 
 
 def _describe(
-    context: RequestContext, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+    services: Services,
+    context: RequestContext,
+    request: DescribeConfigsRequest,
+    asked: DescribeConfigsResource,
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_code=0,
@@ -99,7 +107,7 @@ def _describe(
     )
     try:
         _check_permission(context, asked)
-        entries = _in_order(asked.resource_type, _entries(context, asked))
+        entries = _in_order(asked.resource_type, _entries(services, asked))
     except EXPLAINED as error:
         result.error_code, result.error_message = code_of(error), message_of(error)
         return result
@@ -119,16 +127,18 @@ def _check_permission(context: RequestContext, asked: DescribeConfigsResource) -
             raise Refusal(code)
 
 
-def _entries(context: RequestContext, asked: DescribeConfigsResource) -> Iterable[Entry]:
+def _entries(
+    services: Services, asked: DescribeConfigsResource
+) -> Iterable[Entry]:
     if asked.resource_type == ResourceType.TOPIC:
-        return _of_topic(context, asked.resource_name)
+        return _of_topic(services, asked.resource_name)
     if asked.resource_type == ResourceType.BROKER:
-        return _of_broker(context, asked.resource_name)
+        return _of_broker(services, asked.resource_name)
     if asked.resource_type == ResourceType.BROKER_LOGGER:
-        return _of_loggers(context, asked.resource_name)
+        return _of_loggers(services, asked.resource_name)
     if asked.resource_type in KINDS:
         resource = Resource(ResourceType(asked.resource_type), asked.resource_name)
-        return _of_resource(context, resource)
+        return _of_resource(services, resource)
     raise Refusal(
         ErrorCode.INVALID_REQUEST,
         f"Unsupported resource type: {asked.resource_type}. Ask for topics (2), "
@@ -153,14 +163,14 @@ def _names_in_order(names: tuple[str, ...]) -> list[str]:
     return hash_order([*first, *names])
 
 
-def _of_topic(context: RequestContext, name: str) -> Iterable[Entry]:
+def _of_topic(services: Services, name: str) -> Iterable[Entry]:
     problem = topic_names.problem(name)
     if problem:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    topic = context.broker.topics.get(name)
+    topic = services.topics.get(name)
     if topic is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    entries = context.broker.configs.of_topic(topic.overrides).entries.values()
+    entries = services.configs.of_topic(topic.overrides).entries.values()
     return [_as_listed(entry) for entry in entries]
 
 
@@ -176,8 +186,8 @@ def _as_listed(entry: Entry) -> Entry:
     return replace(entry, synonyms=synonyms, source=source)
 
 
-def _of_broker(context: RequestContext, name: str) -> Iterable[Entry]:
-    configs = context.broker.configs
+def _of_broker(services: Services, name: str) -> Iterable[Entry]:
+    configs = services.configs
     if name == ALL_BROKERS:
         return [
             _as_set_for_all(configs.entries[option], value)
@@ -188,8 +198,8 @@ def _of_broker(context: RequestContext, name: str) -> Iterable[Entry]:
     return configs.entries.values()
 
 
-def _of_loggers(context: RequestContext, name: str) -> Iterable[Entry]:
-    node_id = context.broker.configs.node_id
+def _of_loggers(services: Services, name: str) -> Iterable[Entry]:
+    node_id = services.configs.node_id
     if not name:
         raise Refusal(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
     if name != str(node_id):
@@ -201,12 +211,14 @@ def _of_loggers(context: RequestContext, name: str) -> Iterable[Entry]:
     ]
 
 
-def _of_resource(context: RequestContext, resource: Resource) -> Iterable[Entry]:
+def _of_resource(
+    services: Services, resource: Resource
+) -> Iterable[Entry]:
     if not resource.name:
         is_group = resource.type is ResourceType.GROUP
         what = "Group" if is_group else "Client metrics subscription"
         raise Refusal(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
-    return context.broker.configs.resources.entries(resource).values()
+    return services.configs.resources.entries(resource).values()
 
 
 def _no_such_broker(name: str, node_id: int) -> str:

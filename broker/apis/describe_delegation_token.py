@@ -16,6 +16,7 @@ from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
 from broker.security.principals import Principal
 from broker.security.tokens import Token
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.describe_delegation_token import (
     DescribedDelegationToken,
@@ -27,13 +28,13 @@ from protocol.pacing import paced
 
 
 def handle(
-    context: RequestContext, request: DescribeDelegationTokenRequest
+    services: Services, context: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
     """Describe tokens with their secrets; of those that were not asked for, none."""
     if not may_ask(context):
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         return DescribeDelegationTokenResponse(error_code=code)
-    tokens = context.broker.security.tokens
+    tokens = services.security.tokens
     if tokens is None:
         code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
         return DescribeDelegationTokenResponse(error_code=code)

@@ -5,20 +5,23 @@ from __future__ import annotations
 from broker.answers.described_groups import Describing, describe_each
 from broker.context import RequestContext
 from broker.groups.responses import described_error
+from broker.services import Services
 from protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
 
 
-def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def handle(
+    services: Services, context: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
     """Describe each group, with what a client may do to it where that is asked for."""
     version = context.api_version
     return describe_each(
-        context,
+        services, context,
         request.groups,
         Describing(
-            lambda group_id: context.broker.groups.describe(group_id, api_version=version),
+            lambda group_id: services.groups.describe(group_id, api_version=version),
             described_error,
             lambda groups: DescribeGroupsResponse(groups=groups),
             refuses_empty=False,

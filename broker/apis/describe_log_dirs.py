@@ -12,6 +12,7 @@ from broker.orders.hash_map import concurrent_places
 from broker.orders.java import partition_hash, place_order, string_hash
 from broker.orders.scala import trie_order
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics.registry import Topics
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
@@ -36,19 +37,19 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 async def handle(
-    context: RequestContext, request: DescribeLogDirsRequest
+    services: Services, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """Describe every log directory, with those of its logs that were asked for."""
     if not context.may_to_cluster(Operation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=_DENIED, results=[])
-    is_wanted = _filter(context.broker.topics, request.topics)
-    partitions = context.broker.partitions
-    copies = list(context.broker.moves.copies())
+    is_wanted = _filter(services.topics, request.topics)
+    partitions = services.partitions
+    copies = list(services.moves.copies())
     # Noted before anything is awaited: directories may come back meanwhile.
     offline = [_offline(path) for path in partitions.offline_directories]
     results = []
     for home in list(partitions.directories):
-        result = _describe(context, home, copies, is_wanted)
+        result = _describe(services, home, copies, is_wanted)
         try:
             result.total_bytes, result.usable_bytes = await asyncio.to_thread(home.space)
         except DiskFailure:
@@ -71,11 +72,14 @@ def _filter(topics: Topics, asked: list[DescribableLogDirTopic] | None) -> _Want
 
 
 def _describe(
-    context: RequestContext, home: LogDirectory, copies: list[Copy], is_wanted: _Wanted
+    services: Services,
+    home: LogDirectory,
+    copies: list[Copy],
+    is_wanted: _Wanted,
 ) -> DescribeLogDirsResult:
     logs = [(key, log) for key, log in paced(list(home.logs.items())) if is_wanted(key)]
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    log_count = sum(len(one.logs) for one in context.broker.partitions.directories)
+    log_count = sum(len(one.logs) for one in services.partitions.directories)
     for (topic, number), log in paced(_in_order(logs, log_count)):
         topics.setdefault(topic, []).append(
             DescribeLogDirsPartition(
@@ -105,7 +109,7 @@ def _describe(
         log_dir=str(home.path.absolute()),
         topics=[
             DescribeLogDirsTopic(name=name, partitions=topics[name])
-            for name in _topics_in_order(context, home, topics)
+            for name in _topics_in_order(services, home, topics)
         ],
     )
 
@@ -126,12 +130,12 @@ def _in_order(
 
 
 def _topics_in_order(
-    context: RequestContext, home: LogDirectory, topics: Collection[str]
+    services: Services, home: LogDirectory, topics: Collection[str]
 ) -> list[str]:
     """Return topics as they are in the trie of those that have logs in a directory."""
     if len(topics) < 2:
         return list(topics)
-    every = context.broker.topics.order.grouped()
+    every = services.topics.order.grouped()
     present = {topic for topic, _ in paced(list(home.logs))}
     if present != set(every):
         every = trie_order(present, string_hash)

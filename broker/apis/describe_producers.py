@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 from itertools import islice
 
-from broker.answers.repeats import answer_each
 from broker.context import RequestContext
 from broker.errors import Refusal, code_of
+from broker.loop.repeats import answer_each
 from broker.orders.java import hash_places, place_order
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics import names as topic_names
 from broker.topics.topic import Topic
 from protocol.compiler import encode
@@ -28,11 +29,11 @@ from storage.errors import StorageError
 
 
 def handle(
-    context: RequestContext, request: DescribeProducersRequest
+    services: Services, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """Describe the producers of each partition."""
     names = {topic.name for topic in paced(request.topics)}
-    found = {name: _find(context, name) for name in paced(names)}
+    found = {name: _find(services, context, name) for name in paced(names)}
 
     def subject(asked: tuple[str, int]) -> Hashable:
         name, _ = asked  # which what is refused is told with
@@ -62,13 +63,13 @@ def handle(
     )
 
 
-def _find(context: RequestContext, name: str) -> Topic | Refusal:
+def _find(services: Services, context: RequestContext, name: str) -> Topic | Refusal:
     problem = topic_names.problem(name)
     if problem is not None:
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if not context.may(Operation.READ, ResourceKind.TOPIC, name):
         return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return context.broker.topics.get(name) or Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return services.topics.get(name) or Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _partition(topic: Topic | Refusal, index: int) -> PartitionResponse:

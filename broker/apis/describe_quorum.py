@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from broker.context import RequestContext
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics import names as topic_names
 from protocol.errors import ErrorCode
 from protocol.messages.describe_quorum import (
@@ -29,7 +30,9 @@ _LEADER_EPOCH = 1
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle(
+    services: Services, context: RequestContext, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
     """Describe the quorum, or say that other partitions have none."""
     if not context.may_to_cluster(Operation.DESCRIBE):
         return DescribeQuorumResponse(
@@ -37,8 +40,8 @@ def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQ
         )
     if not _asks_for_metadata(request.topics):
         return DescribeQuorumResponse(topics=[_unknown(topic) for topic in paced(request.topics)])
-    broker = context.broker
-    now_ms, node_id, revision = broker.clock.now_ms(), broker.config.node_id, broker.store.revision
+    now_ms, node_id = services.clock.now_ms(), services.config.node_id
+    revision = services.store.revision
     host, port = context.advertised()
     state = PartitionData(
         leader_id=node_id,

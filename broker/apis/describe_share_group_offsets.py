@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from broker.answers.repeats import answer_each
 from broker.context import RequestContext
 from broker.counters.lag import share_lag
 from broker.errors import code_of
+from broker.loop.repeats import answer_each
 from broker.orders.maps import computed_ids, computed_numbers
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.shares.batches import UNCHANGED_OFFSET
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_shard import StateAnswer
@@ -35,13 +36,13 @@ _UNKNOWN_LAG = -1
 
 
 async def handle(
-    context: RequestContext, request: DescribeShareGroupOffsetsRequest
+    services: Services, context: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
     """Describe each group."""
     described: dict[Hashable, DescribeShareGroupOffsetsResponseGroup] = {}
     for group in paced(request.groups):
         if _name(group) not in described:
-            described[_name(group)] = await _describe(context, group)
+            described[_name(group)] = await _describe(services, context, group)
     groups = answer_each(
         request.groups,
         name=_name,
@@ -59,10 +60,10 @@ def _name(group: DescribeShareGroupOffsetsRequestGroup) -> Hashable:
 
 
 async def _describe(
-    context: RequestContext, group: DescribeShareGroupOffsetsRequestGroup
+    services: Services, context: RequestContext, group: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup:
-    broker, group_id = context.broker, group.group_id
-    if not broker.shares.are_enabled:
+    group_id = group.group_id
+    if not services.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
         return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=error)
     if not context.may(Operation.DESCRIBE, ResourceKind.GROUP, group_id):
@@ -72,7 +73,7 @@ async def _describe(
     denied: list[DescribeShareGroupOffsetsResponseTopic] = []
     wanted: Mapping[bytes, Sequence[int]] | ErrorCode
     if group.topics is None:
-        wanted = broker.share_groups.partitions_of(group_id)
+        wanted = services.share_groups.partitions_of(group_id)
         if isinstance(wanted, ErrorCode):
             return _refused(group_id, wanted)
     else:
@@ -81,7 +82,7 @@ async def _describe(
         )
         named: dict[bytes, Sequence[int]] = {}
         for topic in paced(group.topics):
-            known = broker.topics.get(topic.topic_name)
+            known = services.topics.get(topic.topic_name)
             if topic.topic_name not in permitted:
                 denied.append(_denied(topic.topic_name, topic.partitions))
             elif known is None:
@@ -93,8 +94,8 @@ async def _describe(
             # Kafka's persister fails over what it is asked.
             return _refused(group_id, ErrorCode.UNKNOWN_SERVER_ERROR)
         wanted = named
-    answers = await broker.share_groups.summarize(group_id, wanted)
-    known_topics = _known(context, answers)
+    answers = await services.share_groups.summarize(group_id, wanted)
+    known_topics = _known(services, answers)
     names = (topic.topic_name for topic in known_topics)
     described = context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names)
     known_topics = [topic for topic in known_topics if topic.topic_name in described]
@@ -104,7 +105,7 @@ async def _describe(
 
 
 def _known(
-    context: RequestContext, answers: Mapping[SharePartitionKey, StateAnswer]
+    services: Services, answers: Mapping[SharePartitionKey, StateAnswer]
 ) -> list[DescribeShareGroupOffsetsResponseTopic]:
     """Tell of topics in Kafka's order: a HashMap of them, each with one of partitions."""
     by_id: dict[bytes, dict[int, StateAnswer]] = {}
@@ -113,14 +114,14 @@ def _known(
     topics = []
     # It is looked at for each partition.
     for topic_id in paced(computed_ids(key.topic_id for key in answers)):
-        found, of_topic = context.broker.topics.by_id(topic_id), by_id[topic_id]
+        found, of_topic = services.topics.by_id(topic_id), by_id[topic_id]
         if found is not None:
             topics.append(
                 DescribeShareGroupOffsetsResponseTopic(
                     topic_name=found.name,
                     topic_id=topic_id,
                     partitions=[
-                        _told(context, topic_id, one, of_topic[one])
+                        _told(services, topic_id, one, of_topic[one])
                         for one in paced(computed_numbers(of_topic))
                     ],
                 )
@@ -166,7 +167,10 @@ def _denied(name: str, partitions: Sequence[int]) -> DescribeShareGroupOffsetsRe
 
 
 def _told(
-    context: RequestContext, topic_id: bytes, partition: int, answer: StateAnswer
+    services: Services,
+    topic_id: bytes,
+    partition: int,
+    answer: StateAnswer,
 ) -> DescribeShareGroupOffsetsResponsePartition:
     """Tell where a group stands in a partition; an error of the state is told as not known."""
     state = answer.state
@@ -182,7 +186,7 @@ def _told(
     )
     if UNCHANGED_OFFSET in (state.start_offset, state.delivery_complete_count):
         return told
-    topic = context.broker.topics.by_id(topic_id)
+    topic = services.topics.by_id(topic_id)
     try:
         log = topic.log(partition) if topic else None
     except StorageError as error:

@@ -10,6 +10,7 @@ from broker.context import RequestContext
 from broker.orders.java import hash_order
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics import names as topic_names
 from broker.topics.partitions import OfflinePartition, Partition
 from broker.topics.topic import Topic
@@ -26,13 +27,13 @@ from protocol.wire import ZERO_UUID
 
 
 def handle(
-    context: RequestContext, request: DescribeTopicPartitionsRequest
+    services: Services, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Describe the topics asked for, or all, from the cursor on and up to the limit."""
     cursor = request.cursor
     from_name = _order(cursor.topic_name) if cursor else b""
     asked = dict.fromkeys(topic.name for topic in paced(request.topics))
-    names = asked.keys() or {topic.name for topic in context.broker.topics}
+    names = asked.keys() or {topic.name for topic in services.topics}
     wanted = paced_sorted((one for one in paced(names) if _order(one) >= from_name), _order)
     if cursor and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
         return _refuse(request, ErrorCode.INVALID_REQUEST)
@@ -43,20 +44,20 @@ def handle(
     # Kafka goes through a set of the names, and puts what it says of these into another.
     hidden = hash_order(hash_order(hidden, len(wanted), pace=paced), pace=paced)
     wanted = [name for name in paced(wanted) if name in permitted]
-    limit = context.broker.config.max_request_partition_size_limit
+    limit = services.config.max_request_partition_size_limit
     room = max(min(request.response_partition_limit, limit), 1)
     response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
     for name in paced(wanted):
         if room == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
-        topic = context.broker.topics.get(name)
+        topic = services.topics.get(name)
         if topic is None:
             response.topics.append(_unknown(name))
             continue
         first = cursor.partition_index if cursor and cursor.topic_name == name else 0
         partitions = topic.partitions[first : first + room]
-        response.topics.append(_describe(topic, partitions, context.broker.config.node_id))
+        response.topics.append(_describe(topic, partitions, services.config.node_id))
         end = first + len(partitions)
         if end < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)

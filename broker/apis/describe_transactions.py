@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from broker.answers.repeats import answer_each
 from broker.context import RequestContext
+from broker.loop.repeats import answer_each
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.transactions.listing import not_described
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
@@ -17,13 +18,13 @@ from protocol.messages.describe_transactions import (
 
 
 def handle(
-    context: RequestContext, request: DescribeTransactionsRequest
+    services: Services, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     """Describe each transactional id, with those of its topics that the client may describe."""
     states = answer_each(
         request.transactional_ids,
         name=lambda transactional_id: transactional_id,
-        answer=lambda transactional_id: _describe(context, transactional_id),
+        answer=lambda transactional_id: _describe(services, context, transactional_id),
         size_bytes=lambda state: len(
             encode(DescribeTransactionsResponse(transaction_states=[state]), context.api_version)
         ),
@@ -31,11 +32,13 @@ def handle(
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _describe(context: RequestContext, transactional_id: str) -> TransactionState:
+def _describe(
+    services: Services, context: RequestContext, transactional_id: str
+) -> TransactionState:
     kind = ResourceKind.TRANSACTIONAL_ID
     if not context.may(Operation.DESCRIBE, kind, transactional_id):
         return not_described(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    state = context.broker.transactions.describe(transactional_id)
+    state = services.transactions.describe(transactional_id)
     permitted = context.permitted(
         Operation.DESCRIBE, ResourceKind.TOPIC, (one.topic for one in state.topics)
     )

@@ -9,6 +9,7 @@ from broker.orders.java import hash_order
 from broker.security.authorized_operations import Operation
 from broker.security.scram_changes import NUMBERS
 from broker.security.scram_users import ScramUsers
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -23,7 +24,7 @@ _UNKNOWN = "Attempt to describe a user credential that does not exist: "
 
 
 def handle(
-    context: RequestContext, request: DescribeUserScramCredentialsRequest
+    services: Services, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """Tell the mechanisms and iterations of the users asked for, or of all (ScramImage)."""
     if not context.may_to_cluster(Operation.DESCRIBE):
@@ -35,7 +36,7 @@ def handle(
         return DescribeUserScramCredentialsResponse(
             error_code=denied, error_message=None, results=[refused] * len(request.users or ())
         )
-    users = context.broker.security.scram_users
+    users = services.security.scram_users
     asked = Counter(one.name for one in paced(request.users or ()))
     asked = asked or Counter({user: 1 for _, user in users})
     return DescribeUserScramCredentialsResponse(

@@ -5,10 +5,11 @@ Each partition has one replica, which leads it: there is never an election to ho
 
 from __future__ import annotations
 
-from broker.answers.repeats import Repeats
 from broker.context import RequestContext
 from broker.errors import Refusal
+from broker.loop.repeats import Repeats
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import (
@@ -24,13 +25,15 @@ _PREFERRED, _UNCLEAN = 0, 1
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+def handle(
+    services: Services, context: RequestContext, request: ElectLeadersRequest
+) -> ElectLeadersResponse:
     """Say of each partition that it needs no election, or that it is not there."""
     if not context.may_to_cluster(Operation.ALTER):
         refused: Refusal | None = Refusal(_DENIED)
     else:
         refused = _refusal(request)
-    topics = context.broker.topics
+    topics = services.topics
     wanted = request.topic_partitions
     if refused is not None:
         return _response(

@@ -6,6 +6,7 @@ from broker.context import RequestContext
 from broker.coordination.effects import Producer
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.transactions.state import EPOCH_RAISED_SINCE
 from protocol.errors import ErrorCode
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -15,14 +16,16 @@ _FENCED_SINCE = 2
 _RAISED_SINCE = 5
 
 
-async def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+async def handle(
+    services: Services, context: RequestContext, request: EndTxnRequest
+) -> EndTxnResponse:
     """Prepare the end of a producer's transaction."""
     if not context.may(
         Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
     ):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     version = context.api_version
-    granted = await context.broker.transactions.end(
+    granted = await services.transactions.end(
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),
         is_commit=request.committed,

@@ -14,9 +14,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from broker.context import Patient, RequestContext
-from broker.counters.topics import count_fetch
+from broker.context import RequestContext
 from broker.errors import code_of
+from broker.fetch.counting import count_fetch
 from broker.fetch.permissions import denied_topics
 from broker.fetch.plans import (
     NO_LEADER,
@@ -37,6 +37,8 @@ from broker.fetch.sessions import (
     WantedPartition,
     next_epoch,
 )
+from broker.handlers import Patient
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.frames import body_bytes
 from protocol.messages.fetch import (
@@ -70,6 +72,7 @@ _PLANNED_AT_ONCE_MAX = 1_000
 class _Fetch:
     """A request that is being served."""
 
+    services: Services
     context: RequestContext
     request: FetchRequest
     reading: Reading
@@ -80,7 +83,7 @@ class _Fetch:
 
     def hurry(self) -> None:
         """Wait for nothing more, unless waiting fetches are to be left alone."""
-        if not self.context.broker.config.odradek_fetch_hurry:
+        if not self.services.config.odradek_fetch_hurry:
             return
         self.is_hurried = True
         if self.wake is not None:
@@ -88,17 +91,16 @@ class _Fetch:
 
 
 def handle(
-    context: RequestContext, request: FetchRequest
+    services: Services, context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """Read what is there, or wait for more."""
-    broker = context.broker
     by_id = context.api_version >= _TOPIC_IDS_SINCE
-    wanted = _wanted(context, request, by_id)
+    wanted = _wanted(services, request, by_id)
     session = None
     if request.session_epoch in (FIRST_EPOCH, _NO_MORE_REQUESTS):
-        broker.sessions.end(request.session_id)
+        services.sessions.end(request.session_id)
     else:
-        found = broker.sessions.resume(
+        found = services.sessions.resume(
             request.session_id,
             request.session_epoch,
             wanted,
@@ -107,26 +109,30 @@ def handle(
                 for topic in paced_if_many(request.forgotten_topics_data)
                 for number in paced_if_many(topic.partitions)
             ],
-            broker.clock.now_ms(),
+            services.clock.now_ms(),
             uses_topic_ids=by_id,
         )
         if isinstance(found, ErrorCode):
             return FetchResponse(error_code=found, responses=[])
         session = found
-    fetch = _Fetch(context, request, _reading(context, request), wanted, session)
-    if broker.security.authorizer is not None:
+    reading = _reading(services, context, request)
+    fetch = _Fetch(services, context, request, reading, wanted, session)
+    if services.security.authorizer is not None:
         partitions = wanted if session is None else session.partitions
         fetch.reading.denied = denied_topics(
-            context, partitions.values(), is_follower=fetch.reading.is_follower
+            services.topics,
+            context,
+            partitions.values(),
+            is_follower=fetch.reading.is_follower,
         )
     fresh, idle = _look(fetch)
     unknown: list[Planned] = []
     if len(fresh) > _PLANNED_AT_ONCE_MAX:
-        unknown = unknown_among(broker, fetch.reading, fresh, paced)
+        unknown = unknown_among(services, fetch.reading, fresh, paced)
         passed_over = {one.wanted for one in unknown}
         fresh, idle = _look(fetch)  # at one moment with the plan
         fresh = [one for one in fresh if one not in passed_over]
-    plan = plan_fetch(broker, fetch.reading, fresh)
+    plan = plan_fetch(services, fetch.reading, fresh)
     plan.unknown = [*unknown, *plan.unknown] if unknown else plan.unknown
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED) and (
         plan.read or plan.cold or idle
@@ -137,7 +143,7 @@ def handle(
 
 
 def _wanted(
-    context: RequestContext, request: FetchRequest, by_id: bool
+    services: Services, request: FetchRequest, by_id: bool
 ) -> dict[Key, WantedPartition]:
     """Return what a request names; the last word counts for what it names twice."""
     if not by_id:
@@ -149,29 +155,29 @@ def _wanted(
     wanted: dict[Key, WantedPartition] = {}
     for topic in paced_if_many(request.topics):
         topic_id = topic.topic_id
-        known = context.broker.topics.by_id(topic_id)
+        known = services.topics.by_id(topic_id)
         name = known.name if known is not None else None
         for one in paced_if_many(topic.partitions):
             wanted[topic_id, one.partition] = WantedPartition(name, topic_id, one)
     return wanted
 
 
-def _reading(context: RequestContext, request: FetchRequest) -> Reading:
+def _reading(services: Services, context: RequestContext, request: FetchRequest) -> Reading:
     version = context.api_version
     replica_id = request.replica_id
     if version >= _REPLICA_STATE_SINCE:
         replica_id = request.replica_state.replica_id
     is_consumer = replica_id < 0 and replica_id != _FUTURE_REPLICA
-    config = context.broker.config
+    config = services.config
     # What clients have not read yet is bounded: then a fetch is answered with one batch.
-    room = config.odradek_unsent_bytes_max - context.broker.backpressure.unsent_bytes
+    room = config.odradek_unsent_bytes_max - services.backpressure.unsent_bytes
     size_max = min(request.max_bytes, config.fetch_max_bytes, max(room, 0))
     if context.charge is not None:
         size_max = min(size_max, context.charge.fetch_bytes_max())
     return Reading(
         is_committed=is_consumer and request.isolation_level == _READ_COMMITTED,
         is_follower=replica_id >= 0,
-        leader_id=context.broker.node_id if version >= _LEADER_ADDRESS_SINCE else None,
+        leader_id=services.node_id if version >= _LEADER_ADDRESS_SINCE else None,
         tells_storage_errors=version >= _STORAGE_ERROR_SINCE,
         size_min=min(request.min_bytes, size_max),
         size_max=size_max,
@@ -185,7 +191,7 @@ def _look(fetch: _Fetch) -> tuple[Collection[WantedPartition], list[Log]]:
     reading = fetch.reading
     if reading.size_max < 0:  # an error for the first partition, be there news of it or not
         return fetch.session.look(object())
-    generation = fetch.context.broker.topics.generation
+    generation = fetch.services.topics.generation
     basis = (generation, reading.is_committed, reading.is_follower, reading.denied)
     return fetch.session.look(basis)
 
@@ -229,7 +235,7 @@ async def _warmed(fetch: _Fetch, plan: Plan, before: Plan | None = None) -> Plan
         if not plan.cold:
             return plan
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(fetch.context.broker.readers, _warm, plan.cold)
+        await loop.run_in_executor(fetch.services.readers, _warm, plan.cold)
         plan = _plan_again(fetch, before)
     # What was read is gone again from a small page cache.
     return _plan_again(fetch, before, may_wait=True) if plan.cold else plan
@@ -248,20 +254,20 @@ def _plan_again(fetch: _Fetch, before: Plan | None, *, may_wait: bool = False) -
     """
     if _is_overtaken(fetch):
         return Plan()
-    broker = fetch.context.broker
+    services = fetch.services
     wanted, _ = _look(fetch)
     if before is None:
-        return plan_fetch(broker, fetch.reading, wanted, may_wait=may_wait)
+        return plan_fetch(services, fetch.reading, wanted, may_wait=may_wait)
     if before.unknown:
         unknown = {planned.wanted for planned in before.unknown}
         wanted = [one for one in wanted if one not in unknown]
-    plan = plan_fetch(broker, fetch.reading, wanted, is_again=True, may_wait=may_wait)
+    plan = plan_fetch(services, fetch.reading, wanted, is_again=True, may_wait=may_wait)
     plan.unknown = before.unknown
     return plan
 
 
 async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> FetchResponse:
-    purgatory = fetch.context.broker.purgatory
+    purgatory = fetch.services.purgatory
     woken = asyncio.get_running_loop().create_future()
 
     def wake() -> None:
@@ -337,7 +343,7 @@ def _answer(fetch: _Fetch, plan: Plan) -> FetchResponse | Awaitable[FetchRespons
 async def _answer_cold(fetch: _Fetch, plan: Plan, cold: list[Planned]) -> FetchResponse:
     loop = asyncio.get_running_loop()
     slices = [planned.slice for planned in cold if planned.slice is not None]
-    read = await loop.run_in_executor(fetch.context.broker.readers, _read_all, slices)
+    read = await loop.run_in_executor(fetch.services.readers, _read_all, slices)
     for planned, records in zip(cold, read, strict=True):
         if isinstance(records, StorageError):
             _refuse(fetch, planned, records)
@@ -349,7 +355,7 @@ async def _answer_cold(fetch: _Fetch, plan: Plan, cold: list[Planned]) -> FetchR
 def _refuse(fetch: _Fetch, planned: Planned, error: StorageError) -> None:
     """Answer for a partition whose bytes cannot be read."""
     assert planned.log is not None
-    fetch.context.broker.disks.note(planned.log, error)
+    fetch.services.disks.note(planned.log, error)
     planned.data = refused(fetch.reading, planned.wanted, code_of(error)).data
 
 
@@ -381,7 +387,7 @@ def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
         told = [one for one in told if session.tell(one.wanted, one.data, one.idle_log)]
     elif fetch.request.session_epoch == FIRST_EPOCH:
         session_id = _begin_session(fetch, told)
-    count_fetch(fetch.context.broker.metrics, plan)
+    count_fetch(fetch.services.metrics, plan)
     return FetchResponse(
         session_id=session_id,
         responses=_by_topic(told),
@@ -423,10 +429,10 @@ def _begin_session(fetch: _Fetch, told: list[Planned]) -> int:
         one = planned.wanted
         one.note(planned.data, planned.idle_log)
         partitions[one.key(by_id=by_id)] = one
-    broker = fetch.context.broker
-    return broker.sessions.begin(
+    services = fetch.services
+    return services.sessions.begin(
         partitions,
-        broker.clock.now_ms(),
+        services.clock.now_ms(),
         is_privileged=fetch.reading.is_follower,
         uses_topic_ids=by_id,
     )
@@ -459,7 +465,7 @@ def _leaders(fetch: _Fetch, told: list[Planned]) -> list[NodeEndpoint]:
     )
     if not is_told or fetch.reading.is_follower:  # which Kafka expects to know
         return []
-    context = fetch.context
-    host, port = context.advertised()
-    rack = context.broker.config.broker_rack
-    return [NodeEndpoint(node_id=context.broker.node_id, host=host, port=port, rack=rack)]
+    services = fetch.services
+    host, port = fetch.context.advertised()
+    rack = services.config.broker_rack
+    return [NodeEndpoint(node_id=services.node_id, host=host, port=port, rack=rack)]

@@ -4,10 +4,11 @@ share-partition. There is one broker, so: this one.
 
 from __future__ import annotations
 
-from broker.answers.repeats import answer_each
 from broker.context import RequestContext
+from broker.loop.repeats import answer_each
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.shares.key import SharePartitionKey
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
@@ -27,7 +28,9 @@ _NO_NODE_ID = -1
 _NO_PORT = -1
 
 
-def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def handle(
+    services: Services, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
     """Name this node for every key."""
     version, key_type = context.api_version, request.key_type
     if version >= _BATCH_VERSION:
@@ -35,7 +38,7 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
             request.coordinator_keys,
             name=lambda key: key,
             answer=lambda key: _coordinator(
-                context, key_type, key, _problem(context, key_type, key)
+                services, context, key_type, key, _problem(context, key_type, key)
             ),
             size_bytes=lambda one: len(
                 encode(FindCoordinatorResponse(coordinators=[one]), version)
@@ -45,7 +48,7 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
             error_message=None, node_id=0, host="", port=0, error_code=0, coordinators=found
         )
     error = _problem(context, key_type, request.key)
-    found_one = _coordinator(context, key_type, request.key, error)
+    found_one = _coordinator(services, context, key_type, request.key, error)
     return FindCoordinatorResponse(
         error_code=error,
         error_message=found_one.error_message or error.name,
@@ -81,7 +84,7 @@ def _sentence(version: int, key_type: int, error: ErrorCode) -> str:
 
 
 def _coordinator(
-    context: RequestContext, key_type: int, key: str, error: ErrorCode
+    services: Services, context: RequestContext, key_type: int, key: str, error: ErrorCode
 ) -> Coordinator:
     if error is not ErrorCode.NONE:
         return Coordinator(
@@ -95,7 +98,7 @@ def _coordinator(
     host, port = context.advertised()
     return Coordinator(
         key=key,
-        node_id=context.broker.node_id,
+        node_id=services.node_id,
         host=host,
         port=port,
         error_code=ErrorCode.NONE,

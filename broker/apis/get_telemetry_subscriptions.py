@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.context import RequestContext
 from broker.errors import Refusal
+from broker.services import Services
 from protocol.compression import Codec
 from protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -15,12 +16,11 @@ _CODECS = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 
 
 def handle(
-    context: RequestContext, request: GetTelemetrySubscriptionsRequest
+    services: Services, context: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
     """Tell a client its id, its subscription and how to push."""
-    broker = context.broker
     try:
-        instance_id, wanted = broker.telemetry.subscribe(context, request.client_instance_id)
+        instance_id, wanted = services.telemetry.subscribe(context, request.client_instance_id)
     except Refusal as refusal:
         return GetTelemetrySubscriptionsResponse(error_code=refusal.code)
     return GetTelemetrySubscriptionsResponse(
@@ -28,7 +28,7 @@ def handle(
         subscription_id=wanted.subscription_id,
         accepted_compression_types=[int(codec) for codec in _CODECS],
         push_interval_ms=wanted.interval_ms,
-        telemetry_max_bytes=broker.config.telemetry_max_bytes,
+        telemetry_max_bytes=services.config.telemetry_max_bytes,
         delta_temporality=True,
         requested_metrics=list(wanted.metrics),
     )

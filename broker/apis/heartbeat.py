@@ -7,14 +7,15 @@ from collections.abc import Awaitable
 from broker.context import RequestContext
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(
-    context: RequestContext, request: HeartbeatRequest
+    services: Services, context: RequestContext, request: HeartbeatRequest
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
     """Answer at once."""
     if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return context.broker.groups.heartbeat(request, context)
+    return services.groups.heartbeat(request, context)

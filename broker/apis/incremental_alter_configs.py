@@ -9,6 +9,7 @@ from broker.answers.config_permissions import config_refusal
 from broker.context import RequestContext
 from broker.errors import code_of, message_of
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -18,7 +19,7 @@ from protocol.pacing import paced
 
 
 async def handle(
-    context: RequestContext, request: IncrementalAlterConfigsRequest
+    services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Edit settings, resource by resource; each changes wholly or not at all."""
     wishes = [
@@ -32,11 +33,10 @@ async def handle(
         )
         for one in paced(request.resources)
     ]
-    broker = context.broker
     outcomes = await carry_out(
         wishes,
-        broker.configs,
-        broker.topics,
+        services.configs,
+        services.topics,
         partial(config_refusal, context, Operation.ALTER_CONFIGS),
         validate_only=request.validate_only,
     )

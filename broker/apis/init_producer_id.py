@@ -15,6 +15,7 @@ from broker.coordination.effects import Producer
 from broker.errors import MetadataError, code_of
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.transactions.effects import Granted
 from broker.transactions.state import NO_EPOCH, NO_PRODUCER
 from protocol.errors import ErrorCode
@@ -27,10 +28,10 @@ _FENCED_SINCE = 4
 
 
 async def handle(
-    context: RequestContext, request: InitProducerIdRequest
+    services: Services, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     """Hand out a producer id."""
-    granted = await _grant(context, request)
+    granted = await _grant(services, context, request)
     return InitProducerIdResponse(
         throttle_time_ms=0,
         error_code=told(granted.error, context.api_version, _FENCED_SINCE),
@@ -39,22 +40,23 @@ async def handle(
     )
 
 
-async def _grant(context: RequestContext, request: InitProducerIdRequest) -> Granted:
+async def _grant(
+    services: Services, context: RequestContext, request: InitProducerIdRequest
+) -> Granted:
     refused = _refusal(context, request.transactional_id)
     if refused is not ErrorCode.NONE:
         return Granted(refused)
-    broker = context.broker
     expected = Producer(request.producer_id, request.producer_epoch)
     if (expected.producer_id == NO_PRODUCER) != (expected.epoch == NO_EPOCH):
         return Granted(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return await broker.transactions.initialize(
+        return await services.transactions.initialize(
             request.transactional_id,
             request.transaction_timeout_ms,
             None if expected.producer_id == NO_PRODUCER else expected,
         )
     try:
-        return Granted(ErrorCode.NONE, await broker.producer_ids.take(), 0)
+        return Granted(ErrorCode.NONE, await services.producer_ids.take(), 0)
     except MetadataError as error:
         logger.error("could not allocate producer ids: %s", error)
         return Granted(code_of(error))

@@ -6,6 +6,7 @@ Kafka's source: ShareCoordinatorService.initializeState.
 from __future__ import annotations
 
 from broker.context import RequestContext
+from broker.services import Services
 from broker.shares.state_requests import ask_each
 from protocol.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
@@ -17,12 +18,12 @@ from protocol.pacing import paced
 
 
 async def handle(
-    context: RequestContext, request: InitializeShareGroupStateRequest
+    services: Services, context: RequestContext, request: InitializeShareGroupStateRequest
 ) -> InitializeShareGroupStateResponse:
     """Answer when the states are stored."""
     if not request.group_id or not request.topics:
         return InitializeShareGroupStateResponse()
-    states = context.broker.shares.states
+    states = services.shares.states
     results = await ask_each(
         context,
         request,

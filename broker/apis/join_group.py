@@ -8,16 +8,17 @@ from broker.context import RequestContext
 from broker.groups import responses
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 def handle(
-    context: RequestContext, request: JoinGroupRequest
+    services: Services, context: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     """Answer when the group's members have joined."""
     if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
         return responses.join_error(
             ErrorCode.GROUP_AUTHORIZATION_FAILED, api_version=context.api_version
         )
-    return context.broker.groups.join(request, context)
+    return services.groups.join(request, context)

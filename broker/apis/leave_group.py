@@ -8,14 +8,15 @@ from broker.context import RequestContext
 from broker.groups.parts import leave_in_parts
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
 def handle(
-    context: RequestContext, request: LeaveGroupRequest
+    services: Services, context: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
     """Answer at once."""
     if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, members=[])
-    return leave_in_parts(request, lambda part: context.broker.groups.leave(part, context))
+    return leave_in_parts(request, lambda part: services.groups.leave(part, context))

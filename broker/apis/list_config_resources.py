@@ -12,6 +12,7 @@ from broker.context import RequestContext
 from broker.metadata.store import ResourceType
 from broker.orders.hash_map import concurrent_order
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.list_config_resources import (
     ConfigResource,
@@ -24,7 +25,7 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def handle(
-    context: RequestContext, request: ListConfigResourcesRequest
+    services: Services, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """List the resources of the types asked for, or of all types."""
     if not context.may_to_cluster(Operation.DESCRIBE_CONFIGS):
@@ -38,14 +39,14 @@ def handle(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
             for kind in map(ResourceType, sorted(kinds, reverse=True))  # as Kafka
-            for name in paced(_names(context, kind))
+            for name in paced(_names(services, kind))
         ]
     )
 
 
-def _names(context: RequestContext, kind: ResourceType) -> Iterable[str]:
+def _names(services: Services, kind: ResourceType) -> Iterable[str]:
     if kind is ResourceType.TOPIC:
-        return context.broker.topics.order.image()
+        return services.topics.order.image()
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
-        return [str(context.broker.configs.node_id)]
-    return concurrent_order(list(context.broker.configs.resources.of_type(kind)), paced)
+        return [str(services.configs.node_id)]
+    return concurrent_order(list(services.configs.resources.of_type(kind)), paced)

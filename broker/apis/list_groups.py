@@ -5,16 +5,19 @@ from __future__ import annotations
 from broker.context import RequestContext
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.pacing import paced
 
 
-def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def handle(
+    services: Services, context: RequestContext, request: ListGroupsRequest
+) -> ListGroupsResponse:
     """List the groups that pass the request's filters and that the client may describe.
 
     Who may describe the cluster may describe all of them.
     """
-    error, groups = context.broker.groups.list_groups(request.states_filter, request.types_filter)
+    error, groups = services.groups.list_groups(request.states_filter, request.types_filter)
     if not context.may_to_cluster(Operation.DESCRIBE, logs_denied=False):
         groups = [
             one

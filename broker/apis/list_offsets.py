@@ -26,6 +26,7 @@ from broker.errors import code_of
 from broker.orders.scala import grouped_order
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -72,7 +73,7 @@ class _Search:
 
 
 def handle(
-    context: RequestContext, request: ListOffsetsRequest
+    services: Services, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Look the offsets up."""
     permitted = context.permitted(
@@ -100,7 +101,7 @@ def handle(
             if counts[key] > 1:
                 found[key] = _refused(one.partition_index, ErrorCode.INVALID_REQUEST)
             else:
-                found[key] = _list(context, request, topic.name, one, searches)
+                found[key] = _list(services, context, request, topic.name, one, searches)
     response = ListOffsetsResponse(
         topics=[
             *(
@@ -112,7 +113,7 @@ def handle(
             *denied,
         ]
     )
-    return _search(context, response, searches) if searches else response
+    return _search(services, response, searches) if searches else response
 
 
 def _alike(topic: ListOffsetsTopic, code: ErrorCode) -> ListOffsetsTopicResponse:
@@ -121,6 +122,7 @@ def _alike(topic: ListOffsetsTopic, code: ErrorCode) -> ListOffsetsTopicResponse
 
 
 def _list(
+    services: Services,
     context: RequestContext,
     request: ListOffsetsRequest,
     topic_name: str,
@@ -130,7 +132,7 @@ def _list(
     index, timestamp = wanted.partition_index, wanted.timestamp
     if timestamp < 0 and context.api_version < _SINCE_VERSION.get(timestamp, _NEVER):
         return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
-    topic = context.broker.topics.get(topic_name)
+    topic = services.topics.get(topic_name)
     try:
         log = topic.log(index) if topic else None
     except StorageError as error:
@@ -164,26 +166,28 @@ def _known(log: Log, timestamp: int, end_offset: int) -> TimestampedOffset | Non
 
 
 async def _search(
-    context: RequestContext, response: ListOffsetsResponse, searches: list[_Search]
+    services: Services,
+    response: ListOffsetsResponse,
+    searches: list[_Search],
 ) -> ListOffsetsResponse:
     loop = asyncio.get_running_loop()
     left = searches
     while left:
-        async with context.broker.searches:
-            readers = context.broker.readers
+        async with services.searches:
+            readers = services.readers
             results = await loop.run_in_executor(readers, _search_some, left)
-        _take(context, left, results)
+        _take(services, left, results)
         left = left[len(results) :]
     return response
 
 
 def _take(
-    context: RequestContext, searches: list[_Search], results: list[_Found]
+    services: Services, searches: list[_Search], results: list[_Found]
 ) -> None:
     """Put what was found by the first searches into the response."""
     for one, result in paced(zip(searches, results, strict=False)):
         if isinstance(result, StorageError):
-            context.broker.disks.note(one.log, result)
+            services.disks.note(one.log, result)
             one.response.error_code = code_of(result)
         elif result is not None and result.offset < one.end_offset:
             one.response.timestamp = result.timestamp

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from broker.context import RequestContext
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -17,7 +18,7 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def handle(
-    context: RequestContext, request: ListPartitionReassignmentsRequest
+    services: Services, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Answer that there are none."""
     if not context.may_to_cluster(Operation.DESCRIBE):

@@ -7,18 +7,19 @@ from collections.abc import Awaitable
 from broker.context import RequestContext
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from protocol.pacing import paced
 
 
 def handle(
-    context: RequestContext, request: ListTransactionsRequest
+    services: Services, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse | Awaitable[ListTransactionsResponse]:
     """List those transactional ids that the client may describe.
 
     A pattern that takes long to match is awaited.
     """
-    answer = context.broker.transactions.list_transactions(request)
+    answer = services.transactions.list_transactions(request)
     if isinstance(answer, ListTransactionsResponse):
         return _permitted(context, answer)
     return _when_matched(context, answer)

@@ -17,6 +17,7 @@ from broker.orders.java import string_hash, uuid_hash
 from broker.orders.scala import SMALL_MAX, trie_order
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics import names as topic_names
 from broker.topics.partitions import OfflinePartition
 from broker.topics.plans import NewTopic, TopicPlan, internal_topic
@@ -38,33 +39,33 @@ _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def handle(
-    context: RequestContext, request: MetadataRequest
+    services: Services, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     """Describe all topics or the ones asked for, creating those if that is wanted."""
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
-        return _answer(context, request, _all(context))
+        return _answer(services, context, request, _all(services, context))
     if context.api_version < _IDS_IN_REQUESTS_SINCE and any(
         one.name is None or one.topic_id != ZERO_UUID for one in wanted
     ):
         return _refuse(wanted)
     if any(one.topic_id != ZERO_UUID for one in wanted):  # then names do not count
-        return _by_ids(context, request, dict.fromkeys(one.topic_id for one in wanted))
+        return _by_ids(services, context, request, dict.fromkeys(one.topic_id for one in wanted))
     names = list(dict.fromkeys(one.name for one in wanted if one.name is not None))
     permitted = _describable(context, names)
     missing = [
-        name for name in names if name in permitted and context.broker.topics.get(name) is None
+        name for name in names if name in permitted and services.topics.get(name) is None
     ]
     may_create = (
-        request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable
+        request.allow_auto_topic_creation and services.config.auto_create_topics_enable
     )
     if missing and may_create:
-        return _create_then_answer(context, request, names, missing, permitted)
-    return _answer(context, request, _by_name(context, names, permitted, {}))
+        return _create_then_answer(services, context, request, names, missing, permitted)
+    return _answer(services, context, request, _by_name(services, names, permitted, {}))
 
 
-def _all(context: RequestContext) -> list[MetadataResponseTopic]:
-    topics, node_id = context.broker.topics, context.broker.config.node_id
+def _all(services: Services, context: RequestContext) -> list[MetadataResponseTopic]:
+    topics, node_id = services.topics, services.config.node_id
     permitted = _describable(context, topics.order.image(), logs_denied=False)
     found = map(topics.get, topics.order.described(permitted))
     return [_describe(one, node_id) for one in paced(found) if one is not None]
@@ -79,7 +80,7 @@ def _describable(
 
 
 def _by_ids(
-    context: RequestContext, request: MetadataRequest, ids: Collection[bytes]
+    services: Services, context: RequestContext, request: MetadataRequest, ids: Collection[bytes]
 ) -> MetadataResponse:
     """Describe topics by id; of those that the client may not describe the names stay unsaid.
 
@@ -89,16 +90,16 @@ def _by_ids(
     asked = [one for one in ids if one != ZERO_UUID]
     if is_trie:
         asked = trie_order(asked, uuid_hash)
-    topics = {one: context.broker.topics.by_id(one) for one in paced(asked)}
+    topics = {one: services.topics.by_id(one) for one in paced(asked)}
     unknown = [topic_id for topic_id, topic in topics.items() if topic is None]
     if is_trie:
         unknown = trie_order(unknown, uuid_hash)
     known = {one.name: one for one in topics.values() if one is not None}
     permitted = _describable(context, known)
-    node_id = context.broker.config.node_id
+    node_id = services.config.node_id
     order: Callable[[Iterable[str]], list[str]] = _trie if is_trie else list
     return _answer(
-        context,
+        services, context,
         request,
         [
             *(_unnamed(one, ErrorCode.UNKNOWN_TOPIC_ID) for one in paced(unknown)),
@@ -115,6 +116,7 @@ def _by_ids(
 
 
 async def _create_then_answer(
+    services: Services,
     context: RequestContext,
     request: MetadataRequest,
     names: list[str],
@@ -126,8 +128,8 @@ async def _create_then_answer(
         creatable = context.permitted(Operation.CREATE, ResourceKind.TOPIC, missing)
         refused |= dict.fromkeys((one for one in missing if one not in creatable), _DENIED)
         missing = [name for name in missing if name in creatable]
-    new = [_new_topic(name, context.broker.configs) for name in missing]
-    outcomes = await context.broker.topics.create(new, spend=spending(context, 0))
+    new = [_new_topic(name, services.configs) for name in missing]
+    outcomes = await services.topics.create(new, spend=spending(context, 0))
     refused |= {
         name: code_of(outcome)
         for name, outcome in zip(missing, outcomes, strict=True)
@@ -140,7 +142,7 @@ async def _create_then_answer(
         if code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED
     }
     # Where creation was refused because somebody else was first, the topic is there all the same.
-    return _answer(context, request, _by_name(context, names, permitted, refused))
+    return _answer(services, context, request, _by_name(services, names, permitted, refused))
 
 
 def _new_topic(name: str, configs: Configs) -> NewTopic:
@@ -154,7 +156,7 @@ def _unnamed(topic_id: bytes, error: ErrorCode) -> MetadataResponseTopic:
 
 
 def _by_name(
-    context: RequestContext,
+    services: Services,
     names: list[str],
     permitted: Set[str],
     refused: Mapping[str, ErrorCode],
@@ -164,7 +166,7 @@ def _by_name(
     As in Kafka each of the three is a set of its own, which is a trie when more than a few topics
     are asked for.
     """
-    topics, node_id = context.broker.topics, context.broker.config.node_id
+    topics, node_id = services.topics, services.config.node_id
     asked: dict[str, Topic | None] = {}
     not_created: list[str] = []
     denied: list[str] = []
@@ -231,9 +233,12 @@ def _describe(topic: Topic, node_id: int) -> MetadataResponseTopic:
 
 
 def _answer(
-    context: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
+    services: Services,
+    context: RequestContext,
+    request: MetadataRequest,
+    topics: list[MetadataResponseTopic],
 ) -> MetadataResponse:
-    config = context.broker.config
+    config = services.config
     host, port = context.advertised()
     response = MetadataResponse(
         brokers=[
@@ -241,7 +246,7 @@ def _answer(
                 node_id=config.node_id, host=host, port=port, rack=config.broker_rack
             )
         ],
-        cluster_id=context.broker.cluster_id,
+        cluster_id=services.cluster_id,
         controller_id=config.node_id,
         topics=topics,
     )

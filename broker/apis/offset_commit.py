@@ -15,6 +15,7 @@ from broker.groups.commits import commit_error, refused_topic
 from broker.groups.parts import commit_in_parts
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -28,12 +29,12 @@ _TOPIC_ID_VERSION = 10
 
 
 def handle(
-    context: RequestContext, request: OffsetCommitRequest
+    services: Services, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Answer when the offsets of existing partitions are stored; refuse the others."""
     if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
         return commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, paced)
-    topics = context.broker.groups.topics
+    topics = services.groups.topics
     by_id = context.api_version >= _TOPIC_ID_VERSION
     names = (topics.name_of(one.topic_id) if by_id else one.name for one in request.topics)
     permitted = context.permitted(
@@ -48,7 +49,7 @@ def handle(
     if not known:
         return OffsetCommitResponse(topics=refused)
     answer = commit_in_parts(
-        replace(request, topics=known), lambda part: context.broker.groups.commit(part, context)
+        replace(request, topics=known), lambda part: services.groups.commit(part, context)
     )
     if not refused:
         return answer

@@ -8,6 +8,7 @@ from broker.context import RequestContext
 from broker.groups.deletion import answered
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -18,7 +19,9 @@ from protocol.messages.offset_delete import (
 from protocol.pacing import paced
 
 
-async def handle(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+async def handle(
+    services: Services, context: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse:
     """Answer when the tombstones are stored; refuse partitions that do not exist.
 
     What is wrong with the group is told even when none of the partitions exists.
@@ -30,7 +33,7 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
     permitted = context.permitted(
         Operation.READ, ResourceKind.TOPIC, (topic.name for topic in request.topics)
     )
-    groups = context.broker.groups
+    groups = services.groups
     known: list[OffsetDeleteRequestTopic] = []
     # Made here, where it can be paced, and with what is named several times.
     answers: list[OffsetDeleteResponseTopic] = []

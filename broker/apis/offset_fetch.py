@@ -10,11 +10,12 @@ from asyncio import Future
 from collections.abc import Awaitable, Collection, Iterable, Set
 from dataclasses import replace
 
-from broker.answers.repeats import Repeats, answer_each
 from broker.context import RequestContext
 from broker.coordination.seams import Topics
+from broker.loop.repeats import Repeats, answer_each
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (
@@ -37,7 +38,7 @@ _NO_OFFSET = -1
 
 
 def handle(
-    context: RequestContext, request: OffsetFetchRequest
+    services: Services, context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """Answer for each group; require_stable waits for offsets that are being stored."""
     groups = request.groups if context.api_version >= _GROUPS_VERSION else [_as_group(request)]
@@ -46,23 +47,25 @@ def handle(
     )
     if request.require_stable:
         # Of other groups not even the time that it takes may tell that something is stored.
-        unstored = context.broker.groups.unstored(permitted)
+        unstored = services.groups.unstored(permitted)
         if unstored:
-            return _respond_later(context, groups, permitted, unstored)
-    return _respond(context, groups, permitted, require_stable=request.require_stable)
+            return _respond_later(services, context, groups, permitted, unstored)
+    return _respond(services, context, groups, permitted, require_stable=request.require_stable)
 
 
 async def _respond_later(
+    services: Services,
     context: RequestContext,
     groups: list[OffsetFetchRequestGroup],
     permitted: Set[str],
     unstored: Collection[Future[None]],
 ) -> OffsetFetchResponse:
     await asyncio.wait(unstored)
-    return _respond(context, groups, permitted, require_stable=True)
+    return _respond(services, context, groups, permitted, require_stable=True)
 
 
 def _respond(
+    services: Services,
     context: RequestContext,
     groups: list[OffsetFetchRequestGroup],
     permitted: Set[str],
@@ -74,7 +77,7 @@ def _respond(
         groups,
         name=lambda group: group.group_id if group.topics is None else id(group),
         answer=lambda group: (
-            _fetch(context, group, require_stable=require_stable)
+            _fetch(services, context, group, require_stable=require_stable)
             if group.group_id in permitted
             else _denied(group)
         ),
@@ -87,9 +90,13 @@ def _respond(
 
 
 def _fetch(
-    context: RequestContext, group: OffsetFetchRequestGroup, *, require_stable: bool
+    services: Services,
+    context: RequestContext,
+    group: OffsetFetchRequestGroup,
+    *,
+    require_stable: bool,
 ) -> OffsetFetchResponseGroup:
-    coordinator = context.broker.groups
+    coordinator = services.groups
     by_id = context.api_version >= _TOPIC_ID_VERSION
     asked, hidden = group, []
     unknown: list[OffsetFetchRequestTopics] = []

@@ -10,6 +10,7 @@ from broker.context import RequestContext
 from broker.errors import code_of
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.topics.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_for_leader_epoch import (
@@ -27,10 +28,10 @@ _NO_EPOCH = -1
 
 
 def handle(
-    context: RequestContext, request: OffsetForLeaderEpochRequest
+    services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Look epochs up, partition by partition."""
-    topics = context.broker.topics
+    topics = services.topics
     names = {one.topic for one in request.topics}
     if not context.may_to_cluster(Operation.CLUSTER_ACTION, logs_denied=False):
         names = set(context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names))

@@ -15,12 +15,14 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence, Set
 from functools import partial
 
-from broker.context import CloseConnection, RequestContext, Staged
+from broker.context import RequestContext
 from broker.counters.metrics import Metrics
-from broker.errors import code_of, message_of
+from broker.errors import CloseConnection, code_of, message_of
+from broker.handlers import Staged
 from broker.produce.appending import Appended, Appending, all_refused, not_permitted, refusal
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.transactions.admission import (
     TOPIC_IDS_SINCE,
     Refused,
@@ -45,15 +47,15 @@ _NONE_DENIED: Set[str] = frozenset()
 Answer = ProduceResponse | Awaitable[ProduceResponse | None] | None
 
 
-def handle(context: RequestContext, request: ProduceRequest) -> Answer:
+def handle(services: Services, context: RequestContext, request: ProduceRequest) -> Answer:
     """Append what can be appended, and answer as `acks` asks."""
     if not _is_one(request.topic_data) and _repeats(request.topic_data):
         request.topic_data = _last_of_each(request.topic_data)
     for data in paced_if_many(request.topic_data):
         for partition in paced_if_many(data.partition_data):
             if is_transactional(partition.records):
-                return _handle_transactional(context, request)
-    return _append_all(context, request, {}, _denied(context, request), paced)
+                return _handle_transactional(services, context, request)
+    return _append_all(services, context, request, {}, _denied(services, context, request), paced)
 
 
 def _is_one(topics: Sequence[TopicProduceData]) -> bool:
@@ -87,27 +89,30 @@ def _last_of_each(topics: Sequence[TopicProduceData]) -> list[TopicProduceData]:
     ]
 
 
-def _handle_transactional(context: RequestContext, request: ProduceRequest) -> Answer:
+def _handle_transactional(
+    services: Services, context: RequestContext, request: ProduceRequest
+) -> Answer:
     """Append once it is known which batches are of a transaction of their producer."""
     if request.transactional_id is None or not context.may(
         Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
     ):
         return _refuse_all(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    denied = _denied(context, request)
-    admitted = admit(context, request, request.transactional_id, denied)
+    denied = _denied(services, context, request)
+    admitted = admit(services, context, request, request.transactional_id, denied)
     if isinstance(admitted, dict):
-        return _append_all(context, request, admitted, denied)
-    append = partial(_append_admitted, context, request, admitted, denied)
-    return _stage(context, append, request.acks)
+        return _append_all(services, context, request, admitted, denied)
+    append = partial(_append_admitted, services, context, request, admitted, denied)
+    return _stage(services, append, request.acks)
 
 
 async def _append_admitted(
+    services: Services,
     context: RequestContext,
     request: ProduceRequest,
     admitted: Awaitable[Refused],
     denied: Set[str],
 ) -> Appending:
-    appending = Appending(context, request, await admitted, denied)
+    appending = Appending(services, context, request, await admitted, denied)
     if not appending.begin():
         await appending.finish()
     return appending
@@ -119,27 +124,29 @@ async def _finish(appending: Appending) -> Appending:
 
 
 def _stage(
-    context: RequestContext, append: Callable[[], Awaitable[Appending]], acks: int
+    services: Services,
+    append: Callable[[], Awaitable[Appending]],
+    acks: int,
 ) -> Answer:
     """Answer once all is appended: until then requests after it wait, to find what it appends."""
-    begun: Future[None] = context.broker.loop.create_future()
+    begun: Future[None] = services.loop.create_future()
 
     async def go_on() -> ProduceResponse | None:
         try:
             appending = await append()
         finally:
             begun.set_result(None)
-        answer = _answer(context, appending, acks)
+        answer = _answer(services, appending, acks)
         return await answer if isinstance(answer, Awaitable) else answer
 
     return Staged(go_on(), begun)
 
 
-def _denied(context: RequestContext, request: ProduceRequest) -> Set[str]:
+def _denied(services: Services, context: RequestContext, request: ProduceRequest) -> Set[str]:
     """Return the names of the topics that the client may not write to, be they there or not."""
-    if context.broker.security.authorizer is None:
+    if services.security.authorizer is None:
         return _NONE_DENIED
-    topics = ((data, find_topic(context, data)) for data in request.topic_data)
+    topics = ((data, find_topic(services, context, data)) for data in request.topic_data)
     names = {data.name if topic is None else topic.name for data, topic in paced(topics)}
     if context.api_version >= TOPIC_IDS_SINCE:
         names.discard("")  # of ids that are not known
@@ -166,6 +173,7 @@ def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | N
 
 
 def _append_all(
+    services: Services,
     context: RequestContext,
     request: ProduceRequest,
     refused: Refused,
@@ -173,25 +181,27 @@ def _append_all(
     pace: Pace = unpaced,
 ) -> Answer:
     """Append all but what is refused."""
-    appending = Appending(context, request, refused, denied)
+    appending = Appending(services, context, request, refused, denied)
     if appending.begin(pace):
-        return _answer(context, appending, request.acks)
-    return _stage(context, partial(_finish, appending), request.acks)
+        return _answer(services, appending, request.acks)
+    return _stage(services, partial(_finish, appending), request.acks)
 
 
-def _answer(context: RequestContext, appending: Appending, acks: int) -> Answer:
+def _answer(
+    services: Services, appending: Appending, acks: int
+) -> Answer:
     """Answer when what was appended is as durable as `acks` and the topics ask."""
-    broker, response = context.broker, appending.response
-    if acks == -1 and broker.config.log_flush_acks_all:
+    response = appending.response
+    if acks == -1 and services.config.log_flush_acks_all:
         to_flush = appending.touched
     else:
         to_flush = [one for one in appending.touched if one[0].must_flush]
     if acks == 0:
         for log, _ in to_flush:
-            broker.group_commit.flush_in_background(log)
+            services.group_commit.flush_in_background(log)
         _close_if_refused(response)
         return None
-    return _after_flush(context, response, to_flush) if to_flush else response
+    return _after_flush(services, response, to_flush) if to_flush else response
 
 
 def _close_if_refused(response: ProduceResponse) -> None:
@@ -200,14 +210,15 @@ def _close_if_refused(response: ProduceResponse) -> None:
 
 
 def _after_flush(
-    context: RequestContext, response: ProduceResponse, appended: Sequence[Appended]
+    services: Services,
+    response: ProduceResponse,
+    appended: Sequence[Appended],
 ) -> Future[ProduceResponse]:
     """Answer when the disk has it; where that fails, the append turns into an error.
 
     Without a task, which would take as long as the append.
     """
-    broker = context.broker
-    answered: Future[ProduceResponse] = broker.loop.create_future()
+    answered: Future[ProduceResponse] = services.loop.create_future()
 
     def flushed(future: Future[None]) -> None:
         if answered.done():  # the client has gone
@@ -217,10 +228,10 @@ def _after_flush(
             answered.set_exception(error)
             return
         if error is not None:
-            _fail_unflushed(broker.metrics, appended)
+            _fail_unflushed(services.metrics, appended)
         answered.set_result(response)
 
-    broker.group_commit.flush([log for log, _ in appended]).add_done_callback(flushed)
+    services.group_commit.flush([log for log, _ in appended]).add_done_callback(flushed)
     return answered
 
 

@@ -6,6 +6,7 @@ Kafka's source: ShareCoordinatorService.readState.
 from __future__ import annotations
 
 from broker.context import RequestContext
+from broker.services import Services
 from broker.shares.state_requests import ask_each, is_empty
 from broker.shares.state_shard import StateAnswer
 from protocol.errors import ErrorCode
@@ -20,12 +21,12 @@ from protocol.pacing import paced
 
 
 async def handle(
-    context: RequestContext, request: ReadShareGroupStateRequest
+    services: Services, context: RequestContext, request: ReadShareGroupStateRequest
 ) -> ReadShareGroupStateResponse:
     """Answer at once, or when a new leader's epoch is stored."""
     if is_empty(request):
         return ReadShareGroupStateResponse()
-    states = context.broker.shares.states
+    states = services.shares.states
     results = await ask_each(
         context,
         request,

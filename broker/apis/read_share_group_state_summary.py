@@ -6,6 +6,7 @@ Kafka's source: ShareCoordinatorService.readStateSummary.
 from __future__ import annotations
 
 from broker.context import RequestContext
+from broker.services import Services
 from broker.shares.state_requests import ask_each, is_empty
 from broker.shares.state_shard import StateAnswer
 from protocol.errors import ErrorCode
@@ -19,12 +20,12 @@ from protocol.pacing import paced
 
 
 async def handle(
-    context: RequestContext, request: ReadShareGroupStateSummaryRequest
+    services: Services, context: RequestContext, request: ReadShareGroupStateSummaryRequest
 ) -> ReadShareGroupStateSummaryResponse:
     """Answer at once, or when what it rests on is stored."""
     if is_empty(request):
         return ReadShareGroupStateSummaryResponse()
-    states = context.broker.shares.states
+    states = services.shares.states
     results = await ask_each(
         context,
         request,

@@ -6,18 +6,21 @@ from broker.context import RequestContext
 from broker.errors import Refusal
 from broker.metadata.raft import check_cluster, check_voter, not_supported
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def handle(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+def handle(
+    services: Services, context: RequestContext, request: RemoveRaftVoterRequest
+) -> RemoveRaftVoterResponse:
     """Refuse, and say why."""
     if not context.may_to_cluster(Operation.ALTER):
         return RemoveRaftVoterResponse(error_code=_DENIED, error_message=_DENIED.sentence)
     try:
-        check_cluster(request.cluster_id, context.broker.cluster_id)
+        check_cluster(request.cluster_id, services.cluster_id)
         check_voter(request.voter_id, request.voter_directory_id, "Remove")
         raise not_supported("removing")
     except Refusal as refused:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker.answers.token_requests import NO_TIME, may_ask
 from broker.context import RequestContext
 from broker.errors import EXPLAINED, code_of
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
@@ -17,13 +18,13 @@ from protocol.messages.renew_delegation_token import (
 
 
 async def handle(
-    context: RequestContext, request: RenewDelegationTokenRequest
+    services: Services, context: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
     """Answer when the new end is stored."""
     if not may_ask(context):
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIME)
-    tokens = context.broker.security.tokens
+    tokens = services.security.tokens
     if tokens is None:
         code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
         return RenewDelegationTokenResponse(error_code=code)

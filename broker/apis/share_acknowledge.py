@@ -7,6 +7,7 @@ one, and what the member still has is available to others once it is answered.
 from __future__ import annotations
 
 from broker.context import RequestContext
+from broker.services import Services
 from broker.shares.replies import acknowledge_all, leader_of, problem, told
 from broker.shares.sessions import FINAL_EPOCH, FIRST_EPOCH, MemberKey, TopicPartition
 from protocol.errors import ErrorCode
@@ -22,15 +23,15 @@ from protocol.pacing import paced
 
 
 async def handle(
-    context: RequestContext, request: ShareAcknowledgeRequest
+    services: Services, context: RequestContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse:
     """Answer when all that can be is stored."""
-    error = problem(context, request.group_id, request.member_id)
+    error = problem(services, context, request.group_id, request.member_id)
     if error is not ErrorCode.NONE:
         return ShareAcknowledgeResponse(error_code=error)
     group_id, member_id = request.group_id or "", request.member_id or ""
     member = MemberKey(group_id, member_id)
-    error = _take_turn(context, member, request.share_session_epoch)
+    error = _take_turn(services, member, request.share_session_epoch)
     if error is not ErrorCode.NONE:
         return ShareAcknowledgeResponse(error_code=error)
     given = {
@@ -39,10 +40,10 @@ async def handle(
         for one in paced(topic.partitions)
     }
     acknowledging = acknowledge_all(
-        context, group_id, member_id, given, is_renewal=request.is_renew_ack
+        services, context, group_id, member_id, given, is_renewal=request.is_renew_ack
     )
     results = await acknowledging.results()
-    shares = context.broker.shares
+    shares = services.shares
     settings = shares.settings.of(group_id)
     response = ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=settings.partition.lock_duration_ms
@@ -53,7 +54,7 @@ async def handle(
         data = PartitionData(
             partition_index=partition.partition, error_code=code, error_message=message
         )
-        leader = leader_of(context, partition, code)
+        leader = leader_of(services, partition, code)
         if leader is not None:
             data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
             host, port = context.advertised()
@@ -68,8 +69,10 @@ async def handle(
     return response
 
 
-def _take_turn(context: RequestContext, member: MemberKey, epoch: int) -> ErrorCode:
-    sessions = context.broker.shares.sessions
+def _take_turn(
+    services: Services, member: MemberKey, epoch: int
+) -> ErrorCode:
+    sessions = services.shares.sessions
     if epoch == FIRST_EPOCH:
         return ErrorCode.INVALID_SHARE_SESSION_EPOCH
     if epoch == FINAL_EPOCH:

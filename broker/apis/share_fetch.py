@@ -15,6 +15,7 @@ from functools import partial
 from broker.context import RequestContext
 from broker.counters.topics import count_share_fetch
 from broker.errors import code_of
+from broker.services import Services
 from broker.shares.fetching import Fetched, ShareFetch, Wanted
 from broker.shares.key import SharePartitionKey
 from broker.shares.partition import Failure
@@ -54,9 +55,11 @@ _RECORD_LIMIT = 1
 Answers = dict[TopicPartition, PartitionData]
 
 
-async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
+async def handle(
+    services: Services, context: RequestContext, request: ShareFetchRequest
+) -> ShareFetchResponse:
     """Acknowledge, then acquire what is there, or wait for more."""
-    error = problem(context, request.group_id, request.member_id)
+    error = problem(services, context, request.group_id, request.member_id)
     if error is ErrorCode.NONE and request.is_renew_ack and _wants_records(request):
         error = ErrorCode.INVALID_REQUEST
     if error is not ErrorCode.NONE:
@@ -64,23 +67,23 @@ async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFe
     member = MemberKey(request.group_id or "", request.member_id or "")
     named = _named(request)
     has_given = any(paced(named.values()))
-    session = _session(context, request, member, named, has_given=has_given)
+    session = _session(services, context, request, member, named, has_given=has_given)
     if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
         await asyncio.sleep(request.max_wait_ms / _MS_PER_S)
     if isinstance(session, ErrorCode):
         return ShareFetchResponse(error_code=session)
     is_final = request.share_session_epoch == FINAL_EPOCH
     acknowledging = acknowledge_all(
-        context, *member, named if has_given else {}, is_renewal=request.is_renew_ack
+        services, context, *member, named if has_given else {}, is_renewal=request.is_renew_ack
     )
     answers = Answers()
     if not is_final and not request.is_renew_ack:
-        answers = await _fetch(context, request, member, session)
+        answers = await _fetch(services, context, request, member, session)
     results = await acknowledging.results()
-    response = _response(context, request, session, answers)
+    response = _response(services, context, request, session, answers)
     _add_results(response, results)
     if is_final:
-        context.broker.shares.end_session(member)
+        services.shares.end_session(member)
     return response
 
 
@@ -99,6 +102,7 @@ def _named(request: ShareFetchRequest) -> dict[TopicPartition, list[Acknowledgem
 
 
 def _session(
+    services: Services,
     context: RequestContext,
     request: ShareFetchRequest,
     member: MemberKey,
@@ -107,8 +111,8 @@ def _session(
     has_given: bool,
 ) -> ShareSession | ErrorCode:
     """Begin the member's session, go on with it, or end it."""
-    sessions, epoch = context.broker.shares.sessions, request.share_session_epoch
-    by_id = context.broker.topics.by_id
+    sessions, epoch = services.shares.sessions, request.share_session_epoch
+    by_id = services.topics.by_id
     topic_ids = {one.topic_id for one in paced(named)}
     if epoch == FINAL_EPOCH:
         return sessions.get(member) or ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -134,24 +138,27 @@ def _session(
 
 
 async def _fetch(
-    context: RequestContext, request: ShareFetchRequest, member: MemberKey, session: ShareSession
+    services: Services,
+    context: RequestContext,
+    request: ShareFetchRequest,
+    member: MemberKey,
+    session: ShareSession,
 ) -> Answers:
     """Acquire from all partitions of the session, each in its turn the first."""
     partitions = list(session.partitions)
     answers = Answers()
     found: list[tuple[TopicPartition, Served | Awaitable[Served | Failure]]] = []
-    permitted = readable(context, partitions)
+    permitted = readable(services, context, partitions)
     for partition in paced(partitions):
-        served = _find(context, member, session, partition, permitted)
+        served = _find(services, member, session, partition, permitted)
         if isinstance(served, Failure):
-            answers[partition] = _refused(context, partition, served)
+            answers[partition] = _refused(services, partition, served)
         else:
             found.append((partition, served))
-    parts = await _loaded(context, request, _rotated(found, request.share_session_epoch), answers)
-    broker = context.broker
-    config, settings = broker.config, broker.shares.settings.of(member.group_id)
+    parts = await _loaded(services, request, _rotated(found, request.share_session_epoch), answers)
+    config, settings = services.config, services.shares.settings.of(member.group_id)
     # What clients have not read yet is bounded: then a fetch is answered with one batch.
-    room = max(config.odradek_unsent_bytes_max - broker.backpressure.unsent_bytes, 1)
+    room = max(config.odradek_unsent_bytes_max - services.backpressure.unsent_bytes, 1)
     size_max = min(request.max_bytes, config.fetch_max_bytes, room)
     wanted = Wanted(
         member.member_id,
@@ -163,24 +170,23 @@ async def _fetch(
         records_max=request.max_records,
         batch_size=request.batch_size,
     )
-    fetch = ShareFetch(wanted, parts, broker.purgatory)
+    fetch = ShareFetch(wanted, parts, services.purgatory)
     fetched = fetch.run()
     for partition, one in (fetched if isinstance(fetched, dict) else await fetched).items():
-        answers[partition] = _answer(context, partition, one)
-        topic = broker.topics.by_id(partition.topic_id)
-        count_share_fetch(broker.metrics, topic, len(one.records))
+        answers[partition] = _answer(services, partition, one)
+        topic = services.topics.by_id(partition.topic_id)
+        count_share_fetch(services.metrics, topic.name if topic else None, len(one.records))
     return answers
 
 
 def _find(
-    context: RequestContext,
+    services: Services,
     member: MemberKey,
     session: ShareSession,
     partition: TopicPartition,
     permitted: Set[str],
 ) -> Served | Awaitable[Served | Failure] | Failure:
-    broker = context.broker
-    topic = broker.topics.by_id(partition.topic_id)
+    topic = services.topics.by_id(partition.topic_id)
     if topic is None and partition.topic_id in session.unknown:
         return Failure(ErrorCode.UNKNOWN_TOPIC_ID, "")
     if topic is not None and topic.name not in permitted:
@@ -191,7 +197,7 @@ def _find(
         return Failure(code_of(error), str(error))
     if log is None:
         return Failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-    return broker.shares.partitions.load(SharePartitionKey(member.group_id, *partition), log)
+    return services.shares.partitions.load(SharePartitionKey(member.group_id, *partition), log)
 
 
 def _rotated(
@@ -202,7 +208,7 @@ def _rotated(
 
 
 async def _loaded(
-    context: RequestContext,
+    services: Services,
     request: ShareFetchRequest,
     found: list[tuple[TopicPartition, Served | Awaitable[Served | Failure]]],
     answers: Answers,
@@ -228,13 +234,15 @@ async def _loaded(
         if isinstance(served, Served):
             parts.append((partition, served))
         else:
-            answers[partition] = _refused(context, partition, served)
+            answers[partition] = _refused(services, partition, served)
     return parts
 
 
-def _answer(context: RequestContext, partition: TopicPartition, one: Fetched) -> PartitionData:
+def _answer(
+    services: Services, partition: TopicPartition, one: Fetched
+) -> PartitionData:
     if one.failure is not None:
-        return _refused(context, partition, one.failure)
+        return _refused(services, partition, one.failure)
     return PartitionData(
         partition_index=partition.partition,
         records=one.records,
@@ -250,22 +258,26 @@ def _answer(context: RequestContext, partition: TopicPartition, one: Fetched) ->
 
 
 def _refused(
-    context: RequestContext, partition: TopicPartition, failure: Failure
+    services: Services, partition: TopicPartition, failure: Failure
 ) -> PartitionData:
     """Answer with an error; as in Kafka without its sentence."""
     data = PartitionData(partition_index=partition.partition, error_code=failure.error)
-    leader = leader_of(context, partition, failure.error)
+    leader = leader_of(services, partition, failure.error)
     if leader is not None:
         data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
     return data
 
 
 def _response(
-    context: RequestContext, request: ShareFetchRequest, session: ShareSession, answers: Answers
+    services: Services,
+    context: RequestContext,
+    request: ShareFetchRequest,
+    session: ShareSession,
+    answers: Answers,
 ) -> ShareFetchResponse:
     """Put the answer together: within a session without what the member knows already."""
     epoch = request.share_session_epoch
-    settings = context.broker.shares.settings.of(request.group_id or "")
+    settings = services.shares.settings.of(request.group_id or "")
     response = ShareFetchResponse(
         acquisition_lock_timeout_ms=settings.partition.lock_duration_ms
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from broker.answers.described_groups import Describing, describe_each
 from broker.context import RequestContext
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.share_group_describe import (
     DescribedGroup,
@@ -15,14 +16,14 @@ from protocol.messages.share_group_describe import (
 
 
 def handle(
-    context: RequestContext, request: ShareGroupDescribeRequest
+    services: Services, context: RequestContext, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse:
     """Describe each group, with what a client may do to it where that is asked for."""
     return describe_each(
-        context,
+        services, context,
         request.group_ids,
         Describing(
-            context.broker.share_groups.describe,
+            services.share_groups.describe,
             _refused,
             lambda groups: ShareGroupDescribeResponse(groups=groups),
             _topics,

@@ -8,6 +8,7 @@ from broker.groups.modern.subscriptions import check_names
 from broker.groups.share import heartbeats
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.shares.replies import problem
 from protocol.errors import ErrorCode
 from protocol.messages.share_group_heartbeat import (
@@ -18,10 +19,10 @@ from protocol.pacing import paced
 
 
 async def handle(
-    context: RequestContext, request: ShareGroupHeartbeatRequest
+    services: Services, context: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse:
     """Answer when what follows from a heartbeat is stored."""
-    error = problem(context, request.group_id, request.member_id)
+    error = problem(services, context, request.group_id, request.member_id)
     if error is not ErrorCode.NONE:
         return ShareGroupHeartbeatResponse(error_code=error)
     names = set(paced(request.subscribed_topic_names or ()))
@@ -31,7 +32,7 @@ async def handle(
     if message is not None:
         return heartbeats.refuse(ErrorCode.INVALID_REQUEST, message).response
     try:
-        check_names(names, context.broker.groups.topics)
+        check_names(names, services.groups.topics)
     except Refusal as refusal:
         return heartbeats.refuse(refusal.code, message_of(refusal)).response
-    return await context.broker.share_groups.heartbeat(request, context)
+    return await services.share_groups.heartbeat(request, context)

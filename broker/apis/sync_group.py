@@ -8,6 +8,7 @@ from broker.context import RequestContext
 from broker.groups import responses
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -15,7 +16,7 @@ _PROTOCOL_VERSION = 5
 
 
 def handle(
-    context: RequestContext, request: SyncGroupRequest
+    services: Services, context: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
     """Answer when the leader's assignment has been stored."""
     names_both = request.protocol_type is not None and request.protocol_name is not None
@@ -23,4 +24,4 @@ def handle(
         return responses.sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
         return responses.sync_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return context.broker.groups.sync(request, context)
+    return services.groups.sync(request, context)

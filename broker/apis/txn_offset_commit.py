@@ -11,6 +11,7 @@ from broker.groups.parts import commit_in_parts
 from broker.groups.transactional import refusal, refused_topic
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -25,7 +26,7 @@ _KNOWS_LOADING_VERSION = 2
 
 
 async def handle(
-    context: RequestContext, request: TxnOffsetCommitRequest
+    services: Services, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     """Answer when the offsets of existing partitions are stored; refuse the others."""
     problem = _problem(context, request)
@@ -34,7 +35,7 @@ async def handle(
     permitted = context.permitted(
         Operation.READ, ResourceKind.TOPIC, (topic.name for topic in request.topics)
     )
-    groups = context.broker.groups
+    groups = services.groups
     known: list[TxnOffsetCommitRequestTopic] = []
     refused: dict[str, TxnOffsetCommitResponseTopic] = {}
     for topic in paced(request.topics):

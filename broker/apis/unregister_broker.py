@@ -5,17 +5,20 @@ from __future__ import annotations
 from broker.context import RequestContext
 from broker.errors import Refusal
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def handle(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+def handle(
+    services: Services, context: RequestContext, request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
     """Refuse: there is one broker, and it is here."""
     if not context.may_to_cluster(Operation.ALTER):
         return UnregisterBrokerResponse(error_code=_DENIED, error_message=_DENIED.sentence)
-    refused = _refusal(request.broker_id, context.broker.config.node_id)
+    refused = _refusal(request.broker_id, services.config.node_id)
     return UnregisterBrokerResponse(
         throttle_time_ms=0, error_code=refused.code, error_message=str(refused)
     )

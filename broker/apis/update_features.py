@@ -6,6 +6,7 @@ from broker.context import RequestContext
 from broker.errors import EXPLAINED, code_of, message_of
 from broker.metadata.features import FeatureUpdate
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.update_features import (
     UpdatableFeatureResult,
@@ -18,7 +19,7 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 async def handle(
-    context: RequestContext, request: UpdateFeaturesRequest
+    services: Services, context: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
     """Finalize the levels, all of them or none."""
     if not context.may_to_cluster(Operation.ALTER):
@@ -29,7 +30,7 @@ async def handle(
         for one in paced(request.feature_updates)
     ]
     try:
-        await context.broker.features.update(updates, validate_only=request.validate_only)
+        await services.features.update(updates, validate_only=request.validate_only)
     except EXPLAINED as error:
         return UpdateFeaturesResponse(error_code=code_of(error), error_message=message_of(error))
     return UpdateFeaturesResponse(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from broker.context import RequestContext
 from broker.coordination.runtime import Answer
+from broker.services import Services
 from broker.shares.batches import StateBatch, flaw_of
 from broker.shares.key import SharePartitionKey
 from broker.shares.state_records import ShareState
@@ -25,12 +26,12 @@ from protocol.pacing import paced
 
 
 async def handle(
-    context: RequestContext, request: WriteShareGroupStateRequest
+    services: Services, context: RequestContext, request: WriteShareGroupStateRequest
 ) -> WriteShareGroupStateResponse:
     """Answer when the changes are stored."""
     if is_empty(request):
         return WriteShareGroupStateResponse()
-    states = context.broker.shares.states
+    states = services.shares.states
 
     def write(key: SharePartitionKey, change: ShareState) -> Answer[StateAnswer]:
         return states.write(key, change, flaw_of(change.batches, paced))

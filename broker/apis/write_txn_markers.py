@@ -11,6 +11,7 @@ from itertools import takewhile
 from broker.context import RequestContext
 from broker.errors import Explained, code_of
 from broker.security.authorized_operations import Operation
+from broker.services import Services
 from broker.transactions.markers import Problems
 from broker.transactions.state import TopicPartition
 from protocol.errors import ErrorCode
@@ -32,7 +33,7 @@ _AT_ONCE = 100
 
 
 async def handle(
-    context: RequestContext, request: WriteTxnMarkersRequest
+    services: Services, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
     """Write the markers to the partitions that there are; a producer's are told together.
 
@@ -47,9 +48,9 @@ async def handle(
     for start in paced(range(0, len(request.markers), _AT_ONCE)):
         # What a marker names is listed once: that is a hundred bytes for four of the request.
         some = [(one, _partitions(one)) for one in request.markers[start : start + _AT_ONCE]]
-        sound = list(takewhile(lambda asked: not _fails(context, *asked), some))
-        written = await context.broker.markers.write_all(
-            (_marker(context, asked), partitions)
+        sound = list(takewhile(lambda asked: not _fails(services, *asked), some))
+        written = await services.markers.write_all(
+            (_marker(services, asked), partitions)
             for asked, partitions in sound
             if _is_one(asked)
         )
@@ -77,19 +78,21 @@ def _is_one(asked: WritableTxnMarker) -> bool:
 
 
 def _fails(
-    context: RequestContext, asked: WritableTxnMarker, partitions: Iterable[TopicPartition]
+    services: Services,
+    asked: WritableTxnMarker,
+    partitions: Iterable[TopicPartition],
 ) -> bool:
     """Return whether a marker of no producer ends all: it names a partition that is here."""
-    return not _is_one(asked) and any(_is_here(context, one) for one in partitions)
+    return not _is_one(asked) and any(_is_here(services, one) for one in partitions)
 
 
-def _marker(context: RequestContext, asked: WritableTxnMarker) -> Marker:
+def _marker(services: Services, asked: WritableTxnMarker) -> Marker:
     return Marker(
         asked.producer_id,
         asked.producer_epoch,
         asked.coordinator_epoch,
         asked.transaction_result,
-        context.broker.clock.now_ms(),
+        services.clock.now_ms(),
         asked.transaction_version,
     )
 
@@ -119,8 +122,8 @@ def _answer(told: dict[int, Codes]) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(markers=markers)
 
 
-def _is_here(context: RequestContext, one: TopicPartition) -> bool:
-    topic = context.broker.topics.get(one.topic)
+def _is_here(services: Services, one: TopicPartition) -> bool:
+    topic = services.topics.get(one.topic)
     return topic is not None and 0 <= one.partition < len(topic.partitions)
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode
-from protocol.frames import FETCH_KEY, PRODUCE_KEY
+from protocol.frames import PRODUCE_KEY
 
 if TYPE_CHECKING:
     from broker.counters.metrics import Metrics
-    from broker.fetch.plans import Plan, Planned
-    from broker.topics.topic import Topic
 
-# ReplicaManager.appendRecordsToLeader and readFromLog.
+# ReplicaManager.appendRecordsToLeader.
 _EXPECTED_OF_PRODUCE = frozenset(
     (
         ErrorCode.CORRUPT_MESSAGE,
@@ -24,18 +22,6 @@ _EXPECTED_OF_PRODUCE = frozenset(
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    )
-)
-_EXPECTED_OF_FETCH = frozenset(
-    (
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
@@ -78,39 +64,8 @@ def count_refusal(metrics: Metrics, topic: str | None, code: int) -> None:
         counts.failed_produces += is_failure
 
 
-def count_share_fetch(metrics: Metrics, topic: Topic | None, size_bytes: int) -> None:
+def count_share_fetch(metrics: Metrics, topic: str | None, size_bytes: int) -> None:
     """Count the bytes that a share group has fetched from a partition."""
     metrics.all_topics.bytes_out += size_bytes
     if topic is not None:  # it is not gone by now
-        metrics.topics[topic.name].bytes_out += size_bytes
-
-
-def count_fetch(metrics: Metrics, plan: Plan) -> None:
-    """Count what a fetch is answered with; a session's partitions without news are left out."""
-    everything = metrics.all_topics
-    everything.fetches += len(plan.read)
-    for planned in plan.read:
-        if planned.data.error_code:
-            _count_fetch_error(metrics, planned)
-            continue
-        log = planned.log
-        assert log is not None
-        size_bytes = 0 if planned.slice is None else planned.slice.size
-        everything.bytes_out += size_bytes
-        if not log.is_deleted:  # else its topic is gone, and is not to be counted again
-            counts = metrics.topics[log.topic]
-            counts.fetches += 1
-            counts.bytes_out += size_bytes
-    for planned in plan.unknown:
-        metrics.count_error(FETCH_KEY, planned.data.error_code)
-
-
-def _count_fetch_error(metrics: Metrics, planned: Planned) -> None:
-    code = planned.data.error_code
-    metrics.count_error(FETCH_KEY, code)
-    # The topic may be gone by now, and is not to be counted again.
-    counts = metrics.topics.get(planned.wanted.topic or "")
-    for one in (metrics.all_topics, *([counts] if counts else ())):
-        one.failed_fetches += code not in _EXPECTED_OF_FETCH
-    if counts is not None:
-        counts.fetches += 1
+        metrics.topics[topic].bytes_out += size_bytes

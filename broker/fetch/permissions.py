@@ -12,6 +12,7 @@ from broker.context import RequestContext
 from broker.fetch.sessions import WantedPartition
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
+from broker.topics.registry import Topics
 
 
 class _Everything:
@@ -25,7 +26,11 @@ _EVERYTHING = _Everything()
 
 
 def denied_topics(
-    context: RequestContext, wanted: Iterable[WantedPartition], *, is_follower: bool
+    topics: Topics,
+    context: RequestContext,
+    wanted: Iterable[WantedPartition],
+    *,
+    is_follower: bool,
 ) -> Container[str | None]:
     """Return the names of topics that the client may not read, among those that it wants.
 
@@ -38,7 +43,7 @@ def denied_topics(
     names: set[str] = set()
     for one in wanted:
         if one.topic is None:
-            topic = context.broker.topics.by_id(one.topic_id)
+            topic = topics.by_id(one.topic_id)
             one.topic = topic.name if topic is not None else None
         if one.topic is not None:
             names.add(one.topic)

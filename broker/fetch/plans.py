@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from broker.errors import code_of
 from broker.fetch.sessions import WantedPartition
+from broker.topics.disks import Disks
 from broker.topics.partitions import OfflinePartition
+from broker.topics.registry import Topics
 from broker.topics.topic import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -33,14 +35,18 @@ from storage.log import Log
 from storage.reading import aborted_within, segment_index
 from storage.segment import Slice
 
-if TYPE_CHECKING:
-    from broker.composition import Broker
-
 # What most answers have in common; nobody changes them.
 _NO_DIVERGENCE, NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
 _NONE_ABORTED: list[AbortedTransaction] = []
 _UNDEFINED = -1
 _UNLIMITED_BYTES = 1 << 62
+
+
+class FetchServices(Protocol):
+    """The parts of a broker that a plan takes."""
+
+    topics: Topics
+    disks: Disks
 
 
 @dataclass(slots=True)  # not frozen, which takes longer: every fetch has one
@@ -88,7 +94,7 @@ class Plan:
 
 
 def plan_fetch(
-    broker: Broker,
+    services: FetchServices,
     reading: Reading,
     wanted: Iterable[WantedPartition],
     *,
@@ -103,7 +109,7 @@ def plan_fetch(
     topic: Topic | None = None
     for one in wanted:
         if one.topic is None or one.topic is not name:  # else it is that of the one before
-            topic = _find(broker, one)
+            topic = _find(services, one)
             name = one.topic
         if reading.denied and name in reading.denied:
             plan.unknown.append(_denied(one))
@@ -119,7 +125,7 @@ def plan_fetch(
             continue
         is_first = plan.size_bytes == 0
         try:
-            planned = _plan_partition(broker, reading, topic, one, left, is_first, may_wait)
+            planned = _plan_partition(services, reading, topic, one, left, is_first, may_wait)
         except NotCached as error:
             plan.cold.append(error)
             continue
@@ -141,7 +147,7 @@ def plan_fetch(
 
 
 def unknown_among(
-    broker: Broker, reading: Reading, wanted: Iterable[WantedPartition], pace: Pace
+    services: FetchServices, reading: Reading, wanted: Iterable[WantedPartition], pace: Pace
 ) -> list[Planned]:
     """Return what plan_fetch makes of those of many partitions that are not there, or denied.
 
@@ -150,7 +156,7 @@ def unknown_among(
     unresolved: list[Planned] = []
     unknown: list[Planned] = []
     for one in pace(wanted):
-        topic = _find(broker, one)
+        topic = _find(services, one)
         if reading.denied and one.topic in reading.denied:
             unknown.append(_denied(one))
         elif topic is None or not 0 <= one.wanted.partition < len(topic.partitions):
@@ -216,14 +222,14 @@ def accumulated_bytes(plan: Plan, reading: Reading) -> int | None:
     return total
 
 
-def _find(broker: Broker, wanted: WantedPartition) -> Topic | None:
+def _find(services: FetchServices, wanted: WantedPartition) -> Topic | None:
     """Find a topic by its name, which an id gets when it is first met and keeps."""
     if wanted.topic is None:
-        topic = broker.topics.by_id(wanted.topic_id)
+        topic = services.topics.by_id(wanted.topic_id)
         if topic is not None:
             wanted.topic = topic.name
         return topic
-    return broker.topics.get(wanted.topic)
+    return services.topics.get(wanted.topic)
 
 
 def _denied(wanted: WantedPartition) -> Planned:
@@ -239,7 +245,7 @@ def _unknown(wanted: WantedPartition) -> Planned:
 
 
 def _plan_partition(
-    broker: Broker,
+    services: FetchServices,
     reading: Reading,
     topic: Topic,
     one: WantedPartition,
@@ -284,7 +290,7 @@ def _plan_partition(
             if is_committed and (found or is_idle or size_max == 0):  # not: it is too large
                 aborted = _find_aborted(log, offset, found)
     except StorageError as error:
-        broker.disks.note(log, error)
+        services.disks.note(log, error)
         return refused(reading, one, code_of(error))
     data = PartitionData(
         partition_index=wanted.partition,

@@ -33,9 +33,9 @@ from protocol.errors import ProtocolError
 from protocol.frames import FrameReader
 
 if TYPE_CHECKING:
+    from broker.hosts.listener import Listener
     from broker.network.dispatch import Dispatcher
     from broker.network.sasl_gate import Gate
-    from broker.network.server import Listener
 
 logger = logging.getLogger(__name__)
 

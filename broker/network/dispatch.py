@@ -6,13 +6,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from broker import apis
-from broker.apis import Handler
-from broker.context import CloseConnection, RequestContext
+from broker.api_table import BY_KEY
+from broker.apis import Handler, load
+from broker.context import RequestContext
 from broker.counters.latency import begin_ns
+from broker.errors import CloseConnection
+from broker.loop.slices import Slices
+from broker.network.backpressure import Backpressure
 from broker.network.serving import Serving
+from broker.services import Services
 from protocol.compiler import decode_prefix
 from protocol.encoding import Chunk
 from protocol.errors import HttpRequest, ProtocolError
@@ -29,7 +33,6 @@ from protocol.frames import (
 )
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
     from broker.network.connection import Connection
     from broker.security.quotas.charge import Charge
 
@@ -46,19 +49,30 @@ _OVERLAPPING = PRODUCE_KEY.to_bytes(2, "big")
 _FETCHING = FETCH_KEY.to_bytes(2, "big")
 
 
+class DispatchServices(Services, Protocol):
+    """The parts of a broker that dispatch takes, besides those that handlers use."""
+
+    backpressure: Backpressure
+    slices: Slices
+
+    def where_http_is(self) -> str:
+        """Return for a log where HTTP is served."""
+
+
 class Dispatcher:
     """Serves the frames of all connections; owned by the server."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, services: DispatchServices) -> None:
+        self.services = services
+        self._security = services.security
         self._handlers: dict[int, Handler] = {}
-        self.frame_size_max = broker.config.socket_request_max_bytes
-        self.pending_max = broker.config.queued_max_requests
-        self.backpressure = broker.backpressure
-        self.metrics = broker.metrics
-        self._topics = broker.topics
-        self._slices = broker.slices
-        self.quotas = broker.security.quotas
+        self.frame_size_max = services.config.socket_request_max_bytes
+        self.pending_max = services.config.queued_max_requests
+        self.backpressure = services.backpressure
+        self.metrics = services.metrics
+        self._topics = services.topics
+        self._slices = services.slices
+        self.quotas = services.security.quotas
 
     def serve(self, connection: Connection, frame: memoryview) -> None:
         """Serve one request; a malformed one closes the connection."""
@@ -109,7 +123,7 @@ class Dispatcher:
     def refuse(self, connection: Connection, error: ProtocolError) -> None:
         """Close a connection for bytes that are no request."""
         if isinstance(error, HttpRequest):
-            error = HttpRequest(f"{error}: {self._broker.where_http_is()}")
+            error = HttpRequest(f"{error}: {self.services.where_http_is()}")
         if connection.gate is not None and connection.gate.refuse(error):
             return
         self.metrics.malformed_requests += 1
@@ -122,7 +136,7 @@ class Dispatcher:
             from broker.network.sasl_gate import Gate
 
             connection.gate = Gate(
-                self._broker.security.sasl_listener(listener.name),
+                self._security.sasl_listener(listener.name),
                 connection,
                 partial(self._answer_versions, connection),
                 self.metrics,
@@ -131,7 +145,7 @@ class Dispatcher:
     def context(self, connection: Connection, header: RequestHeader) -> RequestContext:
         """Return the surroundings of a request for its handler."""
         return RequestContext(
-            self._broker,
+            self._security.authorizer,
             connection.listener,
             connection.client_host,
             header.api_version,
@@ -161,23 +175,23 @@ class Dispatcher:
             request, _ = decode_prefix(
                 handler.request, version, frame, header.body, ALLOWANCE_BYTES
             )
-            answer = handler.handle(self.context(connection, header), request)
+            answer = handler.handle(self.services, self.context(connection, header), request)
         return encode_response(answer, version, header.correlation_id), not answer.error_code
 
     def _handler(self, header: RequestHeader) -> Handler | None:
         """Return the handler of a request, None for an API or a version that is not served."""
         handler = self._handlers.get(header.api_key)
         if handler is None:
-            api = apis.BY_KEY.get(header.api_key)
+            api = BY_KEY.get(header.api_key)
             if api is None:
                 return None
-            handler = self._handlers[header.api_key] = apis.load(api)
+            handler = self._handlers[header.api_key] = load(api)
         if handler.first <= header.api_version <= handler.api.last:
             return handler
         return None
 
     def _answer_unsupported(self, connection: Connection, header: RequestHeader) -> None:
-        api = apis.BY_KEY.get(header.api_key)
+        api = BY_KEY.get(header.api_key)
         if header.api_key == API_VERSIONS_KEY:
             # KIP-511: whatever the version, the answer tells the ones that work.
             from broker.apis.api_versions import unsupported_version

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Sequence
 from ipaddress import ip_address
 
+from broker.hosts.listener import Listener
 from broker.metadata.configs import Configs
-from broker.network.server import Listener, Server
+from broker.network.server import Server
 from config.tls import TlsConfig
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from broker.context import CloseConnection
 from broker.counters.metrics import Metrics
+from broker.errors import CloseConnection
 from broker.security.sasl.listener import SaslListener
 from broker.security.sasl.login import (
     HANDSHAKE_KEY,

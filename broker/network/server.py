@@ -8,12 +8,12 @@ import logging
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.hosts import addresses
 from broker.hosts.limits import HostLimits
+from broker.hosts.listener import Listener
 from broker.loop.rate_limiter import Turns
 from broker.loop.tasks import start_task
 from broker.network.connection import Connection
@@ -22,8 +22,8 @@ from config.broker import BrokerConfig
 from config.connections import ConnectionConfig
 
 if TYPE_CHECKING:
-    from broker.network.tls_listeners import Tls, TlsListener
     from broker.security.quotas.composition import QuotaTable
+    from broker.security.tls.listeners import Tls, TlsListener
 
 logger = logging.getLogger(__name__)
 
@@ -34,22 +34,6 @@ _SYSTEM_CHOOSES = -1
 _HELD_BACK_MAX = 1_000
 # Who waits for its turn looks at the setting so often.
 _TURN_CHECK_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """An address that is listened on, and the one that clients are told."""
-
-    name: str
-    host: str
-    port: int
-    advertised_host: str
-    advertised_port: int
-    protocol: str = "PLAINTEXT"
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host or "*"
-        return f"{host}:{self.port}"
 
 
 class Server:

@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.apis import Handler
-from broker.context import CloseConnection, Patient, Staged
+from broker.errors import CloseConnection
+from broker.handlers import Patient, Staged
 from broker.loop.disposal import free, hold_items
 from broker.loop.slices import Sliced, Slices
 from protocol.compiler import decode_prefix
@@ -189,7 +190,7 @@ class Serving:
         if dispatcher.quotas.clients is not None:
             size_bytes = len(frame) - header.body
             self._charge = context.charge = dispatcher.charge(context, size_bytes)
-        answer = handler.handle(context, request)
+        answer = handler.handle(dispatcher.services, context, request)
         if answer is None:
             self._settle(None)
             return None

@@ -17,7 +17,7 @@ from broker.observability.exposition import (
     whole,
 )
 from broker.observability.exposition.families import Family
-from broker.observability.telemetry import exposition as clients
+from broker.telemetry import exposition as clients
 
 _HEAD = """\
 # Metrics

@@ -17,7 +17,7 @@ from broker.counters.latency import BUCKET_COUNT, Counts, minus, plus, quantile_
 from protocol.frames import FETCH_KEY, PRODUCE_KEY
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from broker.observability.observed import Observed
 
 KEPT = 15 * 60
 # These wait for records, or for other members, as long as the client asks: Fetch, JoinGroup,
@@ -61,7 +61,7 @@ class Counted:
     connections: int
 
 
-def count(broker: Broker) -> Counted:
+def count(broker: Observed) -> Counted:
     """Read what the broker has counted."""
     metrics, cleaned = broker.metrics, broker.cleaner.desk.progress.io_bytes()
     times = {key: one.counts.copy() for key, one in metrics.times.items()}

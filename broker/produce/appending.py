@@ -9,15 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Set
 from dataclasses import dataclass
+from typing import Protocol
 
 from broker.context import RequestContext
+from broker.counters.metrics import Metrics
 from broker.counters.topics import count_refusal
 from broker.errors import code_of, message_of
-from broker.produce.batch_checks import Verdict
+from broker.produce.batch_checks import BatchChecks, Verdict
 from broker.security.principals import ANONYMOUS
+from broker.topics.disks import Disks
 from broker.topics.partitions import OfflinePartition
 from broker.topics.topic import Topic
-from broker.transactions.admission import TOPIC_IDS_SINCE, Refused, find_topic, forbid_ended
+from broker.transactions.admission import (
+    TOPIC_IDS_SINCE,
+    AdmissionServices,
+    Refused,
+    find_topic,
+    forbid_ended,
+)
 from protocol.batches import CODEC_MASK
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
@@ -68,6 +77,14 @@ class _Laborious:
     at: int
 
 
+class AppendServices(AdmissionServices, Protocol):
+    """The parts of a broker that appending takes."""
+
+    batch_checks: BatchChecks
+    disks: Disks
+    metrics: Metrics
+
+
 class Appending:
     """Appends what can be appended of a request, and makes its response.
 
@@ -77,15 +94,20 @@ class Appending:
 
     __slots__ = (
         "_allowance", "_context", "_denied", "_laborious", "_now_ms", "_refused", "_request",
-        "response", "touched",
+        "_services", "response", "touched",
     )  # fmt: skip
 
     def __init__(
-        self, context: RequestContext, request: ProduceRequest, refused: Refused, denied: Set[str]
+        self,
+        services: AppendServices,
+        context: RequestContext,
+        request: ProduceRequest,
+        refused: Refused,
+        denied: Set[str],
     ) -> None:
-        self._context, self._request = context, request
+        self._services, self._context, self._request = services, context, request
         self._refused, self._denied = refused, denied
-        self._now_ms = context.broker.clock.now_ms()
+        self._now_ms = services.clock.now_ms()
         self._allowance = Allowance()
         self._laborious: list[_Laborious] = []
         self.response = ProduceResponse(responses=[])
@@ -100,7 +122,7 @@ class Appending:
         """
         topics = self._request.topic_data
         for data in topics if len(topics) < PACED_MIN else pace(topics):
-            topic = find_topic(self._context, data)
+            topic = find_topic(self._services, self._context, data)
             responses: list[PartitionProduceResponse] = []
             if self._denied and (data.name if topic is None else topic.name) in self._denied:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -111,7 +133,8 @@ class Appending:
                     responses.append(self._append(data, topic, partition, responses))
             else:
                 for partition in pace(data.partition_data):
-                    topic = find_topic(self._context, data)  # it may be gone since the last one
+                    # The topic may be gone since the last partition.
+                    topic = find_topic(self._services, self._context, data)
                     responses.append(self._append(data, topic, partition, responses))
             if responses:
                 self.response.responses.append(
@@ -125,12 +148,12 @@ class Appending:
         """Have the rest checked by a thread, and append it."""
         laborious = self._laborious
         batches = [(one.log, one.records) for one in laborious]
-        checks = self._context.broker.batch_checks
+        checks = self._services.batch_checks
         found = await checks.check(batches, self._now_ms, self._allowance, self._client())
         if self._context.charge is not None:
             self._context.charge.count_ns(found.cpu_ns)
         for one, verdict in zip(laborious, found.verdicts, strict=True):
-            topic = find_topic(self._context, one.data)
+            topic = find_topic(self._services, self._context, one.data)
             one.responses[one.at] = self._append_checked(one, topic, verdict)
 
     def _client(self) -> Hashable:
@@ -175,7 +198,9 @@ class Appending:
         try:
             if isinstance(verdict, StorageError):
                 raise verdict
-            problem = forbid_ended(self._context, self._request.transactional_id, log, verdict)
+            problem = forbid_ended(
+                self._services, self._context, self._request.transactional_id, log, verdict
+            )
             if problem is not None:
                 return self._counted(topic, refusal(index, *problem))
             return self._carry_out(log, index, verdict)
@@ -247,8 +272,8 @@ class Appending:
 
     def _explain(self, log: Log, index: int, error: StorageError) -> PartitionProduceResponse:
         """Return the response for a batch that a log refuses."""
-        self._context.broker.metrics.refused_batches += 1
-        self._context.broker.disks.note(log, error)
+        self._services.metrics.refused_batches += 1
+        self._services.disks.note(log, error)
         refused = refusal(index, code_of(error), message_of(error))
         if refused.error_code not in _WITHOUT_START_OFFSET and not isinstance(error, NotOneBatch):
             refused.log_start_offset = log.log_start_offset
@@ -263,7 +288,7 @@ class Appending:
         self, topic: Topic | None, refused: PartitionProduceResponse
     ) -> PartitionProduceResponse:
         name = topic.name if topic is not None else None
-        count_refusal(self._context.broker.metrics, name, refused.error_code)
+        count_refusal(self._services.metrics, name, refused.error_code)
         return refused
 
 

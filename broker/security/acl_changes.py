@@ -11,9 +11,9 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from broker.answers.repeats import Repeats
 from broker.counters.authorization import AuthorizationCounts
 from broker.errors import MetadataError, Refusal
+from broker.loop.repeats import Repeats
 from broker.metadata.changes import Changes
 from broker.metadata.store import MetadataStore, SecurityKind
 from broker.security.acl_search import AclSearch

@@ -16,7 +16,7 @@ import os
 from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 
-from broker.apis import BY_KEY
+from broker.api_table import BY_KEY
 from broker.process.logs import JsonFormatter, TextFormatter
 from broker.security.acl_index import Rule
 from broker.security.authorization import Requester, ResourceKind

@@ -28,12 +28,12 @@ from config.tls import PROTOCOLS as TLS
 from config.tokens import TokenConfig
 
 if TYPE_CHECKING:
-    from broker.network.tls_listeners import Tls
     from broker.security.acl_changes import AclChanges
     from broker.security.audit import AuditFile
     from broker.security.oauth.keys import Keys
     from broker.security.sasl.listener import SaslListener
     from broker.security.scram_users import ScramUsers
+    from broker.security.tls.listeners import Tls
     from broker.security.tokens import DelegationTokens
 
 
@@ -144,7 +144,7 @@ class Security:
         speakers = [(one.name, one.protocol) for one in endpoints if one.protocol in TLS]
         if not speakers:
             return None
-        from broker.network.tls_listeners import Tls
+        from broker.security.tls.listeners import Tls
 
         tls = Tls(speakers, self.configs.layers, self.metrics, self.now_ms)
         self.configs.checks.append(tls.check)

@@ -18,6 +18,8 @@ from broker.shares.acknowledging import Acknowledgement, AcknowledgeType
 from broker.shares.key import SharePartitionKey
 from broker.shares.partition import Failure
 from broker.shares.sessions import TopicPartition
+from broker.shares.shares import Shares
+from broker.topics.registry import Topics
 from protocol.errors import ErrorCode
 from protocol.pacing import paced
 
@@ -27,6 +29,14 @@ _MEMBER_ID_LENGTH_MAX = 36
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Results = dict[TopicPartition, Failure | None]
+
+
+class ShareServices(Protocol):
+    """The parts of a broker that share groups' requests take."""
+
+    node_id: int
+    topics: Topics
+    shares: Shares
 
 
 class Batch(Protocol):
@@ -43,9 +53,11 @@ class Batch(Protocol):
 Given = Mapping[TopicPartition, Sequence[Batch]]
 
 
-def problem(context: RequestContext, group_id: str | None, member_id: str | None) -> ErrorCode:
+def problem(
+    services: ShareServices, context: RequestContext, group_id: str | None, member_id: str | None
+) -> ErrorCode:
     """Say why a member may not ask; NONE when it may."""
-    if not context.broker.shares.are_enabled:
+    if not services.shares.are_enabled:
         return ErrorCode.UNSUPPORTED_VERSION
     if group_id is None:
         return ErrorCode.INVALID_REQUEST
@@ -58,9 +70,11 @@ def problem(context: RequestContext, group_id: str | None, member_id: str | None
     return ErrorCode.NONE
 
 
-def partition_problem(context: RequestContext, partition: TopicPartition) -> ErrorCode:
+def partition_problem(
+    services: ShareServices, partition: TopicPartition
+) -> ErrorCode:
     """Say why there is no such partition; NONE when there is one."""
-    topic = context.broker.topics.by_id(partition.topic_id)
+    topic = services.topics.by_id(partition.topic_id)
     if topic is None or not 0 <= partition.partition < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
@@ -106,16 +120,22 @@ class Acknowledging:
 
 
 def acknowledge_all(
-    context: RequestContext, group_id: str, member_id: str, given: Given, *, is_renewal: bool
+    services: ShareServices,
+    context: RequestContext,
+    group_id: str,
+    member_id: str,
+    given: Given,
+    *,
+    is_renewal: bool,
 ) -> Acknowledging:
     """Take the acknowledgements of one request.
 
     `is_renewal` tells whether the request says that it may renew locks.
     """
     acknowledging = Acknowledging()
-    permitted = readable(context, given)
+    permitted = readable(services, context, given)
     for partition, batches in paced(given.items()):
-        error = _given_problem(context, partition, batches, permitted, is_renewal)
+        error = _given_problem(services, context, partition, batches, permitted, is_renewal)
         if error is not ErrorCode.NONE:
             acknowledging.refuse(partition, Failure(error, ""))
         elif not batches:
@@ -127,15 +147,17 @@ def acknowledge_all(
             ]
             key = SharePartitionKey(group_id, *partition)
             acknowledging.take(
-                partition, context.broker.shares.partitions.acknowledge(key, member_id, taken)
+                partition, services.shares.partitions.acknowledge(key, member_id, taken)
             )
     return acknowledging
 
 
-def readable(context: RequestContext, partitions: Iterable[TopicPartition]) -> Set[str]:
+def readable(
+    services: ShareServices, context: RequestContext, partitions: Iterable[TopicPartition]
+) -> Set[str]:
     """Return the names of the topics of partitions that the client may read."""
     ids = {partition.topic_id for partition in paced(partitions)}
-    topics = (context.broker.topics.by_id(topic_id) for topic_id in paced(ids))
+    topics = (services.topics.by_id(topic_id) for topic_id in paced(ids))
     names = [topic.name for topic in topics if topic is not None]
     return context.permitted(Operation.READ, ResourceKind.TOPIC, names)
 
@@ -148,24 +170,25 @@ def told(failure: Failure | None) -> tuple[ErrorCode, str | None]:
 
 
 def leader_of(
-    context: RequestContext, partition: TopicPartition, error: int
+    services: ShareServices, partition: TopicPartition, error: int
 ) -> tuple[int, int] | None:
     """Return id and epoch of the leader, where an error says that it has changed."""
     if error not in _LEADER_ERRORS:
         return None
-    topic = context.broker.topics.by_id(partition.topic_id)
+    topic = services.topics.by_id(partition.topic_id)
     logs = [log for log in topic.logs if log.partition == partition.partition] if topic else []
-    return (context.broker.node_id, logs[0].leader_epoch) if logs else None
+    return (services.node_id, logs[0].leader_epoch) if logs else None
 
 
 def _given_problem(
+    services: ShareServices,
     context: RequestContext,
     partition: TopicPartition,
     batches: Iterable[Batch],
     permitted: Set[str],
     is_renewal: bool,
 ) -> ErrorCode:
-    topic = context.broker.topics.by_id(partition.topic_id)
+    topic = services.topics.by_id(partition.topic_id)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     type_max = AcknowledgeType.REJECT
@@ -185,4 +208,4 @@ def _given_problem(
         former_last = one.last_offset
     if topic.name not in permitted:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return partition_problem(context, partition)
+    return partition_problem(services, partition)

@@ -11,15 +11,19 @@ AddPartitionsToTxnManager.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Set
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from broker.clock import Clock
 from broker.context import RequestContext
 from broker.coordination.effects import Producer
 from broker.errors import code_of, message_of
 from broker.topics import names as topic_names
 from broker.topics.partitions import OfflinePartition
+from broker.topics.registry import Topics
 from broker.topics.topic import Topic
+from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
+from config.broker import BrokerConfig
 from protocol.batches import (
     BASE_SEQUENCE,
     HEADER,
@@ -38,9 +42,6 @@ from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from storage.files import Buffer
 from storage.log import Log
 from storage.validation import CheckedBatch
-
-if TYPE_CHECKING:
-    from broker.composition import Broker
 
 # Since these versions of Produce: topics are named by id; a batch adds its partition to the
 # transaction; TRANSACTION_ABORTABLE is known.
@@ -63,6 +64,18 @@ _UNVERIFIED = frozenset(
     )
 )
 
+class AdmissionServices(Protocol):
+    """The parts of a broker that the admission of batches to a transaction takes."""
+
+    clock: Clock
+    topics: Topics
+    transactions: TransactionCoordinator
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force."""
+
+
 Refused = dict[tuple[str, int], tuple[ErrorCode, str | None]]
 """Why partitions are not to be appended to, by topic and index."""
 
@@ -80,15 +93,21 @@ def is_transactional(records: Buffer | None) -> bool:
     return header[MAGIC_BYTE] == MAGIC and HEADER_SIZE <= size_bytes <= len(records)
 
 
-def find_topic(context: RequestContext, data: TopicProduceData) -> Topic | None:
+def find_topic(
+    services: AdmissionServices, context: RequestContext, data: TopicProduceData
+) -> Topic | None:
     """Return the topic that is written to, None when there is none such."""
     if context.api_version >= TOPIC_IDS_SINCE:
-        return context.broker.topics.by_id(data.topic_id)
-    return context.broker.topics.get(data.name)
+        return services.topics.by_id(data.topic_id)
+    return services.topics.get(data.name)
 
 
 def admit(
-    context: RequestContext, request: ProduceRequest, transactional_id: str, denied: Set[str]
+    services: AdmissionServices,
+    context: RequestContext,
+    request: ProduceRequest,
+    transactional_id: str,
+    denied: Set[str],
 ) -> Refused | Awaitable[Refused]:
     """Say which partitions of a request with batches of a transaction must not be appended to.
 
@@ -99,7 +118,7 @@ def admit(
     first: First = {}
     adds = context.api_version >= _ADDS_SINCE
     for data in request.topic_data:
-        topic = find_topic(context, data)
+        topic = find_topic(services, context, data)
         for partition in data.partition_data:
             if topic is None or not 0 <= partition.index < len(topic.partitions):
                 continue
@@ -112,23 +131,23 @@ def admit(
             producer = Producer(header[PRODUCER_ID], header[PRODUCER_EPOCH])
             producers.add(producer)
             where = TopicPartition(topic.name, partition.index)
-            problem = _look(context, topic, where, producer, header[BASE_SEQUENCE], first, adds)
+            problem = _look(services, topic, where, producer, header[BASE_SEQUENCE], first, adds)
             if problem is not None:
                 refused[where] = problem
     if len(producers) > 1:
-        return _all(context, request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return _all(services, context, request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if not first:
         return refused
     (producer,) = producers
     if adds:
-        return _add(context, transactional_id, producer, first, refused)
-    if context.broker.config.transaction_partition_verification_enable:
-        refused |= _verify(context, transactional_id, producer, first)
+        return _add(services, context, transactional_id, producer, first, refused)
+    if services.config.transaction_partition_verification_enable:
+        refused |= _verify(services, context, transactional_id, producer, first)
     return refused
 
 
 def _look(
-    context: RequestContext,
+    services: AdmissionServices,
     topic: Topic,
     where: TopicPartition,
     producer: Producer,
@@ -145,24 +164,28 @@ def _look(
         return ErrorCode.INVALID_PRODUCER_EPOCH, None
     if log.producers.has_open(producer.producer_id, producer.epoch):
         return None
-    if adds or context.broker.config.transaction_partition_verification_enable:
-        now_ms = context.broker.clock.now_ms()
+    if adds or services.config.transaction_partition_verification_enable:
+        now_ms = services.clock.now_ms()
         log.producers.first_batches.expect(*producer, sequence, from_0=adds, now_ms=now_ms)
     first[where] = None
     return None
 
 
 def _verify(
-    context: RequestContext, transactional_id: str, producer: Producer, first: First
+    services: AdmissionServices,
+    context: RequestContext,
+    transactional_id: str,
+    producer: Producer,
+    first: First,
 ) -> Refused:
-    coordinator = context.broker.transactions
+    coordinator = services.transactions
     errors = {one: coordinator.verify(transactional_id, producer, one) for one in first}
     version = context.api_version
     return {one: _told(code, version) for one, code in errors.items() if code}
 
 
 def admit_offsets(
-    broker: Broker, partition: int, request: TxnOffsetCommitRequest, api_version: int
+    services: AdmissionServices, partition: int, request: TxnOffsetCommitRequest, api_version: int
 ) -> ErrorCode | Awaitable[ErrorCode]:
     """Say whether offsets may be committed to a partition in a producer's transaction.
 
@@ -170,7 +193,7 @@ def admit_offsets(
     """
     producer = Producer(request.producer_id, request.producer_epoch)
     where = TopicPartition(topic_names.CONSUMER_OFFSETS, partition)
-    topic = broker.topics.get(where.topic)
+    topic = services.topics.get(where.topic)
     found = topic.partitions[partition] if topic is not None else None
     if isinstance(found, OfflinePartition):
         return ErrorCode.NOT_COORDINATOR
@@ -180,7 +203,7 @@ def admit_offsets(
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if found.producers.has_open(producer.producer_id, producer.epoch):
             return ErrorCode.NONE
-    coordinator = broker.transactions
+    coordinator = services.transactions
     if api_version >= _OFFSETS_ADD_SINCE:
         added = coordinator.add_partitions(
             request.transactional_id, producer, {where: None}, version=EPOCH_RAISED_SINCE
@@ -188,7 +211,7 @@ def admit_offsets(
         if isinstance(added, Awaitable):
             return _told_of_offsets(added, api_version)
         return _offsets_error(added, api_version)
-    if not broker.config.transaction_partition_verification_enable:
+    if not services.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
     error = coordinator.verify(request.transactional_id, producer, where)
     return _offsets_error(error, api_version)
@@ -207,6 +230,7 @@ def _offsets_error(error: ErrorCode, api_version: int) -> ErrorCode:
 
 
 async def _join(
+    services: AdmissionServices,
     context: RequestContext,
     transactional_id: str,
     producer: Producer,
@@ -218,14 +242,18 @@ async def _join(
     if error is not ErrorCode.NONE:
         return refused | dict.fromkeys(first, _told(error, context.api_version))
     for one in first:
-        problem = _verify_again(context, transactional_id, producer, one)
+        problem = _verify_again(services, transactional_id, producer, one)
         if problem is not None:
             refused[one] = problem
     return refused
 
 
 def forbid_ended(
-    context: RequestContext, transactional_id: str | None, log: Log, checked: CheckedBatch
+    services: AdmissionServices,
+    context: RequestContext,
+    transactional_id: str | None,
+    log: Log,
+    checked: CheckedBatch,
 ) -> tuple[ErrorCode, str | None] | None:
     """Return what forbids a batch that was admitted, but whose transaction has ended since."""
     header = checked.header
@@ -235,17 +263,20 @@ def forbid_ended(
     if log.producers.has_open(*producer):
         return None
     adds = context.api_version >= _ADDS_SINCE
-    if not adds and not context.broker.config.transaction_partition_verification_enable:
+    if not adds and not services.config.transaction_partition_verification_enable:
         return None
     where = TopicPartition(log.topic, log.partition)
-    return _verify_again(context, transactional_id, producer, where)
+    return _verify_again(services, transactional_id, producer, where)
 
 
 def _verify_again(
-    context: RequestContext, transactional_id: str, producer: Producer, where: TopicPartition
+    services: AdmissionServices,
+    transactional_id: str,
+    producer: Producer,
+    where: TopicPartition,
 ) -> tuple[ErrorCode, str | None] | None:
     """Return what forbids to append: the markers of a transaction do not come twice."""
-    error = context.broker.transactions.verify(transactional_id, producer, where)
+    error = services.transactions.verify(transactional_id, producer, where)
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH, None
     if error is not ErrorCode.NONE:
@@ -254,17 +285,18 @@ def _verify_again(
 
 
 def _add(
+    services: AdmissionServices,
     context: RequestContext,
     transactional_id: str,
     producer: Producer,
     first: First,
     refused: Refused,
 ) -> Refused | Awaitable[Refused]:
-    added = context.broker.transactions.add_partitions(
+    added = services.transactions.add_partitions(
         transactional_id, producer, first, version=EPOCH_RAISED_SINCE
     )
     if isinstance(added, Awaitable):
-        return _join(context, transactional_id, producer, first, refused, added)
+        return _join(services, context, transactional_id, producer, first, refused, added)
     if added is not ErrorCode.NONE:
         refused |= dict.fromkeys(first, _told(added, context.api_version))
     return refused
@@ -283,10 +315,12 @@ def _told(error: ErrorCode, api_version: int) -> tuple[ErrorCode, str | None]:
     return error, None
 
 
-def _all(context: RequestContext, request: ProduceRequest, error: ErrorCode) -> Refused:
+def _all(
+    services: AdmissionServices, context: RequestContext, request: ProduceRequest, error: ErrorCode
+) -> Refused:
     refused: Refused = {}
     for data in request.topic_data:
-        topic = find_topic(context, data)
+        topic = find_topic(services, context, data)
         if topic is not None:
             for partition in data.partition_data:
                 refused[topic.name, partition.index] = error, None

@@ -14,7 +14,7 @@ from storage.errors import StorageError
 from storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from broker.web.services import WebServices
 
 # So many are noted in one turn of the event loop.
 _LOGS_AT_ONCE = 100
@@ -39,7 +39,7 @@ class Seen:
 
 
 async def see(
-    broker: Broker, logs: Iterable[Log], now_ms: int
+    broker: WebServices, logs: Iterable[Log], now_ms: int
 ) -> tuple[list[Seen], list[Unreadable]]:
     """Look closely at logs, letting the event loop do other things meanwhile."""
     closeups = []

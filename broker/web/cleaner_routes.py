@@ -34,7 +34,7 @@ from cleaner.runtime.survey import queue
 from storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from broker.web.services import WebServices
 
 # All dry runs of one request end within this; for what is left out only bounds are told.
 EXACT_TIME_MAX_S = 20.0
@@ -43,7 +43,7 @@ _RUNS_MAX = 200
 
 
 def add_cleaner_routes(
-    app: web.Application, broker: Broker, access: Access, looks: Turns, lists: Turns
+    app: web.Application, broker: WebServices, access: Access, looks: Turns, lists: Turns
 ) -> None:
     """Add what is asked of the cleaner to an application."""
     routes = CleanerRoutes(broker, access, looks, lists)
@@ -59,7 +59,7 @@ def add_cleaner_routes(
 class CleanerRoutes:
     """Answers as JSON; the event loop owns it."""
 
-    def __init__(self, broker: Broker, access: Access, looks: Turns, lists: Turns) -> None:
+    def __init__(self, broker: WebServices, access: Access, looks: Turns, lists: Turns) -> None:
         self._broker, self._access, self._looks, self._lists = broker, access, looks, lists
 
     async def state(self, request: web.Request) -> web.Response:

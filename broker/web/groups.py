@@ -26,7 +26,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from broker.web.services import WebServices
 
 Json = dict[str, object]
 Partition = tuple[str, int]
@@ -50,7 +50,7 @@ class Reading:
     member: str | None = None
 
 
-def add_group_routes(app: web.Application, broker: Broker, lists: Turns) -> None:
+def add_group_routes(app: web.Application, broker: WebServices, lists: Turns) -> None:
     """Add what is asked about groups to an application."""
     routes = GroupRoutes(broker)
     app.router.add_get("/api/groups", lists.in_turn(routes.groups))
@@ -60,7 +60,7 @@ def add_group_routes(app: web.Application, broker: Broker, lists: Turns) -> None
 class GroupRoutes:
     """Answers as JSON; the event loop owns it."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: WebServices) -> None:
         self._broker = broker
 
     async def groups(self, request: web.Request) -> web.Response:

@@ -42,7 +42,7 @@ from storage.errors import StorageError
 from storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from broker.web.services import WebServices
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ _TOLD_OF_RUN = (
 )
 
 
-def add_routes(app: web.Application, broker: Broker, access: Access, looks: Turns) -> None:
+def add_routes(app: web.Application, broker: WebServices, access: Access, looks: Turns) -> None:
     """Serve the proofs."""
     api = ProofApi(broker, access, looks)
     app.router.add_post("/api/cleaner/verify", api.verify)
@@ -86,7 +86,7 @@ class Asked:
 class ProofApi:
     """Answers the requests; owned by the event loop."""
 
-    def __init__(self, broker: Broker, access: Access, looks: Turns) -> None:
+    def __init__(self, broker: WebServices, access: Access, looks: Turns) -> None:
         self._broker, self._access, self._looks = broker, access, looks
         self._proofs = Turns("prove", _PROOFS_MAX, _PROOFS_WAITING_MAX)
         self._paces: dict[Pace, Log] = {}

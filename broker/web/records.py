@@ -34,7 +34,7 @@ from storage.errors import StorageError
 from storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from broker.web.services import WebServices
 
 Json = dict[str, object]
 
@@ -123,7 +123,7 @@ class Page:
         return min(len(records), self.limit)
 
 
-def add_record_routes(app: web.Application, broker: Broker, looks: Turns) -> None:
+def add_record_routes(app: web.Application, broker: WebServices, looks: Turns) -> None:
     """Add what is asked about records to an application."""
     routes = RecordRoutes(broker, looks)
     app.router.add_get("/api/records", routes.records)
@@ -134,7 +134,7 @@ def add_record_routes(app: web.Application, broker: Broker, looks: Turns) -> Non
 class RecordRoutes:
     """Answers as JSON; the event loop owns it, and threads read."""
 
-    def __init__(self, broker: Broker, looks: Turns) -> None:
+    def __init__(self, broker: WebServices, looks: Turns) -> None:
         self._broker, self._looks = broker, looks
         self._paces: set[Pace] = set()
         self._is_stopping = False

@@ -18,7 +18,7 @@ from storage.errors import StorageError
 from storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from broker.web.services import WebServices
 
 _FLAGS = {"true": True, "1": True, "": True, "false": False, "0": False}
 _TOPICS_TOLD_MAX = 10
@@ -112,7 +112,7 @@ class Parameters:
 
 
 def topic_of(
-    broker: Broker, name: str | None, partition: int | None
+    broker: WebServices, name: str | None, partition: int | None
 ) -> tuple[Topic, Sequence[int]]:
     """Return a topic with all its partitions' numbers, or one of them; raises Problem."""
     if not name:
@@ -133,7 +133,7 @@ def topic_of(
     return found, range(count) if partition is None else [partition]
 
 
-def logs_of(broker: Broker, topic: str, partition: int | None) -> list[Log]:
+def logs_of(broker: WebServices, topic: str, partition: int | None) -> list[Log]:
     """Return the logs of a topic, or of one of its partitions; raises Problem."""
     found, numbers = topic_of(broker, topic, partition)
     try:

@@ -44,8 +44,8 @@ from broker.web.turns import Turns
 from config.http import HttpConfig
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
     from broker.web.certificate import Certificate
+    from broker.web.services import WebServices
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ _LISTS_MAX, _LISTS_WAITING_MAX = 2, 64
 class HttpServer:
     """Serves the broker's state over HTTP; the event loop owns it."""
 
-    def __init__(self, broker: Broker, certificate: Certificate | None) -> None:
+    def __init__(self, broker: WebServices, certificate: Certificate | None) -> None:
         """Make the admin token; with a `certificate` connections are over TLS."""
         self._broker = broker
         config = broker.configs.of(HttpConfig)

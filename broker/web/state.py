@@ -31,7 +31,7 @@ from broker.web.requests import Parameters, Problem, answer_from_thread
 if TYPE_CHECKING:
     from asyncio import Queue, Task
 
-    from broker.composition import Broker
+    from broker.web.services import WebServices
 
 Json = dict[str, object]
 
@@ -45,7 +45,7 @@ _LOOKS_PER_TICK = 4
 _UNREAD_MAX = 8
 
 
-def add_state_routes(app: web.Application, broker: Broker, access: Access) -> None:
+def add_state_routes(app: web.Application, broker: WebServices, access: Access) -> None:
     """Add what is asked about the broker to an application."""
     routes = StateRoutes(broker, access)
     app.router.add_get("/api/broker", routes.broker)
@@ -57,7 +57,7 @@ def add_state_routes(app: web.Application, broker: Broker, access: Access) -> No
 class StateRoutes:
     """Answers, and the task that looks for what is new; the event loop owns both."""
 
-    def __init__(self, broker: Broker, access: Access) -> None:
+    def __init__(self, broker: WebServices, access: Access) -> None:
         self._broker, self._access = broker, access
         self._listeners: set[Queue[bytes]] = set()
         self._counts: Counter[str] = Counter()

@@ -22,7 +22,7 @@ from broker.web.turns import Turns
 from storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from broker.web.services import WebServices
 
 Json = dict[str, object]
 Bytes = dict[str, int]
@@ -32,7 +32,7 @@ _LOGS_AT_ONCE = 100
 _NOTHING: Bytes = {"clean": 0, "dirty": 0, "waiting": 0, "active": 0, "kept": 0}
 
 
-def add_topic_routes(app: web.Application, broker: Broker, lists: Turns) -> None:
+def add_topic_routes(app: web.Application, broker: WebServices, lists: Turns) -> None:
     """Add what is asked about topics to an application."""
     routes = TopicRoutes(broker)
     app.router.add_get("/api/topics", lists.in_turn(routes.topics))
@@ -42,7 +42,7 @@ def add_topic_routes(app: web.Application, broker: Broker, lists: Turns) -> None
 class TopicRoutes:
     """Answers as JSON; the event loop owns it."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: WebServices) -> None:
         self._broker = broker
 
     async def topics(self, request: web.Request) -> web.Response:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from broker.apis import API_VERSIONS
+from broker.api_table import API_VERSIONS
 from protocol.batches import (
     Record,
     encode_batch,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
-from broker.apis import APIS
+from broker.api_table import APIS
 from broker.security.authorization import ResourceKind
 from broker.security.authorized_operations import Operation
 from config.acl import STANDARD_AUTHORIZER

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from broker.context import RequestContext
 from broker.counters.authorization import AuthorizationCounts
-from broker.network.server import Listener
+from broker.hosts.listener import Listener
 from broker.security import audit
 from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
 from broker.security.authorization import ResourceKind
@@ -35,9 +33,8 @@ def acl(name: str) -> Acl:
 
 
 def context(authorizer: AclAuthorizer) -> RequestContext:
-    broker: Any = SimpleNamespace(security=SimpleNamespace(authorizer=authorizer))
     listener = Listener("PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 9092)
-    return RequestContext(broker, listener, "/127.0.0.1", 12, 1, "a-client", 1)
+    return RequestContext(authorizer, listener, "/127.0.0.1", 12, 1, "a-client", 1)
 
 
 def test_a_right_that_is_taken_is_gone_at_the_next_request() -> None:

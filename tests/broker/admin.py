@@ -16,24 +16,25 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from broker.apis import API_VERSIONS, create_topics
+from broker.api_table import API_VERSIONS
+from broker.apis import create_topics
 from broker.clock import Clock
 from broker.context import ConnectedClient, RequestContext
 from broker.counters.metrics import Metrics
+from broker.hosts.listener import Listener
 from broker.ids import random_id
 from broker.metadata.changes import Changes
 from broker.metadata.configs import Configs
 from broker.metadata.features import Features
 from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.store import MetadataStore, SqliteMetadata
-from broker.network.server import Listener
-from broker.observability.telemetry.clients import Telemetry
 from broker.security.composition import Security
+from broker.telemetry.clients import Telemetry
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topics
 from config.broker import BrokerConfig
@@ -89,7 +90,7 @@ class Admin:
 
     async def call(
         self,
-        handle: Callable[[RequestContext, Any], Any],
+        handle: Callable[[Any, RequestContext, Any], Any],
         request: Any,
         version: int,
         client: ConnectedClient | None = None,
@@ -98,7 +99,7 @@ class Admin:
     ) -> Any:
         """Send a request as a client of a version would, and read the response as it would."""
         context = RequestContext(
-            broker=cast("Any", self),
+            authorizer=self.security.authorizer,
             listener=Listener(protocol, "127.0.0.1", 9092, "broker.example", 19092, protocol),
             client_host="/127.0.0.1",
             api_version=version,
@@ -108,7 +109,7 @@ class Admin:
             client=client or ConnectedClient(),
         )
         received = decode(type(request), version, encode(request, version))
-        response = handle(context, received)
+        response = handle(self, context, received)
         if inspect.isawaitable(response):
             response = await response
         return decode(type(response), version, encode(response, version))

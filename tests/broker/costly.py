@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.apis import Api
+from broker.api_table import Api
 from protocol.compiler import encode
 from protocol.footprint import ALLOWANCE_BYTES, RATIO_MAX, TAG_BYTES, item_bytes
 from protocol.frames import encode_request

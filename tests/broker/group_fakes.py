@@ -16,7 +16,7 @@ from broker.coordination.seams import StoredBatch
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.records import KeyValue
-from broker.network.server import Listener
+from broker.hosts.listener import Listener
 from protocol.batches import NO_PRODUCER_ID
 from storage.transactions import Marker
 
@@ -190,11 +190,14 @@ class Bench:
             fresh_id=lambda: f"id{next(numbers)}",
         )
 
+    def services(self) -> Any:
+        """Return the parts of a broker that handlers of groups use."""
+        return ToldBroker(self.groups)
+
     def context(self, version: int = 9) -> Any:
         """Make a context for a request of a version."""
-        broker: Any = ToldBroker(self.groups)
         listener = Listener("PLAINTEXT", "127.0.0.1", 9092, "broker.example", 9092)
-        return RequestContext(broker, listener, "/127.0.0.1", version, 1, "client")
+        return RequestContext(None, listener, "/127.0.0.1", version, 1, "client")
 
 
 async def settle() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from broker.apis import create_acls, delete_acls, describe_acls
-from broker.context import CloseConnection, ConnectedClient
-from broker.errors import MetadataError
+from broker.context import ConnectedClient
+from broker.errors import CloseConnection, MetadataError
 from broker.metadata.store import SecurityKind, SqliteMetadata
 from broker.security import audit
 from broker.security.acls import (

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess
-from broker.apis import BY_KEY
+from broker.api_table import BY_KEY
 from protocol.compiler import decode
 from protocol.errors import ErrorCode
 from protocol.frames import encode_request, read_response_header

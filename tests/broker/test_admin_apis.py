@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from broker.api_table import API_VERSIONS
 from broker.apis import (
-    API_VERSIONS,
     api_versions,
     delete_records,
     describe_cluster,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.processes import OdradekProcess
-from broker.apis import APIS, Api
+from broker.api_table import APIS, Api
 from protocol.compiler import encode
 from protocol.footprint import ALLOWANCE_BYTES, RATIO_MAX, item_bytes
 from protocol.frames import encode_request

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.apis import APIS, Api, load
+from broker.api_table import APIS, Api
+from broker.apis import load
 from broker.reference import markdown
 from protocol.messages import message_classes
 from protocol.schema import info_of

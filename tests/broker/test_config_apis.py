@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.answers.config_operations import APPEND, DELETE, SET, SUBTRACT, Edit, Wish, alteration
 from broker.apis import alter_configs, describe_configs, incremental_alter_configs
-from broker.context import CloseConnection
+from broker.errors import CloseConnection
 from broker.metadata.store import Resource, ResourceType
 from config.resolution import Source
 from protocol.errors import ErrorCode

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.hosts.listener import Listener
 from broker.network.backpressure import Backpressure
 from broker.network.connection import Connection
 from broker.network.dispatch import Dispatcher
-from broker.network.server import Listener
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.frames import FrameReader
 from protocol.messages.api_versions import ApiVersionsRequest

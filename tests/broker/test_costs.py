@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from broker.apis import APIS, Api
+from broker.api_table import APIS, Api
 from protocol.messages import message_classes
 from protocol.schema import info_of
 from tests.broker.cost import Cost, check_serves, measure

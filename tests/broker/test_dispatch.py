@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from broker.apis import BY_KEY, load
-from broker.context import CloseConnection, RequestContext
+from broker.api_table import BY_KEY
+from broker.apis import load
+from broker.context import RequestContext
+from broker.errors import CloseConnection
 from broker.network.dispatch import Dispatcher
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.hosts.listener import Listener
 from broker.network.exposure import warn_of_http, warn_of_listener
-from broker.network.server import Listener
 from config.layers import static_layer
 from config.resolution import Layer, Source
 from config.secret_files import open_secret_files

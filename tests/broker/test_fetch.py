@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.apis import BY_KEY, fetch
+from broker.api_table import BY_KEY
+from broker.apis import fetch
 from broker.composition import Broker
 from broker.context import RequestContext
 from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
@@ -204,7 +205,8 @@ async def test_a_request_for_nothing_is_answered_at_once(tmp_path: Path) -> None
 
 def context_of(broker: Broker, version: int = LAST) -> RequestContext:
     listener = broker.server.listeners[0]
-    return RequestContext(broker, listener, "/127.0.0.1", version, 1, "a-client", FETCH_KEY)
+    rights = broker.security.authorizer
+    return RequestContext(rights, listener, "/127.0.0.1", version, 1, "a-client", FETCH_KEY)
 
 
 @on_uvloop
@@ -230,7 +232,7 @@ async def test_limits_hold_but_for_the_first_batch(tmp_path: Path) -> None:
                 wanted.append(part(number, offset, size_max=part_max))
                 there.append(b"".join(bytes(data) for _, data in log.batches(offset)))
             asked = request({("", topic.topic_id): wanted}, min_bytes=0, max_bytes=max_bytes)
-            response = fetch.handle(context_of(broker), asked)
+            response = fetch.handle(broker, context_of(broker), asked)
             assert isinstance(response, FetchResponse)
             found = [bytes(one.records or b"") for one in parts_of(response)]
             assert found == expected(there, part_max, max_bytes)
@@ -496,7 +498,7 @@ def test_a_disk_that_fails_is_told_for_its_partition(tmp_path: Path, is_cached: 
             context = context_of(broker, 12)
             cold.fails_at_once, cold.is_failing = is_cached, not is_cached
             # The batch is found by its header, which is read before the disk fails.
-            response = fetch.handle(context, asked)
+            response = fetch.handle(broker, context, asked)
             if not isinstance(response, FetchResponse):
                 response = await response
             failed, fine = parts_of(response)

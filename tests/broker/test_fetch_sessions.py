@@ -40,7 +40,7 @@ PARTITIONS = 3
 
 def ask(broker: Broker, asked: FetchRequest, version: int = LAST) -> FetchResponse:
     """Return what is answered at once."""
-    answer = fetch.handle(context_of(broker, version), asked)
+    answer = fetch.handle(broker, context_of(broker, version), asked)
     assert isinstance(answer, FetchResponse)
     return answer
 

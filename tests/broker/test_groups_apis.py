@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from broker import apis
-from broker.context import CloseConnection
+from broker.api_table import BY_KEY
+from broker.apis import load
+from broker.errors import CloseConnection
 from broker.security.authorized_operations import ALL_OF_GROUP
 from protocol.compiler import decode, encode
 from protocol.errors import ErrorCode
@@ -54,8 +54,8 @@ UNKNOWN_ID = bytes([9] * 16)
 async def ask(bench: Bench, request: Any, version: int, *, after_s: float = 0) -> Any:
     """Send a request through its handler as the wire would; return the answer so decoded."""
     request = decode(type(request), version, encode(request, version))
-    api = apis.BY_KEY[info_of(type(request)).key]
-    answer = apis.load(api).handle(bench.context(version), request)
+    api = BY_KEY[info_of(type(request)).key]
+    answer = load(api).handle(bench.services(), bench.context(version), request)
     if inspect.iscoroutine(answer):
         answer = asyncio.ensure_future(answer)
     await bench.loop.advance(after_s)
@@ -405,8 +405,9 @@ def test_offset_fetch_does_not_wait_for_commits_of_a_group_that_is_denied() -> N
         request = fetch_request(9, [1])
         request.require_stable = True
         context = bench.context(9)
-        context.broker.security = SimpleNamespace(authorizer=_Denier())
-        answer = apis.load(apis.BY_KEY[info_of(OffsetFetchRequest).key]).handle(context, request)
+        context.authorizer = _Denier()
+        handle = load(BY_KEY[info_of(OffsetFetchRequest).key]).handle
+        answer = handle(bench.services(), context, request)
         assert not isinstance(answer, Awaitable), "it waits for what the client may not know of"
         denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
         assert {(group.error_code, len(group.topics)) for group in answer.groups} == {(denied, 0)}

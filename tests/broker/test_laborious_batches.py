@@ -317,8 +317,8 @@ async def test_connections_of_a_user_are_one_client(tmp_path: Path) -> None:
         for name in ("alice", "alice", "bob"):
             whose = ConnectedClient(principal=Principal("User", name))
             (listener,) = broker.server.listeners
-            context = RequestContext(broker, listener, "/127.0.0.1", 12, 1, "a", client=whose)
-            appending = Appending(context, asked, {}, set())
+            context = RequestContext(None, listener, "/127.0.0.1", 12, 1, "a", client=whose)
+            appending = Appending(broker, context, asked, {}, set())
             assert not appending.begin()
             finishing = asyncio.ensure_future(appending.finish())
             await until(lambda: checks.asked and not checks.asked[-1].is_set())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.apis import BY_KEY
+from broker.api_table import BY_KEY
 from broker.apis.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from broker.apis import APIS
+from broker.api_table import APIS
 from protocol.pacing import Worker
 from tests.broker.costly import forms
 from tests.broker.live import client, create, live, on_uvloop

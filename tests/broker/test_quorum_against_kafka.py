@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess
-from broker.apis import BY_KEY
+from broker.api_table import BY_KEY
 from protocol.errors import ErrorCode
 from protocol.messages import snake_case
 from protocol.messages.api_versions import ApiVersionsRequest

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from broker.apis import alter_client_quotas, describe_client_quotas, metadata
 from broker.composition import Broker
-from broker.context import CloseConnection, RequestContext
-from broker.errors import MetadataError, Refusal
+from broker.context import RequestContext
+from broker.errors import CloseConnection, MetadataError, Refusal
 from broker.observability.exposition.quota_rows import SHOWN_MAX, read_quotas
 from broker.security.quotas import charge as charges
 from broker.security.quotas.charge import Charge

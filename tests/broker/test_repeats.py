@@ -13,7 +13,7 @@ from broker.apis import (
     describe_producers,
     elect_leaders,
 )
-from broker.context import CloseConnection
+from broker.errors import CloseConnection
 from broker.metadata.store import ResourceType
 from protocol.batches import Record, encode_batch
 from protocol.errors import ErrorCode

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from bench.processes import OdradekProcess
-from broker.apis import APIS
+from broker.api_table import APIS
 from protocol.compiler import decode
 from protocol.errors import ErrorCode
 from protocol.frames import encode_request, read_response_header

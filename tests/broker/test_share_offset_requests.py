@@ -105,12 +105,16 @@ class Decides:
         return administration.alter(self.turn(), request.topics), {}
 
 
-def context(groups: Decides) -> Any:
+def services(groups: Decides) -> Any:
+    """Return the parts of a broker that these requests take."""
+    return SimpleNamespace(
+        share_groups=groups, topics=TOPICS, shares=SimpleNamespace(are_enabled=True)
+    )
+
+
+def context() -> Any:
     """Return the surroundings of a request that may do all, but for one topic."""
     return SimpleNamespace(
-        broker=SimpleNamespace(
-            share_groups=groups, topics=TOPICS, shares=SimpleNamespace(are_enabled=True)
-        ),
         may=lambda *asked: True,
         permitted=lambda operation, kind, names: set(names) - {"hidden"},
     )
@@ -132,7 +136,7 @@ def test_topics_that_are_not_there_need_no_decision(
     request = DeleteShareGroupOffsetsRequest(
         group_id="g", topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=n) for n in names]
     )
-    answer = asyncio.run(delete_share_group_offsets.handle(context(groups), request))
+    answer = asyncio.run(delete_share_group_offsets.handle(services(groups), context(), request))
     told = [(one.topic_name, one.topic_id, one.error_code) for one in answer.responses]
     asked = [name for name in names if name != "hidden"]
     whole = administration.begin_offset_deletion(groups.turn(), asked)
@@ -170,7 +174,7 @@ def test_partitions_that_are_not_there_need_no_decision(
         ],
     )
     groups = Decides(None)
-    answer = asyncio.run(alter_share_group_offsets.handle(context(groups), request))
+    answer = asyncio.run(alter_share_group_offsets.handle(services(groups), context(), request))
     assert groups.decided <= 2 * sum(COUNTS.values())
 
     def all_permitted(_: object, asked: Sequence[Any], permitted: set[str]) -> list[Any]:
@@ -178,7 +182,7 @@ def test_partitions_that_are_not_there_need_no_decision(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alter_share_group_offsets, "_wanted", all_permitted)
-        whole = asyncio.run(alter_share_group_offsets.handle(context(groups), request))
+        whole = asyncio.run(alter_share_group_offsets.handle(services(groups), context(), request))
     assert answer == whole
     # And the same starts are noted.
     reduced = alter_share_group_offsets._wanted(TOPICS, request.topics, set(COUNTS))

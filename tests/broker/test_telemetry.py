@@ -28,10 +28,10 @@ from broker.context import ConnectedClient
 from broker.ids import random_id
 from broker.metadata.store import Resource, ResourceType
 from broker.observability.exposition.render import render
-from broker.observability.telemetry import reader, series
-from broker.observability.telemetry.clients import ClientRow, Telemetry
-from broker.observability.telemetry.series import SAMPLES_MAX, Push, read_push
-from broker.observability.telemetry.walk import InvalidPayload, PayloadTooLarge, Walk
+from broker.telemetry import reader, series
+from broker.telemetry.clients import ClientRow, Telemetry
+from broker.telemetry.series import SAMPLES_MAX, Push, read_push
+from broker.telemetry.walk import InvalidPayload, PayloadTooLarge, Walk
 from config.client_metrics import ATTRIBUTES, read_subscription
 from config.errors import ConfigError
 from protocol.compression import Codec, compress

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from broker.counters.metrics import Metrics
 from broker.network.connection import Connection
-from broker.network.tls_listeners import TlsListener
-from broker.network.tls_transport import TlsTransport
 from broker.security.principals import ANONYMOUS, Principal
+from broker.security.tls.listeners import TlsListener
+from broker.security.tls.transport import TlsTransport
 from config.effective import resolve_listener
 from config.resolution import Layer, Source
 from config.tls import TlsConfig

@@ -29,7 +29,7 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
-from broker.apis import BY_KEY
+from broker.api_table import BY_KEY
 from config.acl import STANDARD_AUTHORIZER
 from tests.compat.tools import CLIENTS, Client, Printed, Tools
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from bench.processes import KafkaProcess, OdradekProcess
-from broker.apis import APIS, Api
+from broker.api_table import APIS, Api
 from protocol.frames import encode_request
 from protocol.messages import message_classes
 from protocol.messages.alter_configs import AlterableConfig as AlterableSetting

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.apis import APIS, Api
+from broker.api_table import APIS, Api
 from protocol.compiler import decode, encode
 from protocol.messages import message_classes
 from tests.differential.differences import KNOWN

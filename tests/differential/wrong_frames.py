@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from random import Random
 
-from broker.apis import APIS
+from broker.api_table import APIS
 from protocol.frames import SIZE, encode_request
 from protocol.messages import message_classes
 from protocol.messages.api_versions import ApiVersionsRequest

@@ -29,9 +29,9 @@ from typing import Any
 from yarl import URL
 
 from broker.coordination.expressions import compile_expression, is_quick, matched
-from broker.observability.telemetry.series import read_push
-from broker.observability.telemetry.walk import InvalidPayload, PayloadTooLarge
 from broker.security.tls.names import rfc2253_name
+from broker.telemetry.series import read_push
+from broker.telemetry.walk import InvalidPayload, PayloadTooLarge
 from broker.web.requests import Parameters, Problem
 from config.broker import BrokerConfig
 from config.client_metrics import ATTRIBUTES, InvalidSubscription, read_subscription

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from broker.apis import APIS
+from broker.api_table import APIS
 from protocol.batches import Record, encode_batch
 from protocol.compiler import encode
 from protocol.compression import Codec, compress

@@ -10,7 +10,7 @@ import contextlib
 import struct
 from collections.abc import Callable, Iterator
 
-from broker.apis import BY_KEY
+from broker.api_table import BY_KEY
 from broker.security.oauth.jwks import BadKeySet, read_key_set
 from broker.security.oauth.validation import InvalidToken, read_header
 from broker.security.sasl.exchange import AuthenticationFailed

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.apis import APIS
+from broker.api_table import APIS
 from broker.topics.plans import PARTITIONS_PER_REQUEST_MAX
 from protocol.compiler import decode, decode_prefix, encode
 from protocol.errors import ProtocolError

@@ -13,7 +13,7 @@ from broker.groups.commits import Group
 from storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from broker.observability.observed import Observed
 
 # So many are noted in one turn of the event loop.
 _SHARES_AT_ONCE = 500
@@ -54,7 +54,7 @@ class GroupRows:
     share_count: int = 0  # of all share-partitions, shown or not
 
 
-async def read_groups(broker: Broker) -> GroupRows:
+async def read_groups(broker: Observed) -> GroupRows:
     """Note the groups; once there are too many partitions, the last groups by name are left out.
 
     Where nothing else is asked for, those are always the same ones.
@@ -88,7 +88,7 @@ async def read_groups(broker: Broker) -> GroupRows:
     )
 
 
-async def _shares(broker: Broker, limit: int) -> tuple[list[ShareRow], int]:
+async def _shares(broker: Observed, limit: int) -> tuple[list[ShareRow], int]:
     """Note where share groups stand; how many of the first by name, and how many there are."""
     known = broker.shares.states.known()
     known.sort(key=lambda one: one[0])
@@ -109,7 +109,7 @@ async def _shares(broker: Broker, limit: int) -> tuple[list[ShareRow], int]:
     return rows, len(known)
 
 
-def _offsets(broker: Broker, group: Group) -> list[OffsetRow]:
+def _offsets(broker: Observed, group: Group) -> list[OffsetRow]:
     rows = []
     for name, partitions in group.offsets.by_topic.items():
         topic = broker.topics.get(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from broker.observability.observed import Observed
     from broker.security.quotas.clients import ClientQuotas
 
 # Of each kind of quota so many are shown, those that were used last: client ids are for clients
@@ -38,7 +38,7 @@ class QuotaRows:
     limits: Mapping[str, int] = field(default_factory=dict)  # how many are set, by name
 
 
-def read_quotas(broker: Broker) -> QuotaRows:
+def read_quotas(broker: Observed) -> QuotaRows:
     """Note what there is to show."""
     quotas = broker.security.quotas
     listeners = dict.fromkeys((one.name for one in broker.server.listeners), 0)

@@ -21,7 +21,7 @@ from broker.observability.exposition.requests import request_families
 from broker.observability.exposition.snapshot import Snapshot
 from broker.observability.exposition.storage import storage_families
 from broker.observability.exposition.whole import whole_families
-from broker.observability.telemetry.exposition import client_families
+from broker.telemetry.exposition import client_families
 
 
 def render(snapshot: Snapshot) -> bytes:

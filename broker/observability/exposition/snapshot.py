@@ -9,13 +9,13 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.apis import BY_KEY
+from broker.api_table import BY_KEY
 from broker.counters.latency import Counts
 from broker.counters.topics import TopicCounts
 from broker.observability.exposition.authorization import AuthorizationRow
 from broker.observability.exposition.group_rows import GroupRows, read_groups
 from broker.observability.exposition.quota_rows import QuotaRows, read_quotas
-from broker.observability.telemetry.clients import ClientRow
+from broker.telemetry.clients import ClientRow
 from cleaner.runtime.history import Totals
 from cleaner.runtime.pool import CleanerPool, PoolStatus
 from cleaner.runtime.progress import IoBytes
@@ -26,7 +26,7 @@ from storage.errors import StorageError
 from storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from broker.observability.observed import Observed
     from storage.directory import LogDirectory
 
 # So many are noted in one turn of the event loop.
@@ -143,7 +143,7 @@ class Snapshot:
     otlp_failures: int = 0
 
 
-async def take_snapshot(broker: Broker) -> Snapshot:
+async def take_snapshot(broker: Observed) -> Snapshot:
     """Note what there is to show, letting the event loop do other things in between."""
     logs, cleaner_logs = await _log_rows(broker)
     groups = await read_groups(broker)
@@ -183,13 +183,13 @@ async def take_snapshot(broker: Broker) -> Snapshot:
     )
 
 
-def _certificates(broker: Broker) -> Mapping[str, float]:
+def _certificates(broker: Observed) -> Mapping[str, float]:
     tls = broker.security.tls
     listeners = {} if tls is None else tls.listeners
     return {name: one.ends_ms / 1000 for name, one in listeners.items()}
 
 
-def _logins(broker: Broker) -> Mapping[str, Mapping[str, int]]:
+def _logins(broker: Observed) -> Mapping[str, Mapping[str, int]]:
     """Return what is counted of logins; a listener that asks for them counts from the start."""
     found: dict[str, dict[str, int]] = {
         one.name: {} for one in broker.server.listeners if one.protocol != "PLAINTEXT"
@@ -199,14 +199,14 @@ def _logins(broker: Broker) -> Mapping[str, Mapping[str, int]]:
     return found
 
 
-def _authorizations(broker: Broker) -> AuthorizationRow | None:
+def _authorizations(broker: Observed) -> AuthorizationRow | None:
     acls = broker.security.acls
     if acls is None:
         return None
     return AuthorizationRow(copy(broker.metrics.authorizations), len(acls.authorizer.acls))
 
 
-def _requests(broker: Broker) -> RequestRows:
+def _requests(broker: Observed) -> RequestRows:
     metrics = broker.metrics
     return RequestRows(
         by_version={
@@ -227,7 +227,7 @@ def _requests(broker: Broker) -> RequestRows:
     )
 
 
-async def _log_rows(broker: Broker) -> tuple[list[LogRow], list[CleanerRow]]:
+async def _log_rows(broker: Observed) -> tuple[list[LogRow], list[CleanerRow]]:
     rows: list[LogRow] = []
     cleaner_rows: list[CleanerRow] = []
     for at, log in enumerate(list(broker.logs())):
@@ -241,7 +241,7 @@ async def _log_rows(broker: Broker) -> tuple[list[LogRow], list[CleanerRow]]:
     return rows, cleaner_rows
 
 
-async def _disks(broker: Broker) -> DiskRows:
+async def _disks(broker: Observed) -> DiskRows:
     directories = list(broker.directories)
     offline = [str(path) for path in broker.partitions.offline_directories]
     return DiskRows(

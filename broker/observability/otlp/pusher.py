@@ -23,7 +23,7 @@ from broker.observability.otlp.sending import Collector, PushRefused, pack
 from broker.version import VERSION
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from broker.observability.observed import Observed
     from config.otlp import OtlpConfig
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Trouble:
 class Pusher:
     """The task that pushes; owned by the broker."""
 
-    def __init__(self, broker: Broker, config: OtlpConfig) -> None:
+    def __init__(self, broker: Observed, config: OtlpConfig) -> None:
         self._broker = broker
         self._interval_s = config.odradek_otlp_interval_ms / 1000
         self._collector = Collector(config.url, config.headers, _TIMEOUT_S)

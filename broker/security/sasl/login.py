@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from broker.apis import API_VERSIONS as SERVED
+from broker.api_table import API_VERSIONS as SERVED
 from broker.orders.java import hash_order
 from broker.security.principals import Principal
 from broker.security.sasl.exchange import AuthenticationFailed, Exchange, Step

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, thread_time
 
 from broker.loop.priority import give_way
-from broker.observability.telemetry.series import Push, read_push
+from broker.telemetry.series import Push, read_push
 from protocol.compression import Codec
 
 # Pushes that wait for their turn, each of up to telemetry.max.bytes.

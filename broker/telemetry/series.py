@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sys import getsizeof
 from typing import TYPE_CHECKING, TypeAlias
 
-from broker.observability.telemetry.walk import InvalidPayload, PayloadTooLarge, Span, Walk
+from broker.telemetry.walk import InvalidPayload, PayloadTooLarge, Span, Walk
 from protocol.compression import Codec, DecompressedTooLarge, decompress
 from protocol.errors import ProtocolError
 

@@ -22,9 +22,9 @@ from broker.errors import Refusal
 from broker.ids import is_reserved
 from broker.metadata.resource_configs import ResourceConfigs
 from broker.metadata.store import Resource, ResourceType
-from broker.observability.telemetry.reader import Reader
-from broker.observability.telemetry.series import Sample, Series
 from broker.orders.java import hash_order
+from broker.telemetry.reader import Reader
+from broker.telemetry.series import Sample, Series
 from config.client_metrics import (
     ALL_METRICS,
     INTERVAL_MS_DEFAULT,

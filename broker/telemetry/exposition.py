@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from prometheus_client.core import Metric
 
 from broker.observability.exposition.families import counter
-from broker.observability.telemetry.clients import ClientRow
-from broker.observability.telemetry.series import Key
+from broker.telemetry.clients import ClientRow
+from broker.telemetry.series import Key
 
 DROPPED = counter(
     "odradek_dropped_client_series_total",

@@ -23,8 +23,8 @@ from broker.security.tls.reasons import HandshakeFailed, explain
 from broker.security.tls.records import RecordBorders
 
 if TYPE_CHECKING:
-    from broker.network.connection import Connection
-    from broker.network.tls_listeners import TlsListener
+    from broker.security.tls.inner import InnerConnection
+    from broker.security.tls.listeners import TlsListener
     from protocol.encoding import Chunk
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ _HANDSHAKE_FAILURE = bytes((0x15, 3, 3, 0, 2, 2, 40))
 class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     """One connection's TLS; the event loop owns it."""
 
-    def __init__(self, connection: Connection, listener: TlsListener) -> None:
+    def __init__(self, connection: InnerConnection, listener: TlsListener) -> None:
         super().__init__()
         self._connection = connection
         self._listener = listener

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from broker.counters.metrics import Metrics
-from broker.network.connection import Connection
-from broker.network.tls_transport import TlsTransport
 from broker.security.principals import USER, Principal
 from broker.security.tls.contexts import Made, make_context
 from broker.security.tls.der import alternative_names_of, end_of
 from broker.security.tls.handshakes import Handshakes
+from broker.security.tls.inner import InnerConnection
 from broker.security.tls.interrupting import TookTooLong, at_most
 from broker.security.tls.names import subject_name
 from broker.security.tls.reasons import HandshakeFailed
+from broker.security.tls.transport import TlsTransport
 from config.effective import resolve_listener
 from config.errors import ConfigError, raise_any
 from config.option import DAY_MS
@@ -82,11 +82,11 @@ class TlsListener:
             self.made.key_store.origin,
         )
 
-    def wrap(self, connection: Connection) -> TlsTransport:
+    def wrap(self, connection: InnerConnection) -> TlsTransport:
         """Put TLS between a new connection and its socket."""
         return TlsTransport(connection, self)
 
-    def identify(self, connection: Connection, tls: ssl.SSLObject) -> None:
+    def identify(self, connection: InnerConnection, tls: ssl.SSLObject) -> None:
         """Tell a connection who is on its other end. Raises HandshakeFailed."""
         suite = tls.cipher()
         if tls.version() == "TLSv1.3" and suite and suite[0] not in self.made.tls_1_3_suites:
@@ -108,7 +108,7 @@ class TlsListener:
             ) from None
         connection.client.principal = Principal(USER, name)
 
-    def succeeded(self, connection: Connection) -> None:
+    def succeeded(self, connection: InnerConnection) -> None:
         """Count a client that is let in; of SASL, the login counts."""
         if self.protocol == SSL:
             self._metrics.authentications[self.name, "successful_authentication"] += 1
@@ -119,7 +119,7 @@ class TlsListener:
             connection.client.principal,
         )
 
-    def failed(self, connection: Connection, reason: str) -> None:
+    def failed(self, connection: InnerConnection, reason: str) -> None:
         """Count and log a handshake that came to nothing."""
         self._metrics.authentications[self.name, "failed_authentication"] += 1
         logger.warning(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-from broker.context import CloseConnection
+from broker.errors import CloseConnection
 from protocol.pacing import paced
 
 A = TypeVar("A")

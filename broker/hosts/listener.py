@@ -1,0 +1,21 @@
+"""An address that the broker listens on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """An address that is listened on, and the one that clients are told."""
+
+    name: str
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+    protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host or "*"
+        return f"{host}:{self.port}"

@@ -1,0 +1,30 @@
+"""The parts of a broker that metrics are read from, besides those that handlers use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from broker.network.server import Server
+from broker.services import Services
+from cleaner.runtime.pool import CleanerPool
+from storage.directory import LogDirectory
+from storage.log import Log
+
+
+class Observed(Services, Protocol):
+    """The parts of a broker that metrics are read from."""
+
+    server: Server
+    cleaner: CleanerPool
+    started_ms: int
+
+    @property
+    def directories(self) -> Sequence[LogDirectory]:
+        """The log directories in use."""
+
+    def logs(self) -> Iterator[Log]:
+        """Iterate over the logs of all partitions."""
+
+    def problems(self) -> list[str]:
+        """Return the problems that an operator has to solve; none when all is well."""
