@@ -1,10 +1,11 @@
-"""Whether batches of a transaction may be appended: only where that transaction knows of it.
+"""Admits batches of a transaction to a partition, once the partition is part of the transaction.
 
-The first batch of a transaction in a partition is checked; those after it find the transaction
+Only the first batch of a transaction in a partition is checked; later ones find the transaction
 open in the log. Up to version 11 of Produce the partition must have been added before (KIP-890's
-first part); from 12 on the batch itself adds it, and waits until the log of transactions has that.
+first part). From 12 on the batch itself adds the partition, and waits until the log of
+transactions has it.
 
-What a producer is told depends on what its version knows. Kafka's source: ReplicaManager and
+The error codes depend on the version of the request. Kafka's source: ReplicaManager and
 AddPartitionsToTxnManager.
 """
 
@@ -52,9 +53,9 @@ _ABORTABLE_SINCE = 11
 _OFFSETS_ADD_SINCE = 5
 _OFFSETS_ABORTABLE_SINCE = 4
 
-_LOW_ATTRIBUTES = 22  # the low byte of a batch's attributes
+_LOW_ATTRIBUTES = 22  # offset of the low byte of a batch's attributes
 
-# What is worth asking again, which producers know by another name only.
+# Errors after which a retry helps; producers know them only as NOT_ENOUGH_REPLICAS.
 _UNVERIFIED = frozenset(
     (
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -64,13 +65,13 @@ _UNVERIFIED = frozenset(
 )
 
 Refused = dict[tuple[str, int], tuple[ErrorCode, str | None]]
-"""Why partitions are not to be appended to, by topic and index."""
+"""Errors of partitions that must not be appended to, by topic and index."""
 
 First = dict[TopicPartition, None]
 
 
 def is_transactional(records: Buffer | None) -> bool:
-    """Return whether a batch says that it is of a transaction, if it is a batch."""
+    """Return whether bytes are a batch that claims to be part of a transaction."""
     if records is None or len(records) < HEADER_SIZE:
         return False
     if not records[_LOW_ATTRIBUTES] & TRANSACTIONAL_BIT:
@@ -81,7 +82,7 @@ def is_transactional(records: Buffer | None) -> bool:
 
 
 def find_topic(context: RequestContext, data: TopicProduceData) -> Topic | None:
-    """Return the topic that is written to, None when there is none such."""
+    """Return the topic that a request writes to, None when it does not exist."""
     if context.api_version >= TOPIC_IDS_SINCE:
         return context.broker.topics.by_id(data.topic_id)
     return context.broker.topics.get(data.name)
@@ -90,9 +91,9 @@ def find_topic(context: RequestContext, data: TopicProduceData) -> Topic | None:
 def admit(
     context: RequestContext, request: ProduceRequest, transactional_id: str, denied: Set[str]
 ) -> Refused | Awaitable[Refused]:
-    """Say which partitions of a request with batches of a transaction must not be appended to.
+    """Return the partitions that must not be appended to, of a request with transactional batches.
 
-    Those of the topics that are denied to the client do not become part of the transaction.
+    Partitions of topics denied to the client do not become part of the transaction.
     """
     producers: set[Producer] = set()
     refused: Refused = {}
@@ -136,7 +137,7 @@ def _look(
     first: First,
     adds: bool,
 ) -> tuple[ErrorCode, str | None] | None:
-    """Note a partition in which the transaction has no batches yet; return what forbids any."""
+    """Note a partition without batches of the transaction; return the error that forbids any."""
     log = topic.partitions[where.partition]
     if isinstance(log, OfflinePartition):
         return code_of(log.cause), message_of(log.cause)
@@ -164,9 +165,9 @@ def _verify(
 def admit_offsets(
     broker: Broker, partition: int, request: TxnOffsetCommitRequest, api_version: int
 ) -> ErrorCode | Awaitable[ErrorCode]:
-    """Say whether offsets may be committed to a partition in a producer's transaction.
+    """Return NONE when offsets may be committed to a partition in a producer's transaction.
 
-    Who waits for an answer asks again after it: the transaction may have ended since.
+    A caller that has awaited the answer must ask again: the transaction may have ended since.
     """
     producer = Producer(request.producer_id, request.producer_epoch)
     where = TopicPartition(topic_names.CONSUMER_OFFSETS, partition)
@@ -227,7 +228,7 @@ async def _join(
 def forbid_ended(
     context: RequestContext, transactional_id: str | None, log: Log, checked: CheckedBatch
 ) -> tuple[ErrorCode, str | None] | None:
-    """Return what forbids a batch that was admitted, but whose transaction has ended since."""
+    """Return the error of an admitted batch whose transaction has ended since, else None."""
     header = checked.header
     if not header.is_transactional or transactional_id is None:
         return None
@@ -244,7 +245,7 @@ def forbid_ended(
 def _verify_again(
     context: RequestContext, transactional_id: str, producer: Producer, where: TopicPartition
 ) -> tuple[ErrorCode, str | None] | None:
-    """Return what forbids to append: the markers of a transaction do not come twice."""
+    """Return the error that forbids an append: a transaction's markers are written only once."""
     error = context.broker.transactions.verify(transactional_id, producer, where)
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH, None
@@ -271,7 +272,7 @@ def _add(
 
 
 def _told(error: ErrorCode, api_version: int) -> tuple[ErrorCode, str | None]:
-    """Return what a producer is told of a coordinator's error."""
+    """Return the producer's error code and message for a coordinator's error."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH, None
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _ABORTABLE_SINCE:
