@@ -21,7 +21,8 @@ from storage.transactions import Marker
 # Some 5 ms of appends, after which the event loop serves others.
 _APPENDS_MAX = 128
 
-# One error for all partitions: a raised error keeps its traceback, 500 bytes for four of a request.
+# One error for all partitions: an error that was raised keeps its traceback, 500 bytes for four
+# bytes of a request.
 _UNKNOWN = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 Problems = dict[TopicPartition, Explained]
