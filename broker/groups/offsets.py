@@ -28,7 +28,7 @@ PartitionOffsets = NumberTimeline[CommittedOffset]
 class GroupOffsets:
     """The offsets of a group, which owns them."""
 
-    # Only `room`, `apply` and `decide` change it; they keep the order of Kafka's maps.
+    # Changed by `apply` and `decide`, and by replays through `room`: in the order of Kafka's maps.
     by_topic: Timeline[PartitionOffsets] = field(default_factory=Timeline)
     # By partition, the number of commits on their way to the log.
     pending: Counter[TopicPartition] = field(default_factory=Counter)
