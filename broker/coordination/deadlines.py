@@ -20,7 +20,7 @@ _STALE_MIN = 1_000
 
 
 class Deadlines(Generic[K]):
-    """Timers by key, each with one deadline; the caller, who has the clock, owns them."""
+    """Timers by key, each with one deadline; owned by the object that advances the clock."""
 
     __slots__ = ("_at", "_heap", "_order", "_queued")
 
@@ -58,7 +58,7 @@ class Deadlines(Generic[K]):
         return self._heap[0][0] if self._heap else None
 
     def pop(self, now: float) -> K | None:
-        """Take out a key whose deadline has come, the earliest first; None when there is none."""
+        """Remove and return the key with the earliest past deadline, None when there is none."""
         while self._heap and self._heap[0][0] <= now:
             queued, _, key = heappop(self._heap)
             if self._queued.get(key) != queued:

@@ -87,8 +87,8 @@ def cut(batches: Iterable[StateBatch], end_offset: int) -> tuple[StateBatch, ...
 def flaw_of(batches: Sequence[StateBatch], pace: Pace = unpaced) -> str | None:
     """Return the flaw of batches for which `combine` could take too long, None without one.
 
-    No leader sends such batches: it lists each record once. Many overlapping layers take time
-    that is the square of their number, and a range that ends before it begins never ends.
+    No leader sends such batches: it lists each record once. Overlapping layers take time that is
+    the square of their number, and a range that ends before it begins is never used up.
     """
     if any(batch.last_offset < batch.first_offset for batch in pace(batches)):
         return "A state batch ends before it begins."

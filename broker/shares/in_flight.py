@@ -51,7 +51,7 @@ class Delivery:
         self.member_id, self.lock = member_id, lock
         # The state before a change that is on its way to be stored.
         self._former: _Former | None = None
-        # Whether the broker itself has archived it, which no failure undoes.
+        # Whether the broker itself has archived the records, which no failure undoes.
         self._is_archived = False
 
     @property
@@ -61,11 +61,11 @@ class Delivery:
 
     @property
     def is_free(self) -> bool:
-        """Whether a member can acquire it."""
+        """Whether a member can acquire the records."""
         return self.state is RecordState.AVAILABLE and self._former is None
 
     def acquire(self, member_id: str) -> bool:
-        """Give it to a member, and count a delivery; return False when it is not free."""
+        """Give the records to a member and count a delivery; return False if they are not free."""
         if not self.is_free:
             return False
         self.state, self.member_id = RecordState.ACQUIRED, member_id
@@ -73,9 +73,9 @@ class Delivery:
         return True
 
     def leave(self, state: RecordState, deliveries_max: int) -> bool:
-        """Take it from its member; after the last allowed delivery it is archived instead.
+        """Take the records from their member, archiving them after the last allowed delivery.
 
-        Return False when it is not acquired, or a change is on its way.
+        Return False when they are not acquired, or a change is on its way.
         """
         if self._former is not None or self.state is not RecordState.ACQUIRED:
             return False
@@ -85,7 +85,7 @@ class Delivery:
         return True
 
     def begin_to_leave(self, state: RecordState, deliveries_max: int) -> bool:
-        """Take it from its member, and remember the former state until `settle`."""
+        """Take the records from their member, and keep the former state until `settle`."""
         former = _Former(self.state, self.delivery_count, self.member_id, deliveries_max)
         if not self.leave(state, deliveries_max):
             return False
@@ -105,7 +105,7 @@ class Delivery:
             self.state, self.member_id = former.state, former.member_id
 
     def archive(self) -> None:
-        """Archive it for good, even if a change is on its way."""
+        """Archive the records for good, even if a change is on its way."""
         self._is_archived = True
         self.state, self.member_id, self.lock = RecordState.ARCHIVED, NOBODY, None
 

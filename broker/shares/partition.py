@@ -133,7 +133,7 @@ class SharePartition:
 
     @property
     def gap(self) -> _Gap | None:
-        """The gap that still counts."""
+        """The gap, None once it no longer counts."""
         gap = self._gap
         return gap if gap is not None and gap.end_offset == self.end_offset else None
 

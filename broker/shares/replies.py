@@ -100,7 +100,7 @@ class Acknowledging:
             for partition, done in paced(self._awaited.items()):
                 self._results[partition] = done.result()
         if self._has_taken:
-            # As in Kafka, these are left out of a response without any acknowledgement.
+            # As in Kafka, partitions without acknowledgements count only if others have some.
             self._results |= dict.fromkeys(self._empty)
         return self._results
 

@@ -38,7 +38,7 @@ class WriteMarkers:
 class Moved:
     """A transactional id's next state is in the log, or could not be stored.
 
-    `answer` is the response to the token; both are None when no request waits.
+    `answer` is the response to the token, which is None when no request waits.
     """
 
     transactional_id: str
