@@ -49,7 +49,7 @@ class Deadlines(Generic[K]):
             self._push(key, at)
 
     def cancel(self, key: K) -> None:
-        """Forget a deadline, if there is one."""
+        """Remove a deadline, if it is set."""
         self._at.pop(key, None)
         self._tidy()
 

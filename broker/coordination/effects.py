@@ -21,7 +21,7 @@ from typing import NamedTuple
 from storage.transactions import Marker
 
 Token = object
-"""Stands for one request that waits for its answer; the machine only hands it back."""
+"""Identifies a request that waits for its answer; the machine only returns it."""
 
 Describable = Callable[[Iterable[str]], Set[str]]
 """Picks, of some topics, the ones that a client may describe."""
@@ -88,7 +88,7 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True)
 class StartTimer:
-    """Start a timer, or move it, to a time from now."""
+    """Start or move a timer; it fires after a delay from now."""
 
     timer: Timer
     delay_ms: int

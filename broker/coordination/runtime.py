@@ -126,7 +126,7 @@ class Runtime(Generic[M]):
         return self._partition_count
 
     def partition_of(self, name: str) -> int:
-        """Return the partition that a name lives in."""
+        """Return the partition that holds a name."""
         return partition_for(name, self._partition_count)
 
     def machine_of(self, name: str) -> M | ErrorCode:

@@ -28,7 +28,7 @@ class StoredBatch:
 
 @dataclass(frozen=True, slots=True)
 class InTransaction:
-    """A record of the log that counts once its producer's transaction is committed."""
+    """A record of the log that takes effect when its producer's transaction commits."""
 
     producer_id: int
     record: object
@@ -58,7 +58,7 @@ class InternalTopic(Protocol):
 
 
 class Topics(Protocol):
-    """The topics that offsets are committed for."""
+    """The topics for which groups commit offsets."""
 
     def name_of(self, topic_id: bytes) -> str | None:
         """Return the name of a topic, None when no topic has this id."""

@@ -200,9 +200,9 @@ def all_offsets(group: OffsetsOwner) -> tuple[OffsetRecord, ...]:
 
 
 def offsets_of_topic(group: OffsetsOwner, name: str, topic_id: bytes) -> tuple[OffsetRecord, ...]:
-    """List the tombstones of a group's offsets in a topic that has been deleted.
+    """List the tombstones of a group's offsets in a deleted topic.
 
-    An offset of a topic of the same name with another id stays.
+    Offsets of a topic with the same name and another id stay.
     """
     offsets = group.offsets
     return tuple(

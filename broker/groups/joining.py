@@ -26,7 +26,7 @@ PENDING_MAX = 10_000
 
 
 def join(turn: Turn, request: JoinGroupRequest, caller: Caller) -> None:
-    """Let a member in, park its request, or refuse it."""
+    """Add a member, park its request, or refuse it."""
     group, member_id = turn.group, request.member_id
     protocols = _protocols(request)
     if not _has_room_for(turn, member_id):

@@ -58,7 +58,7 @@ class OffsetOperations:
 
     def __init__(self, groups: Registry) -> None:
         self._groups = groups
-        # The groups that each producer with an open transaction has committed offsets for.
+        # By producer with an open transaction, the groups for which it has committed offsets.
         self._in_transactions: dict[int, set[str]] = {}
 
     @property

@@ -39,7 +39,7 @@ class GroupOffsets:
     )
 
     def __bool__(self) -> bool:
-        """Return whether there is any offset, pending and undecided ones included."""
+        """Return whether the group has an offset, pending and undecided ones included."""
         return bool(self.by_topic or self.pending or self.undecided)
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:

@@ -39,7 +39,7 @@ class Registry:
         )
 
     def get(self, group_id: str) -> Group | None:
-        """Return a group that may have offsets by its id."""
+        """Return the group with an id, if it is of a kind that may have offsets."""
         return self.classic.get(group_id) or self.consumers.get(group_id)
 
     def all(self) -> list[Group]:

@@ -109,7 +109,7 @@ class Shard:
         return self._registry.shares
 
     def group(self, group_id: str) -> Group | None:
-        """Return a group that may have offsets by its id."""
+        """Return the group with an id, if it is of a kind that may have offsets."""
         return self._registry.get(group_id)
 
     def listed(self) -> Iterator[ListedGroup]:

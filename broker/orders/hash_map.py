@@ -66,7 +66,7 @@ class HashMapKeys(Generic[K]):
         return True
 
     def remove(self, key: K) -> None:
-        """Take a key out; the table keeps its size."""
+        """Remove a key; the table keeps its size."""
         if key in self._keys:
             self._keys.remove(key)
             self._table[self._place(key)].remove(key)

@@ -136,5 +136,5 @@ def _units(text: str) -> tuple[int, ...]:
 
 
 def _utf16(text: str) -> bytes:
-    # A lone surrogate cannot come from valid UTF-8, but would be one unit.
+    # A lone surrogate cannot come from valid UTF-8, but counts as one unit.
     return text.encode("utf-16-be", "surrogatepass")

@@ -30,7 +30,7 @@ Results = dict[TopicPartition, Failure | None]
 
 
 class Batch(Protocol):
-    """A range that a request acknowledges."""
+    """A range of offsets that a request acknowledges."""
 
     @property
     def first_offset(self) -> int: ...

@@ -43,13 +43,14 @@ from storage.validation import CheckedBatch
 if TYPE_CHECKING:
     from broker.composition import Broker
 
-# Since these versions of Produce: topics are named by id; a batch adds its partition to the
-# transaction; TRANSACTION_ABORTABLE is known.
+# The versions of Produce from which on requests name topics by id, batches add their partitions to
+# the transaction, and clients know TRANSACTION_ABORTABLE.
 TOPIC_IDS_SINCE = 13
 _ADDS_SINCE = 12
 _ABORTABLE_SINCE = 11
 
-# Since these versions of TxnOffsetCommit.
+# The versions of TxnOffsetCommit from which on it adds the partition, and clients know
+# TRANSACTION_ABORTABLE.
 _OFFSETS_ADD_SINCE = 5
 _OFFSETS_ABORTABLE_SINCE = 4
 

@@ -111,7 +111,7 @@ def check_epoch(member: Member, epoch: int, owned: Owned | None) -> None:
 
 
 def check_state(member: Member, owned: Owned | None) -> None:
-    """Raise Refusal for a member in a state of a newer Kafka, unless it owns no partitions."""
+    """Raise Refusal for a state of a newer Kafka, unless the member reports no partitions."""
     if member.state is MemberState.UNKNOWN and (owned is None or owned):
         raise Refusal(
             ErrorCode.FENCED_MEMBER_EPOCH,

@@ -19,7 +19,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-# Members of the consumer protocol commit from this version of OffsetCommit on.
+# Members of the consumer protocol need this version of OffsetCommit, or a later one.
 _CONSUMER_VERSION = 9
 _NO_GENERATION = -1
 Partition = tuple[str, bytes, int]

@@ -1,7 +1,7 @@
 """Regular expressions that members subscribe to, in RE2's language and in time linear in a name.
 
 All expressions of a group are matched together with all topics, at most every 10 seconds: when a
-member brings a new expression, when topics have been created, and when the last match is
+member brings a new expression, when topics have been created, and when the last match was
 group.consumer.regex.refresh.interval.ms ago. The heartbeat does not wait for it. The coordinator
 matches them in a thread, as Kafka does. If other topics match than before, the group's epoch is
 raised.

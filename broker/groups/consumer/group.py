@@ -198,7 +198,7 @@ class ConsumerGroup:
             self.static_ids[member.instance_id] = member.member_id
 
     def _count(self, member: Member, step: int) -> None:
-        """Count a member in (1) or out (-1)."""
+        """Add a member to the counts (1), or remove it from them (-1)."""
         change = self.subscriptions.add if step > 0 else self.subscriptions.remove
         change(member.topics, member.expression)
         _count(self.assignors, [member.assignor] if member.assignor else [], step)

@@ -34,7 +34,7 @@ class TopicView(Protocol):
 
 
 class _NoTopics:
-    """No topics at all, for a machine whose groups read none."""
+    """An empty set of topics, for a machine whose groups read none."""
 
     def names(self) -> Iterable[str]:
         return ()

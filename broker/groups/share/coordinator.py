@@ -121,7 +121,7 @@ class ShareGroupCoordinator:
         return self._described(group)
 
     def partitions_of(self, group_id: str) -> Numbers | ErrorCode:
-        """Return the partitions of a group that have state."""
+        """Return the partitions of a group with state."""
         shard = self._runtime.machine_of(group_id)
         if isinstance(shard, ErrorCode):
             return shard

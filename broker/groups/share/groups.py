@@ -122,7 +122,7 @@ class ShareGroups:
     def not_begun(
         self, group_id: str, topics: Mapping[bytes, Sequence[int]], token: Token, now_ms: int
     ) -> list[Effect]:
-        """Note that state of partitions could not be begun."""
+        """Note that the state of partitions could not begin."""
         group = self.groups.get(group_id)
         if group is None or group.partitions is None or not group.partitions.initializing:
             return [Reply(token, ErrorCode.NONE)]

@@ -71,7 +71,7 @@ class StatePartitions:
         )
 
     def not_begun(self, topics: Mapping[bytes, Iterable[int]]) -> StatePartitions:
-        """Note that state of partitions could not be begun."""
+        """Note that the state of partitions could not begin."""
         return replace(self, initializing=without(self.initializing, topics))
 
     def without_topics(self, topic_ids: frozenset[bytes]) -> StatePartitions:
