@@ -2,8 +2,8 @@
 
 A heartbeat moves its member's deadline; thousands do so every few seconds. Moving one later
 only notes it beside the heap: the old entry, when it comes up, is put back at the new time.
-Cancelling forgets the note. Where most entries are of timers that are not any more the heap is
-made again, so it holds about one entry a timer, however fast timers come and go.
+Cancelling removes the note. When most entries are of timers that no longer exist, the heap is
+rebuilt: it holds about one entry a timer, however fast timers come and go.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-# So many entries without a timer are left alone.
+# The heap is not rebuilt for fewer entries without a timer.
 _STALE_MIN = 1_000
 
 
 class Deadlines(Generic[K]):
-    """Timers by key, each with one deadline; owned by whoever advances the clock."""
+    """Timers by key, each with one deadline; owned by the object that advances the clock."""
 
     __slots__ = ("_at", "_heap", "_order", "_queued")
 
     def __init__(self) -> None:
         self._at: dict[K, float] = {}
-        # The earliest entry of each key in the heap: no other one needs to be put in.
+        # The earliest entry of each key in the heap: a later deadline needs no entry.
         self._queued: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()  # Equal deadlines fire in the order in which they were set.
@@ -38,7 +38,7 @@ class Deadlines(Generic[K]):
         return key in self._at
 
     def __iter__(self) -> Iterator[K]:
-        """Iterate over what has a deadline."""
+        """Iterate over the keys that have a deadline."""
         return iter(self._at)
 
     def set(self, key: K, at: float) -> None:
@@ -49,20 +49,20 @@ class Deadlines(Generic[K]):
             self._push(key, at)
 
     def cancel(self, key: K) -> None:
-        """Forget a deadline, if there is one."""
+        """Remove a deadline, if it is set."""
         self._at.pop(key, None)
         self._tidy()
 
     def next(self) -> float | None:
-        """Return when to call `pop` next: at the first deadline, or somewhat before it."""
+        """Return the time of the next `pop`: the first deadline, or somewhat before it."""
         return self._heap[0][0] if self._heap else None
 
     def pop(self, now: float) -> K | None:
-        """Take out a key whose deadline has come, the earliest first; None when there is none."""
+        """Remove and return the key with the earliest past deadline, None when there is none."""
         while self._heap and self._heap[0][0] <= now:
             queued, _, key = heappop(self._heap)
             if self._queued.get(key) != queued:
-                continue  # Set again for an earlier time since; that entry has come up.
+                continue  # It was set again for an earlier time, and that entry has come up.
             del self._queued[key]
             at = self._at.get(key)
             if at is None:
@@ -79,7 +79,7 @@ class Deadlines(Generic[K]):
         self._tidy()
 
     def _tidy(self) -> None:
-        """Drop entries without a timer when they are most of all."""
+        """Drop the entries without a timer when they are the majority."""
         if len(self._heap) <= _STALE_MIN + 2 * len(self._at):
             return
         self._queued = {key: at for key, at in self._queued.items() if key in self._at}

@@ -1,14 +1,14 @@
-"""What a coordinator's state machine decides, as values for the runtime to carry out.
+"""The decisions of a coordinator's state machine, as values for the runtime to carry out.
 
-A decision never waits. What must be in the log before it is answered is asked for with
-`Persist`: it names the records and a ticket, and when the log has them (or has failed), the
-ticket comes back to the machine, which then decides what follows, the answer included.
+A decision never waits. `Persist` asks for records that must be in the log before the answer: it
+names the records and a ticket. When the log has the records (or has failed), the runtime returns
+the ticket to the machine, which then decides the next steps, the answer included.
 
     request -> machine -> [Persist(records, ticket)]     the log appends
-    ticket  -> machine -> [Reply(token, response)]       the client is told
+    ticket  -> machine -> [Reply(token, response)]       the client gets its answer
 
 A machine that takes its records in before the log has them asks for `Reload` when the log
-refuses them: it is thrown away, and made again of what the log has.
+refuses them: the runtime discards the machine and builds another from the log.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import NamedTuple
 from storage.transactions import Marker
 
 Token = object
-"""Stands for one request that waits for its answer; the machine only hands it back."""
+"""Identifies a request that waits for its answer; the machine only returns it."""
 
 Describable = Callable[[Iterable[str]], Set[str]]
-"""Picks of some topics those that a client may describe."""
+"""Picks, of some topics, the ones that a client may describe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A request's token and what the machine must know of who sent it.
+    """A request's token, and the facts about its sender that the machine needs.
 
-    `fresh_id` is unique, drawn by the coordinator: a new member's id is made of it.
+    The coordinator draws `fresh_id`, which is unique: a new member's id is derived from it.
     """
 
     token: Token
@@ -39,12 +39,12 @@ class Caller:
     client_id: str = ""
     client_host: str = ""
     fresh_id: str = ""
-    # Picks the topics that the sender may describe; None for all.
+    # Picks the topics that the sender may describe; None means all topics.
     describable: Describable | None = field(default=None, compare=False)
 
 
 class Timer(NamedTuple):
-    """A deadline of a group or transactional id, its owner; starting it again moves it."""
+    """A deadline of its owner, a group or transactional id; starting it again moves it."""
 
     owner: str
     kind: enum.Enum
@@ -60,7 +60,7 @@ class Reply:
 
 
 class Producer(NamedTuple):
-    """Who a producer says that it is, or is told to be; -1 where there is none."""
+    """The id and epoch that a producer sends, or is assigned; -1 for none."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -68,9 +68,9 @@ class Producer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Append records to the machine's partition, as one batch, and bring the ticket back.
+    """Append records to the machine's partition as one batch, then return the ticket.
 
-    Those of a producer are part of its transaction.
+    With a producer the records are part of its transaction.
     """
 
     records: tuple[object, ...]
@@ -80,7 +80,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction:
-    """Append the marker that ends a producer's transaction, and bring the ticket back."""
+    """Append the marker that ends a producer's transaction, then return the ticket."""
 
     marker: Marker
     ticket: object
@@ -88,7 +88,7 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True)
 class StartTimer:
-    """Start a timer, or move it, to a time from now."""
+    """Start or move a timer; it fires after a delay from now."""
 
     timer: Timer
     delay_ms: int
@@ -96,14 +96,14 @@ class StartTimer:
 
 @dataclass(frozen=True, slots=True)
 class CancelTimer:
-    """Stop a timer; one that does not run is left alone."""
+    """Stop a timer, if it runs."""
 
     timer: Timer
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something for the broker's log: one line, past tense, key=value."""
+    """A line for the broker's log, in the past tense, with key=value."""
 
     text: str
     is_warning: bool = False
@@ -111,14 +111,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Have the coordinator do something outside of its log, of which it tells the machine."""
+    """Ask the coordinator for an action outside its log; it reports the outcome to the machine."""
 
     action: object
 
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """Replay the partition into a new machine: this one is ahead of its log."""
+    """Replay the partition into a new machine, because this machine is ahead of its log."""
 
 
 Effect = (

@@ -1,8 +1,8 @@
-"""Regular expressions that clients bring, in RE2's language: matched in time linear in a name.
+"""Regular expressions of clients, in RE2's language: matched in time linear in a name.
 
-Linear is not little: an expression of 21 bytes may become a program of 10,000 steps, and RE2 takes
-up to 13 ns a step for each byte of a name. A thousand topics took it four seconds. So what may
-take long is matched in a thread, in slices, so that one costly expression does not hold up others.
+Linear time may still be long: an expression of 21 bytes may become a program of 10,000 steps, and
+RE2 takes up to 13 ns a step for each byte of a name. A thousand topics took it four seconds. So a
+thread matches costly expressions, in slices, and one of them does not hold up the others.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import re2
 
 from broker.loop.priority import give_way
 
-# Of RE2's own 8 MiB some hundred bytes take all. Enough for 32 KiB of names, or for twenty classes
-# of all letters; what takes more is refused as too large.
+# An expression of some hundred bytes takes all of the 8 MiB that RE2 allows by default. This limit
+# is enough for 32 KiB of names, or for twenty classes of all letters; RE2 refuses larger programs.
 _MEMORY_MAX = 2**20
-# Classes of Unicode: RE2 takes up to 170 us to read one, and most expressions of so many are
-# too large once they are compiled. Of 15 KB it took 0.9 s to find that out.
+# Unicode classes of an expression: RE2 takes up to 170 us to read one, and most expressions with
+# more are too large once they are compiled. RE2 took 0.9 s to find that out for one of 15 KB.
 _CLASSES_MAX = 100
-# What is matched at once: steps of a program times bytes of names, some 5 ms.
+# Work that the event loop may do itself: program steps times bytes of names, some 5 ms.
 _AT_ONCE_MAX = 400_000
-# How long one caller has the thread before another's turn comes.
+# The time for which one caller has the thread before the turn of another.
 _SLICE_S = 0.05
 
 
 def compile_expression(text: str) -> Any:
-    """Compile an expression; raises re2.error for what is none, or is too large."""
+    """Compile an expression; raises re2.error for a text that is invalid or too large."""
     if text.count("\\p") + text.count("\\P") > _CLASSES_MAX:
         raise re2.error(b"pattern too large - compile failed")
     options = re2.Options()
@@ -39,11 +39,11 @@ def compile_expression(text: str) -> Any:
     try:
         return re2.compile(text, options)
     finally:
-        re2.purge()  # else the last 128 of anybody's stay in memory
+        re2.purge()  # Otherwise re2 keeps the last 128 expressions in memory.
 
 
 def is_quick(pattern: Any, names: Iterable[str]) -> bool:
-    """Return whether a compiled expression can be matched with names in some milliseconds."""
+    """Return whether matching a compiled expression with names takes only some milliseconds."""
     return bool(pattern.programsize * sum(map(len, names)) <= _AT_ONCE_MAX)
 
 
@@ -55,7 +55,7 @@ def matched(pattern: Any, names: Iterable[str]) -> frozenset[str]:
 class Matching:
     """The thread that matches expressions; the event loop owns it.
 
-    RE2 leaves the interpreter to others while it matches.
+    RE2 releases the interpreter's lock while it matches.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Matching:
     async def match_all(
         self, expressions: Iterable[str], names: Collection[str]
     ) -> dict[str, frozenset[str]]:
-        """Return the names that each expression matches; one that is none matches none."""
+        """Return the names that each expression matches; an invalid one matches none."""
         found = {}
         for expression in expressions:
             try:
@@ -85,7 +85,7 @@ class Matching:
         return found
 
     def close(self) -> None:
-        """End the thread once it is done with what it has begun."""
+        """End the thread once it has finished its current work."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -96,7 +96,7 @@ class Matching:
 
 
 def _match_some(pattern: Any, names: Sequence[str], found: set[str]) -> int:
-    """Match names until the slice is over; return how many were looked at."""
+    """Match names until the slice is over; return the number of names looked at."""
     end_s = time.monotonic() + _SLICE_S
     for count, name in enumerate(names, start=1):
         if pattern.fullmatch(name):

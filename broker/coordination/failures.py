@@ -1,4 +1,4 @@
-"""What a failure of a coordinator's log means to the clients that wait for it."""
+"""The errors that clients get when a coordinator's log has failed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 
-# What a client is told when the log could not take its records, by the log's own error; as
-# Kafka's CoordinatorOperationExceptionHelper maps it. Others reach the client as they are.
+# The client's error by the log's own error, when the log could not take the records; as
+# Kafka's CoordinatorOperationExceptionHelper maps them. Other errors reach the client unchanged.
 _TOLD = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -25,7 +25,7 @@ _TOLD = {
 
 
 def outcome(appended: Future[None]) -> ErrorCode:
-    """Say what a client is told of an append that has come to its end."""
+    """Return the client's error for an append that has ended."""
     if appended.cancelled():
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = appended.exception()

@@ -1,7 +1,7 @@
 """The broker's own topics as the coordinators see them: append records, replay them.
 
-Records go into `__consumer_offsets` as a producer's would, so that Kafka's tools read them and
-the cleaner compacts them.
+Records are appended like those of a producer: Kafka's tools can read them, and the cleaner
+compacts them.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from storage.transactions import Marker, read_marker
 
 logger = logging.getLogger(__name__)
 
-# A larger batch, and a compressed one, is replayed in pieces of so many records.
+# A batch that is larger, or is compressed, is replayed in pieces of _PIECE_RECORDS records.
 _WHOLE_BYTES_MAX = 1 << 20
 _PIECE_RECORDS = 2_000
-# What coordinators write unpacks to ten or twenty times its size. A client with the right to write
-# here may have packed 60 MiB into 800 bytes: a log may have little of that.
+# Batches of coordinators unpack to ten or twenty times their size. A client with the right to
+# write here may pack 60 MiB into 800 bytes: little of that is replayed from one log.
 _UNPACKED_FREE_BYTES = 64 << 20
 _UNPACKED_RATIO_MAX = 100
-# What a wrapper of message format 0 or 1 may hold: it is decoded in one piece.
+# Limit of a wrapper's content in message formats 0 and 1: it is decoded in one piece.
 _OLD_BYTES_MAX = 16 << 20
-# Batches left out of a log that have a line each; the others are counted.
+# The first batches left out of a log get a line each; the others are counted.
 _TOLD_MAX = 10
 
 _NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -65,7 +65,7 @@ class InternalLog:
         now_ms: Callable[[], int],
         on_refused: Callable[[Log, StorageError], None] = lambda log, error: None,
     ) -> None:
-        """`on_refused` hears of a log that could not be appended to."""
+        """`on_refused` is called with a log that refused an append, and with its error."""
         self._topics, self._name = topics, name
         self._group_commit = group_commit
         self._configured_count = partition_count
@@ -73,17 +73,17 @@ class InternalLog:
         self._codec = codec
         self._now_ms, self._on_refused = now_ms, on_refused
         self._creation: asyncio.Task[None] | None = None
-        # What is appended while the topic is made.
+        # Appends that wait until the topic is created.
         self._held: list[tuple[Callable[[Topic], asyncio.Future[None]], asyncio.Future[None]]] = []
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the topic has, or will have once it is created."""
+        """The number of partitions that the topic has, or will have once it is created."""
         topic = self._topics.get(self._name)
         return len(topic.partitions) if topic else self._configured_count()
 
     async def ready(self) -> Topic:
-        """Return the topic, created if need be; raises what broker.errors explains."""
+        """Return the topic, creating it if needed; raises errors that broker.errors explains."""
         return await self._topics.internal(self._name)
 
     def append(
@@ -91,13 +91,13 @@ class InternalLog:
     ) -> asyncio.Future[None]:
         """Append records as one batch; the future is done once they are durable enough.
 
-        It fails with an error that broker.errors explains. Those of a producer are part of its
-        transaction.
+        The future fails with an error that broker.errors explains. With a producer the records
+        are part of its transaction.
         """
         return self._when_created(partial(self._append, partition, records, producer))
 
     def append_marker(self, partition: int, marker: Marker) -> asyncio.Future[None]:
-        """Append what ends a producer's transaction; the future is as that of `append`."""
+        """Append the end of a producer's transaction; the future is like that of `append`."""
         return self._when_created(
             lambda topic: self._write(topic, partition, lambda log: log.append_marker(marker))
         )
@@ -140,7 +140,7 @@ class InternalLog:
         return held
 
     def leader_epoch(self, partition: int) -> int:
-        """Return the term in which a partition is written, 0 when it cannot be told."""
+        """Return the leader epoch of a partition, 0 when it is unknown."""
         topic = self._topics.get(self._name)
         try:
             log = topic.log(partition) if topic else None
@@ -191,7 +191,7 @@ class InternalLog:
         return done
 
     async def _create(self) -> None:
-        """Create the topic, then append what was held back meanwhile, in order."""
+        """Create the topic, then make the appends that were held back, in order."""
         try:
             topic = await self.ready()
         except EXPLAINED as error:
@@ -209,9 +209,9 @@ class InternalLog:
 def stored(log: Log) -> Iterator[StoredBatch | Marker]:
     """Read a log from its beginning as coordinators do.
 
-    A large batch comes in pieces, between which others may have their turn. What cannot be read
-    is left out with an error in the broker's log, and so is what unpacks to far more than
-    coordinators write.
+    A large batch comes in pieces, and the caller may let others run between them. A batch that
+    cannot be read, or that unpacks to far more than coordinators write, is left out with an error
+    in the broker's log.
     """
     free = _UNPACKED_FREE_BYTES
     left_out = 0

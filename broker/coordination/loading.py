@@ -1,4 +1,4 @@
-"""Replays what a partition of a coordinator's log has, when it is loaded."""
+"""Replays the records of a partition of a coordinator's log, when it is loaded."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from storage.transactions import Marker
 
 logger = logging.getLogger(__name__)
 
-# Records that are replayed before the loop runs others: about ten milliseconds of work.
+# Records replayed before the event loop runs other tasks: about ten milliseconds of work.
 _REPLAY_SLICE = 2_000
-# Damaged records of a partition that have a line each in the log; the others are counted.
+# The first damaged records of a partition get a line each in the log; the others are counted.
 _TOLD_MAX = 10
 
 
 async def replay(
     what: str, log: InternalTopic, codec: Codec, partition: int, machine: Machine
 ) -> None:
-    """Bring a machine to where its partition of the log ends, with pauses for others.
+    """Replay a partition of the log into a machine, with pauses for other tasks.
 
     A record that cannot be read, or that the machine cannot take in, is left out with a warning:
-    clients with the right to may write anything, and one record must not cost the others. (Kafka
-    gives the whole partition up.) One of a kind that belongs to other protocols is counted.
+    clients with write access may write anything, and one bad record must not cost the others.
+    (Kafka gives up the whole partition.) Records of kinds that are not kept are counted.
     """
     loading = _Loading(what, codec, partition, machine)
     unpaused = 0
@@ -77,7 +77,7 @@ class _Loading:
     def take_in(self, record: object) -> None:
         try:
             self._machine.replay(record)
-        except Exception as error:  # The root of a record that anybody may have written.
+        except Exception as error:  # Any client with write access may have written the record.
             self._leave_out(error)
 
     def tell(self) -> None:

@@ -1,4 +1,4 @@
-"""The state machine of a coordinator's partition, and how its records are kept."""
+"""The state machine of a coordinator's partition, and the codec of its records."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from protocol.errors import ErrorCode
 
 
 class Machine(Protocol):
-    """The state machine of one partition: without clock, without I/O."""
+    """The state machine of one partition; it has no clock and does no I/O."""
 
     def replay(self, record: Any) -> None:
-        """Take in a record of the log, while it is loaded.
+        """Take in a record of the log, while the partition is loaded.
 
-        One of a transaction comes as InTransaction, and the Marker that ends it as it is: only
-        logs that producers' transactions reach have those.
+        A record of a transaction comes as InTransaction, and the end of the transaction as a
+        Marker: only logs that producers' transactions reach have them.
         """
 
     def loaded(self, now_ms: int) -> Sequence[Effect]:
-        """Begin to serve what has been replayed."""
+        """Begin to serve the replayed state."""
 
     def unload(self, now_ms: int) -> Sequence[Effect]:
-        """End serving: whoever waits is told to look for the coordinator again."""
+        """End serving: answer waiting requests so that clients look for the coordinator again."""
 
     def stored(self, ticket: Any, error: ErrorCode, now_ms: int) -> Sequence[Effect]:
-        """Go on after the log has a ticket's records (NONE), or could not take them."""
+        """Continue after the log has a ticket's records (NONE), or could not take them."""
 
     def timer_fired(self, timer: Timer, now_ms: int) -> Sequence[Effect]:
-        """Do what a timer was started for."""
+        """Act on a timer that has fired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How a coordinator's records stand in its topic.
+    """The encoding of a coordinator's records in its topic.
 
     `decode` returns None for a record of a kind that is not kept, and raises ProtocolError for
-    bytes that are none.
+    bytes that are no record.
     """
 
     encode: Callable[[Any], KeyValue]
     decode: Callable[[bytes, bytes | None], object | None]
-    # Has a machine take in records, from one on, of a kind of which there are millions; returns
-    # where the first is that has to be decoded. Not asked for those of transactions.
+    # A fast path for a kind of record of which there are millions: takes records in from an index
+    # on, and returns the index of the first that needs `decode`. Not used for transactions.
     replay: Callable[[Any, Sequence[KeyValue], int], int] | None = None

@@ -1,7 +1,7 @@
-"""Runs the state machines of a coordinator, one a partition of its internal topic.
+"""Runs the state machines of a coordinator, one for each partition of its internal topic.
 
 The runtime finds the machine of a name, appends its records, resolves its answers, and keeps its
-deadlines in one heap with one timer of the event loop. All of it runs on the loop.
+deadlines in one heap with one timer of the event loop. Everything runs on the event loop.
 
     coordinator -> machine.join -> [Persist] -> log.append ..durable..> machine.stored
        ^                                                                     |
@@ -57,7 +57,7 @@ Answer: TypeAlias = Union[T, Awaitable[T]]  # noqa: UP007 (an alias of a type va
 
 
 class _Appended(Generic[M]):
-    """An append on its way to the disk, and the machine that goes on after it."""
+    """An append on its way to the disk, and the machine that continues after it."""
 
     __slots__ = ("future", "machine", "ticket")
 
@@ -68,8 +68,8 @@ class _Appended(Generic[M]):
 class Runtime(Generic[M]):
     """Owns the machines, the answers that are due, and the deadlines.
 
-    Until a partition is loaded its names are answered with COORDINATOR_LOAD_IN_PROGRESS, and
-    after `close` with COORDINATOR_NOT_AVAILABLE; one whose log cannot be read is not served.
+    Until a partition is loaded, requests for its names get COORDINATOR_LOAD_IN_PROGRESS; after
+    `close`, COORDINATOR_NOT_AVAILABLE. A partition whose log cannot be read is not served.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class Runtime(Generic[M]):
         loop: Loop,
         act: Callable[[int, Any], None] = lambda partition, action: None,
     ) -> None:
-        """`what` names the things that are coordinated, for the broker's log.
+        """`what` names the coordinated things in the broker's log.
 
-        `act` carries out what a machine of a partition asks for with `Act`.
+        `act` carries out the actions that the machine of a partition asks for with `Act`.
         """
         self._what = what
         self._log, self._codec, self._new_machine = log, codec, new_machine
@@ -96,12 +96,12 @@ class Runtime(Generic[M]):
         self._failed: set[int] = set()
         self._reloading: set[Task[None]] = set()
         self._is_closed = False
-        # Deadlines of machines, and of what is done in turn for all of them.
+        # Deadlines of machines, and, by name, of the work done in turn for all of them.
         self._deadlines: Deadlines[tuple[int, Timer] | str] = Deadlines()
         self._in_turn: dict[str, Callable[[], None]] = {}
         self._handle: TimerHandle | None = None
         self._armed_at = 0.0
-        # By partition, what has been appended and not been gone on with, in the log's order.
+        # By partition, the appends whose tickets have not come back yet, in the log's order.
         self._appended: defaultdict[int, deque[_Appended[M]]] = defaultdict(deque)
 
     # --- serving --------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Runtime(Generic[M]):
 
     @property
     def problem(self) -> ErrorCode:
-        """Say why not all partitions can be asked yet or any more, NONE when they can."""
+        """The reason why not all partitions can be asked yet, or any more; NONE when they can."""
         if self._is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if len(self._machines) + len(self._failed) < self._partition_count:
@@ -122,19 +122,19 @@ class Runtime(Generic[M]):
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the internal topic has."""
+        """The number of partitions of the internal topic."""
         return self._partition_count
 
     def partition_of(self, name: str) -> int:
-        """Return the partition that a name lives in."""
+        """Return the partition that holds a name."""
         return partition_for(name, self._partition_count)
 
     def machine_of(self, name: str) -> M | ErrorCode:
-        """Return the machine of a name, or why there is none."""
+        """Return the machine of a name, or the error that says why there is none."""
         return self.machine_at(self.partition_of(name))
 
     def machine_at(self, partition: int) -> M | ErrorCode:
-        """Return the machine of a partition, or why there is none."""
+        """Return the machine of a partition, or the error that says why there is none."""
         if self._is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         machine = self._machines.get(partition)
@@ -145,7 +145,7 @@ class Runtime(Generic[M]):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def caller(self, requester: Requester | None = None, *, fresh_id: str = "") -> Caller:
-        """Stand for a request that will be answered."""
+        """Return the Caller of a request, with a new future as its token."""
         token = self._loop.create_future()
         if requester is None:
             return Caller(token, api_version=0)
@@ -161,19 +161,19 @@ class Runtime(Generic[M]):
     def run(
         self, name: str, effects: Iterable[Effect], caller: Caller, kind: type[T]
     ) -> Answer[T]:
-        """Carry effects out; return the caller's answer, of a kind, or a future of it."""
+        """Carry out effects; return the caller's answer, of type `kind`, or a future of it."""
         return self.run_at(self.partition_of(name), effects, caller, kind)
 
     def run_at(
         self, partition: int, effects: Iterable[Effect], caller: Caller, kind: type[T]
     ) -> Answer[T]:
-        """Do as `run` for the machine of a partition."""
+        """Do the same as `run` for the machine of a partition."""
         self.perform(partition, effects)
         future = cast("Future[T]", caller.token)
         return future.result() if future.done() else future
 
     def perform(self, partition: int, effects: Iterable[Effect]) -> None:
-        """Carry effects out in order, with those that follow from them after them."""
+        """Carry out effects in order, then the effects that follow from them."""
         queue = deque(effects)
         while queue:
             effect = queue.popleft()
@@ -181,7 +181,7 @@ class Runtime(Generic[M]):
                 case Reply():
                     _resolve(effect)
                 case StartTimer():
-                    # At least a millisecond, so that firing timers always comes to an end.
+                    # At least a millisecond, so that `_fire` always comes to an end.
                     delay_s = max(effect.delay_ms, 1) / _MS_PER_S
                     self._deadlines.set((partition, effect.timer), self._loop.time() + delay_s)
                 case CancelTimer():
@@ -200,7 +200,7 @@ class Runtime(Generic[M]):
         self._arm()
 
     def for_all(self, decide: Callable[[M], Iterable[Effect]]) -> None:
-        """Have every machine decide something, and carry it out."""
+        """Ask every machine for a decision, and carry it out."""
         for partition, machine in list(self._machines.items()):
             self.perform(partition, decide(machine))
 
@@ -210,12 +210,12 @@ class Runtime(Generic[M]):
         interval_ms: Callable[[], int],
         decide: Callable[[M, int], Iterable[Effect]],
     ) -> None:
-        """Have every machine decide something again and again, told the time.
+        """Call `decide` with every machine and the time, at intervals.
 
-        One machine after another, since one may have many things to look at: between two of
-        them the loop answers requests.
+        One machine may have much to look at, so the machines take turns: between two of them the
+        event loop answers requests.
         """
-        waiting: list[int] = []  # Partitions that are to decide in this round.
+        waiting: list[int] = []  # Partitions whose turn comes in this round.
 
         def act() -> None:
             if not waiting:
@@ -246,7 +246,7 @@ class Runtime(Generic[M]):
             await self._load(partition)
 
     def close(self) -> None:
-        """End serving: answer all that is parked, and stop the clock."""
+        """End serving: answer all parked requests, and stop the timer."""
         self._is_closed = True
         if self._handle is not None:
             self._handle.cancel()
@@ -270,10 +270,10 @@ class Runtime(Generic[M]):
         self.perform(partition, machine.loaded(self._clock.now_ms()))
 
     def _reload(self, partition: int) -> None:
-        """Throw a machine away that is ahead of its log, and load another."""
+        """Discard a machine that is ahead of its log, and load another."""
         machine = self._machines.pop(partition, None)
         if machine is None:
-            return  # a second append has failed
+            return  # A second append has failed.
         logger.error("reload %s partition=%d: its log refused records", self._what, partition)
         self.perform(partition, machine.unload(self._clock.now_ms()))
         for key in [key for key in self._deadlines if key[0] == partition]:
@@ -291,12 +291,12 @@ class Runtime(Generic[M]):
     # --- carrying out ---------------------------------------------------------------------
 
     def _persist(self, partition: int, effect: Persist) -> Sequence[Effect]:
-        """Append records; return what follows when the log has them (or fails) at once."""
+        """Append records; return the next effects if the append ends (or fails) at once."""
         machine = self._machines[partition]
         try:
             encoded = [self._codec.encode(record) for record in effect.records]
         except ProtocolError as error:
-            # A name too long for the record's format: newer requests can carry such names.
+            # A name is too long for the record's format: newer requests can carry such names.
             logger.warning("refused records partition=%d error=%s", partition, error)
             return machine.stored(
                 effect.ticket, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.now_ms()
@@ -307,7 +307,7 @@ class Runtime(Generic[M]):
     def _follow(
         self, partition: int, appended: Future[None], ticket: object
     ) -> Sequence[Effect]:
-        """Return what follows from an append that is done; else it will in the log's order."""
+        """Return the next effects of a finished append; an unfinished one waits in log order."""
         machine, queue = self._machines[partition], self._appended[partition]
         if appended.done() and not queue:
             return machine.stored(ticket, failures.outcome(appended), self._clock.now_ms())
@@ -316,19 +316,19 @@ class Runtime(Generic[M]):
         return []
 
     def _go_on(self, partition: int, _: Future[None]) -> None:
-        """Go on after appends that have ended; a later one waits for those before it."""
+        """Continue after appends that have ended; a later append waits for earlier ones."""
         queue = self._appended[partition]
         while queue and queue[0].future.done():
             ended = queue.popleft()
             outcome = failures.outcome(ended.future)
             effects = ended.machine.stored(ended.ticket, outcome, self._clock.now_ms())
             if ended.machine is not self._machines.get(partition):
-                # Thrown away meanwhile: it answers who still waits, and does no more.
+                # The machine was discarded: it answers its waiting requests, and does no more.
                 effects = [effect for effect in effects if isinstance(effect, Reply)]
             self.perform(partition, effects)
 
     def _arm(self) -> None:
-        """Have the loop call back at the first deadline."""
+        """Schedule `_fire` for the first deadline."""
         at = self._deadlines.next()
         if at is None or self._is_closed:
             return
@@ -364,5 +364,5 @@ def _log(note: Note) -> None:
 
 def _resolve(reply: Reply) -> None:
     future = cast("Future[Any]", reply.token)
-    if not future.done():  # A connection that has closed cancels what it waited for.
+    if not future.done():  # A closed connection has cancelled the future.
         future.set_result(reply.response)

@@ -1,4 +1,4 @@
-"""What coordinators need from the rest of the broker."""
+"""Interfaces of the coordinators to the rest of the broker."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ KeyValue = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """The records of a batch, and whose transaction they are part of; -1 is for none.
+    """The records of a batch, and the producer whose transaction they belong to; -1 for none.
 
-    Reading them took as long as that of so many more records.
+    `passed_over` counts records that were read and left out, which took time, too.
     """
 
     records: Sequence[KeyValue]
@@ -28,7 +28,7 @@ class StoredBatch:
 
 @dataclass(frozen=True, slots=True)
 class InTransaction:
-    """A record of the log that counts once its producer's transaction is committed."""
+    """A record of the log that takes effect when its producer's transaction commits."""
 
     producer_id: int
     record: object
@@ -39,46 +39,46 @@ class InternalTopic(Protocol):
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the topic has, or will have once it is created."""
+        """The number of partitions that the topic has, or will have once it is created."""
 
     def append(
         self, partition: int, records: Sequence[KeyValue], producer: Producer | None = None
     ) -> Future[None]:
-        """Append records as one batch; resolved when they are durable enough to answer for.
+        """Append records as one batch; the future is done once they are durable enough.
 
-        The future may be done when it is returned. One that fails carries an error that
+        The future may be done when it is returned. A failed one carries an error that
         broker.errors explains.
         """
 
     def append_marker(self, partition: int, marker: Marker) -> Future[None]:
-        """Append what ends a producer's transaction; the future is as that of `append`."""
+        """Append the end of a producer's transaction; the future is like that of `append`."""
 
     def replay(self, partition: int) -> Iterable[StoredBatch | Marker]:
-        """Read a partition from its beginning; nothing when it does not exist."""
+        """Read a partition from its beginning; one that does not exist has no batches."""
 
 
 class Topics(Protocol):
-    """The topics that offsets are committed for."""
+    """The topics for which groups commit offsets."""
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic, None when there is none of this id."""
+        """Return the name of a topic, None when no topic has this id."""
 
     def id_of(self, name: str) -> bytes | None:
-        """Return the id of a topic, None when there is none of this name."""
+        """Return the id of a topic, None when no topic has this name."""
 
     def partition_count(self, name: str) -> int:
-        """Return how many partitions a topic has, 0 when there is none of this name."""
+        """Return the number of partitions of a topic, 0 when no topic has this name."""
 
 
 class WallClock(Protocol):
-    """The time of day, as it is written into records."""
+    """The time of day that is written into records."""
 
     def now_ms(self) -> int:
         """Return the milliseconds since 1970."""
 
 
 class Loop(Protocol):
-    """Of the event loop, what coordinators use."""
+    """The part of the event loop that coordinators use."""
 
     def time(self) -> float:
         """Return the seconds of a clock that never goes back."""
@@ -87,11 +87,11 @@ class Loop(Protocol):
         """Call back after a delay in seconds."""
 
     def create_future(self) -> Future[Any]:
-        """Make a future of this loop."""
+        """Create a future of this loop."""
 
 
 class Requester(Protocol):
-    """Of a request's context, what coordinators must know."""
+    """The part of a request's context that coordinators use."""
 
     @property
     def api_version(self) -> int: ...

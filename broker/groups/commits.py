@@ -1,7 +1,8 @@
-"""OffsetCommit and OffsetFetch, and how offsets go: by expiry, with their topic, by deletion.
+"""OffsetCommit and OffsetFetch, and the removal of offsets: expiry, deletion of topics or groups.
 
-Whoever names a generation must be a member of it. Whoever names none (-1) may commit while the
-group has no members: so do consumers that assign partitions themselves, and the admin client.
+A request that names a generation must come from a member of it. A request without one (-1) may
+commit while the group has no members: consumers that assign partitions themselves, and the admin
+client, send such requests.
 
 Kafka's source: OffsetMetadataManager; OffsetExpirationConditionImpl (KIP-211).
 """
@@ -42,7 +43,7 @@ from protocol.wire import ZERO_UUID
 
 _NO_OFFSET = -1
 _NO_OFFSETS = GroupOffsets()
-# So many topics, or partitions of one, are answered in one piece.
+# Requests with at most so many topics, and partitions of each, are answered without a copy.
 _SHORT = 64
 
 
@@ -50,7 +51,7 @@ Group = ClassicGroup | ConsumerGroup
 
 
 class OffsetsOwner(Protocol):
-    """A group of any kind, as far as its offsets go."""
+    """A group of any kind, as the owner of offsets."""
 
     @property
     def group_id(self) -> str: ...
@@ -72,7 +73,7 @@ class CommitTurn(Protocol):
 
 
 def commit(turn: Turn, request: OffsetCommitRequest, caller: Caller) -> None:
-    """Have a request's offsets stored, or refuse it as a whole."""
+    """Store a request's offsets, or refuse the request as a whole."""
     group = turn.group
     error = commit_problem(group, request)
     if error is not ErrorCode.NONE:
@@ -85,7 +86,7 @@ def commit(turn: Turn, request: OffsetCommitRequest, caller: Caller) -> None:
 
 
 def store(turn: CommitTurn, request: OffsetCommitRequest, caller: Caller) -> None:
-    """Have a request's offsets stored in a group of any kind that it may commit to."""
+    """Store a request's offsets in a group of any kind; the request is checked already."""
     records: list[OffsetRecord] = []
     topics = [_commit_topic(turn, request, topic, records) for topic in request.topics]
     response = OffsetCommitResponse(topics=topics)
@@ -98,7 +99,7 @@ def store(turn: CommitTurn, request: OffsetCommitRequest, caller: Caller) -> Non
 
 
 def commit_problem(group: ClassicGroup, request: OffsetCommitRequest) -> ErrorCode:
-    """Say why a request may not commit offsets; NONE when it may."""
+    """Return the error that forbids a request to commit offsets, NONE without one."""
     generation = request.generation_id_or_member_epoch
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -112,7 +113,7 @@ def commit_problem(group: ClassicGroup, request: OffsetCommitRequest) -> ErrorCo
     if generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     if group.state is GroupState.COMPLETING_REBALANCE:
-        # The member has its generation but not its assignment: it is to sync first.
+        # The member has its generation but not its assignment: it must sync first.
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
@@ -120,7 +121,7 @@ def commit_problem(group: ClassicGroup, request: OffsetCommitRequest) -> ErrorCo
 def commit_error(
     request: OffsetCommitRequest, error: ErrorCode, pace: Pace = unpaced
 ) -> OffsetCommitResponse:
-    """Refuse each of a request's offsets; a handler has them paced."""
+    """Return the refusal of all offsets of a request; handlers pass `paced`."""
     topics = [refused_topic(topic, error, pace) for topic in pace(request.topics)]
     return OffsetCommitResponse(topics=topics)
 
@@ -128,7 +129,7 @@ def commit_error(
 def refused_topic(
     topic: OffsetCommitRequestTopic, error: ErrorCode, pace: Pace = unpaced
 ) -> OffsetCommitResponseTopic:
-    """Refuse each of a topic's offsets; a handler has them paced."""
+    """Return the refusal of all offsets of a topic; handlers pass `paced`."""
     partitions = [
         OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error)
         for p in pace(topic.partitions)
@@ -145,10 +146,10 @@ def fetch(
     require_stable: bool = False,
     pace: Pace = unpaced,
 ) -> OffsetFetchResponseGroup:
-    """Read offsets as they are now; a group or an offset that is not there reads as -1.
+    """Read the present offsets; those of a missing group, and missing offsets, read as -1.
 
-    With `require_stable` one that a transaction may replace is refused (KIP-447). A handler has
-    a long answer paced.
+    With `require_stable`, an offset that a transaction may replace is refused (KIP-447). Handlers
+    pass `paced`, for long answers.
     """
     known = group is not None and group.state is not GroupState.DEAD
     offsets = group.offsets if group is not None and known else _NO_OFFSETS
@@ -158,7 +159,7 @@ def fetch(
     elif _is_short(request.topics):
         topics = [_fetch_topic(offsets, topic, unstable) for topic in request.topics]
     else:
-        # Commits that come while the answer is made are not part of it, as in Kafka.
+        # As in Kafka, the answer leaves out commits that come while it is being built.
         names = {topic.name for topic in request.topics}
         offsets, unstable = offsets.snapshot(names), set(unstable)
         topics = [_fetch_topic(offsets, topic, unstable, pace) for topic in pace(request.topics)]
@@ -166,15 +167,15 @@ def fetch(
 
 
 def _is_short(topics: Sequence[OffsetFetchRequestTopics]) -> bool:
-    """Return whether no copy has to be made of what is read."""
+    """Return whether a request is short enough to read the offsets without a copy."""
     return len(topics) <= _SHORT and all(len(one.partition_indexes) <= _SHORT for one in topics)
 
 
 def expired(group: Group, config: GroupConfig, now_ms: int) -> tuple[OffsetRecord, ...]:
     """List the tombstones of the offsets that the group has not used for the retention time.
 
-    A group keeps what it reads. While it has members that do not speak the consumer protocol,
-    or rebalances, it keeps everything.
+    A group keeps the offsets of topics that it reads. While it rebalances, or has members that do
+    not speak the consumer protocol, it keeps all offsets.
     """
     base_ms = _retention_base(group)
     if base_ms is None:
@@ -191,7 +192,7 @@ def expired(group: Group, config: GroupConfig, now_ms: int) -> tuple[OffsetRecor
 
 
 def all_offsets(group: OffsetsOwner) -> tuple[OffsetRecord, ...]:
-    """List the tombstones of all offsets of a group, those on their way included."""
+    """List the tombstones of all offsets of a group, pending ones included."""
     return tuple(
         OffsetRecord(group.group_id, topic, partition, None)
         for topic, partition in group.offsets.partitions()
@@ -199,9 +200,9 @@ def all_offsets(group: OffsetsOwner) -> tuple[OffsetRecord, ...]:
 
 
 def offsets_of_topic(group: OffsetsOwner, name: str, topic_id: bytes) -> tuple[OffsetRecord, ...]:
-    """List the tombstones of a group's offsets in a topic that has been deleted.
+    """List the tombstones of a group's offsets in a deleted topic.
 
-    An offset of a topic of the same name with another id stays.
+    Offsets of a topic with the same name and another id stay.
     """
     offsets = group.offsets
     return tuple(
@@ -221,7 +222,7 @@ def _commit_topic(
     topic: OffsetCommitRequestTopic,
     records: list[OffsetRecord],
 ) -> OffsetCommitResponseTopic:
-    """Answer for a topic as if it were stored, and add its records to those to store."""
+    """Return the answer for a topic if its records are stored, and add them to `records`."""
     partitions = []
     for partition in topic.partitions:
         error = ErrorCode.NONE
@@ -248,7 +249,7 @@ def _committed(
     partition: OffsetCommitRequestPartition,
 ) -> CommittedOffset:
     expires = request.retention_time_ms != -1
-    # A retention past the end of time lasts until then.
+    # The largest timestamp limits the expiry.
     expire_ms = min(turn.now_ms + request.retention_time_ms, INT64_MAX) if expires else -1
     return CommittedOffset(
         offset=partition.committed_offset,
@@ -256,7 +257,7 @@ def _committed(
         metadata=partition.committed_metadata or "",
         commit_timestamp_ms=turn.now_ms,
         expire_timestamp_ms=expire_ms,
-        # The record of an offset with an expiry has no room for the epoch and the id.
+        # The format of an offset with an expiry has no fields for the epoch and the id.
         topic_id=ZERO_UUID if expires else topic.topic_id,
     )
 
@@ -313,12 +314,12 @@ def _unstable(index: int) -> OffsetFetchResponsePartitions:
 
 
 def _is_of_topic(committed: CommittedOffset | None, topic_id: bytes) -> bool:
-    """Return whether an offset may be one of a topic; before Kafka 4.1 none has the id."""
+    """Return whether an offset may belong to a topic; Kafka stores the id only since 4.1."""
     return committed is None or committed.topic_id in (ZERO_UUID, topic_id)
 
 
 def _retention_base(group: Group) -> Callable[[CommittedOffset], int] | None:
-    """Choose when the retention of an offset begins; None when nothing may expire."""
+    """Return a function for the start of an offset's retention, None if none may expire."""
     if isinstance(group, ConsumerGroup):
         return _committed_at
     if group.protocol_type is None:

@@ -1,4 +1,4 @@
-"""What of the broker's configuration governs groups and committed offsets."""
+"""The part of the broker's configuration that governs groups and committed offsets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Protocol
 from config.consumer import ConsumerConfig
 
 MINUTE_MS = 60_000
-# The settings of so many groups are remembered.
+# The number of groups whose resolved settings are cached.
 _OWN_MAX = 4_096
 
 
 class BrokerOptions(Protocol):
-    """The options of BrokerConfig that are read here, in Kafka's names."""
+    """The options of BrokerConfig that this module reads, under Kafka's names."""
 
     @property
     def group_initial_rebalance_delay_ms(self) -> int: ...
@@ -35,7 +35,7 @@ class BrokerOptions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """What a consumer group may set for itself, with Kafka's defaults."""
+    """The settings that a consumer group may override, with Kafka's defaults."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -44,13 +44,13 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The options of groups, with Kafka's defaults; swapped whole when they change."""
+    """The options of groups, with Kafka's defaults; replaced as a whole when one changes."""
 
     initial_rebalance_delay_ms: int = 3_000
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 30 * MINUTE_MS
     max_size: int = 2**31 - 1
-    # How long a member that has never been answered may wait for the others: it cannot send
+    # The time for which a member without a first answer may wait for the others: it cannot send
     # heartbeats yet. A constant in Kafka (classicGroupNewMemberJoinTimeoutMs).
     new_member_join_timeout_ms: int = 5 * MINUTE_MS
     offset_metadata_max_bytes: int = 4_096
@@ -63,8 +63,8 @@ class GroupConfig:
     may_downgrade: bool = True
     regex_refresh_interval_ms: int = 10 * MINUTE_MS
     consumer_defaults: ConsumerSettings = ConsumerSettings()
-    # Of a group that has settings of its own. They are made when they are first asked for: there
-    # may be very many, and each change of one makes all of this again.
+    # The settings of a group that overrides some, else None. They are resolved on first use: very
+    # many groups may have some, and each change of a setting creates a new GroupConfig.
     consumer_own: Callable[[str], ConsumerSettings | None] = lambda group_id: None
 
     def consumer(self, group_id: str) -> ConsumerSettings:
@@ -79,7 +79,7 @@ class GroupConfig:
         *,
         serves_consumers: bool,
     ) -> GroupConfig:
-        """Take the options of groups from the broker's, and from those of single groups."""
+        """Take the options of groups from the broker's options and the groups' own settings."""
         policy = consumers.group_consumer_migration_policy.lower()
         defaults = ConsumerSettings(
             session_timeout_ms=consumers.group_consumer_session_timeout_ms,
@@ -113,7 +113,7 @@ class GroupConfig:
 def _own(
     consumers: ConsumerConfig, own: Mapping[str, str], defaults: ConsumerSettings
 ) -> ConsumerSettings:
-    """Read a group's own settings; the broker's bounds may have come after them."""
+    """Read a group's own settings within the broker's bounds, which may have changed since."""
 
     def within(name: str, default: int, least: int, most: int) -> int:
         return min(max(int(own[name]), least), most) if name in own else default

@@ -1,7 +1,7 @@
-"""The coordinator of groups and committed offsets: finds a group's shard and has it decide.
+"""The coordinator of groups and committed offsets: asks a group's shard for decisions.
 
-One shard a partition of __consumer_offsets decides (shard.py); coordination/runtime.py carries
-out what it decides.
+Each partition of __consumer_offsets has a shard (shard.py); coordination/runtime.py carries out
+its decisions.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def _random_id() -> str:
 class GroupCoordinator:
     """Owns the shards, through the runtime that runs them.
 
-    Each operation returns its answer, or an awaitable of it where the answer has to wait for
-    other members or for the log.
+    Each operation returns its answer, or an awaitable of it if the answer must wait for other
+    members or for the log.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class GroupCoordinator:
     ) -> None:
         self.topics = topics
         self.config = config
-        # Asked before a TxnOffsetCommit is carried out, with the group's partition, the request
-        # and its version: whether the partition is part of the producer's transaction, or is
-        # made so (KIP-890). The coordinator of transactions puts itself here.
+        # Called before a TxnOffsetCommit, with the group's partition, the request and its version.
+        # It returns whether the partition is part of the producer's transaction, after adding it
+        # if the version does (KIP-890). The coordinator of transactions sets it.
         self.admit_to_transaction: Admission = lambda partition, request, version: ErrorCode.NONE
         self._clock = clock
         self._fresh_id = fresh_id
@@ -102,7 +102,7 @@ class GroupCoordinator:
 
     @property
     def runtime(self) -> Runtime[Shard]:
-        """What runs the shards, for the coordinator of the share groups in them."""
+        """The runtime of the shards, for the coordinator of the share groups in them."""
         return self._runtime
 
     async def load(self) -> None:
@@ -115,13 +115,13 @@ class GroupCoordinator:
         )
 
     def close(self) -> None:
-        """End serving: answer all that is parked, and stop the clock."""
+        """End serving: answer all parked requests, and stop the timer."""
         for task in self._tasks:
             task.cancel()
         self._runtime.close()
 
     def reconfigure(self, config: GroupConfig) -> None:
-        """Go by other options from the next request on."""
+        """Apply other options from the next request on."""
         self.config = config
         for shard in self._runtime.machines:
             shard.config = config
@@ -173,7 +173,7 @@ class GroupCoordinator:
         """Carry out a Heartbeat."""
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
-            # While the group is loaded its members are to stay as they are, as in Kafka.
+            # As in Kafka, heartbeats succeed while the group is loading, so that members stay.
             is_loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else shard)
         caller = self._runtime.caller(requester)
@@ -205,7 +205,7 @@ class GroupCoordinator:
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, requester: Requester
     ) -> Answer[TxnOffsetCommitResponse]:
-        """Store offsets of topics that exist, to count once the transaction is committed."""
+        """Store offsets of existing topics, which take effect when the transaction commits."""
         if not request.group_id:
             return transactional.refusal(request, ErrorCode.INVALID_GROUP_ID, paced)
         partition = self._runtime.partition_of(request.group_id)
@@ -217,7 +217,7 @@ class GroupCoordinator:
     def end_transaction(self, partition: int, marker: Marker) -> Answer[ErrorCode]:
         """Append the marker that ends a transaction to a partition of __consumer_offsets.
 
-        Answered when the log has it; then the offsets of the transaction count, or are dropped.
+        Answered when the log has it; then the transaction's offsets take effect, or are dropped.
         """
         shard = self._runtime.machine_at(partition)
         if isinstance(shard, ErrorCode):
@@ -229,7 +229,7 @@ class GroupCoordinator:
     def fetch(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> OffsetFetchResponseGroup:
-        """Read a group's offsets, as far as they are stored and transactions have ended."""
+        """Read a group's stored offsets; those of open transactions do not count."""
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=shard)
@@ -241,7 +241,7 @@ class GroupCoordinator:
         return commits.fetch(group, request, require_stable=require_stable, pace=paced)
 
     def unstored(self, group_ids: Iterable[str]) -> Collection[Future[None]]:
-        """Return what to wait for until the offsets of groups that have come are stored."""
+        """Return futures that are done once all received offsets of groups are stored."""
         shards = ((self._runtime.machine_of(group_id), group_id) for group_id in group_ids)
         partitions = {
             shard.partition
@@ -266,7 +266,7 @@ class GroupCoordinator:
     ) -> Answer[OffsetDeleteResponse]:
         """Remove offsets of partitions that exist, in topics that the group does not read.
 
-        `answers` are those of the topics if it reads none of them.
+        `answers` are the answers for the topics in case the group reads none of them.
         """
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
@@ -310,7 +310,7 @@ class GroupCoordinator:
     def list_groups(
         self, states: Iterable[str], types: Iterable[str]
     ) -> tuple[ErrorCode, list[ListedGroup]]:
-        """List the groups whose state and type are among some; none given lets all through."""
+        """List the groups with one of the states and types; an empty filter passes all groups."""
         problem = self._runtime.problem
         if problem is not ErrorCode.NONE:
             return problem, []
@@ -328,11 +328,11 @@ class GroupCoordinator:
         ]
 
     def partition_of(self, group_id: str) -> int:
-        """Return the partition of __consumer_offsets that a group lives in."""
+        """Return the partition of __consumer_offsets that holds a group."""
         return self._runtime.partition_of(group_id)
 
     def in_asking_order(self, group_ids: Iterable[str]) -> list[str]:
-        """Sort groups as Kafka does when it asks the partitions that they live in."""
+        """Sort groups in the order in which Kafka asks their partitions."""
         by_partition: dict[int, list[str]] = {}
         for group_id in paced(group_ids):
             by_partition.setdefault(self._runtime.partition_of(group_id), []).append(group_id)
@@ -340,7 +340,7 @@ class GroupCoordinator:
         return [group_id for partition in order for group_id in by_partition[partition]]
 
     def topic_changed(self, name: str, *, is_new: bool) -> None:
-        """Have consumer groups look again at a topic that has come, gone or grown."""
+        """Notify the groups of a topic that was created or deleted, or has new partitions."""
         for shard in self._runtime.machines:
             shard.consumers.topic_changed(name, is_new=is_new)
             shard.shares.topic_changed(name)
@@ -363,8 +363,8 @@ class GroupCoordinator:
             error = await answer
             if error is not ErrorCode.NONE:
                 return transactional.refusal(request, error, paced)
-            # Asked again, for the transaction may have ended since: no other step of the loop
-            # may come between the answer and the append.
+            # Ask again, because the transaction may have ended since: no other step of the event
+            # loop may run between the answer and the append.
             answer = self.admit_to_transaction(partition, request, version)
         stored = self._commit_admitted(request, requester, answer)
         return stored if isinstance(stored, TxnOffsetCommitResponse) else await stored
@@ -390,6 +390,6 @@ class GroupCoordinator:
         shard = self._runtime.machine_at(partition)
         found = await self._matching.match_all(action.expressions, action.topics)
         if isinstance(shard, ErrorCode) or shard is not self._runtime.machine_at(partition):
-            return  # it was loaded again, and has the next heartbeat match them
+            return  # The shard was loaded again; the next heartbeat matches the expressions.
         effects = shard.expressions_matched(action, found, self._clock.now_ms())
         self._runtime.perform(partition, effects)

@@ -1,7 +1,7 @@
-"""OffsetDelete: offsets that go because somebody asks, while the group may have members.
+"""OffsetDelete: an administrator deletes offsets, while the group may have members.
 
-A consumer group with members gives up the offsets of topics that none of them reads; a group
-with members of another kind gives up none, as nobody can tell what they read.
+In a consumer group with members, the offsets of topics that no member reads may be deleted. In a
+group with members of another kind none may be, because the topics that they read are unknown.
 
 Kafka's source: OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffsetDelete.
 """
@@ -27,7 +27,7 @@ from protocol.pacing import Pace, unpaced
 
 
 def problem(request: OffsetDeleteRequest, group: Group | None) -> ErrorCode:
-    """Say why a group gives up none of its offsets; NONE when it may."""
+    """Return the error that forbids to delete any offset of a group, NONE without one."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if group is None or group.state is GroupState.DEAD:
@@ -42,10 +42,10 @@ def problem(request: OffsetDeleteRequest, group: Group | None) -> ErrorCode:
 def plan(
     group: Group, request: OffsetDeleteRequest, answers: Sequence[OffsetDeleteResponseTopic]
 ) -> tuple[tuple[OffsetRecord, ...], OffsetDeleteResponse]:
-    """List the tombstones to write, and the answer once they are: without any, at once.
+    """Return the tombstones to write, and the answer to send when they are written.
 
-    `answers` are those of topics whose offsets may go; the group may be subscribed to some. An
-    offset on its way to the log goes too: its tombstone comes after it.
+    `answers` are the answers for topics whose offsets may be deleted; the group may be subscribed
+    to some of these topics. A pending offset is deleted, too: its tombstone follows it in the log.
     """
     present = set(group.offsets.partitions())
     records: list[OffsetRecord] = []
@@ -58,7 +58,7 @@ def plan(
         for wanted in topic.partitions:
             named = topic.name, wanted.partition_index
             if named in present:
-                present.discard(named)  # of what is named twice one tombstone is enough
+                present.discard(named)  # One tombstone is enough for a repeated partition.
                 records.append(OffsetRecord(group.group_id, *named, None))
     return tuple(records), OffsetDeleteResponse(topics=topics)
 
@@ -72,7 +72,7 @@ def _subscribed(answer: OffsetDeleteResponseTopic) -> OffsetDeleteResponseTopic:
 def answered(
     topic: OffsetDeleteRequestTopic, error: ErrorCode, pace: Pace = unpaced
 ) -> OffsetDeleteResponseTopic:
-    """Answer alike for each of a topic's partitions; a handler has them paced."""
+    """Return the same answer for all partitions of a topic; handlers pass `paced`."""
     partitions = [
         OffsetDeleteResponsePartition(partition_index=p.partition_index, error_code=error)
         for p in pace(topic.partitions)

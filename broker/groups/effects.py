@@ -1,4 +1,4 @@
-"""What the machine of groups is told when the log has what it asked to store."""
+"""The tickets of the machine of groups: they come back when the log has the records."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffse
 
 
 class TimerKind(enum.Enum):
-    """What a deadline of a group is for."""
+    """The purpose of a deadline of a group."""
 
-    SESSION = "session"  # a member has sent no heartbeat
-    JOIN = "join"  # members have not rejoined
-    SYNC = "sync"  # members have not asked for their assignment
+    SESSION = "session"  # A member has sent no heartbeat.
+    JOIN = "join"  # Members have not rejoined.
+    SYNC = "sync"  # Members have not asked for their assignment.
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class AssignmentStored:
 
 @dataclass(frozen=True, slots=True)
 class StaticMemberStored:
-    """A static member's new id, in a group that stays stable; undone when not stored."""
+    """A static member's new id, in a group that stays stable; undone if it is not stored."""
 
     group_id: str
     caller: Caller
@@ -50,14 +50,14 @@ class StaticMemberStored:
 
 @dataclass(frozen=True, slots=True)
 class EmptyGroupStored:
-    """A generation without members: nobody waits for it."""
+    """A generation without members; no request waits for it."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsStored:
-    """The offsets of an OffsetCommit, with the answer that was prepared for it."""
+    """The offsets of an OffsetCommit, with its prepared answer."""
 
     records: tuple[OffsetRecord, ...]
     token: Token
@@ -67,7 +67,7 @@ class OffsetsStored:
 
 @dataclass(frozen=True, slots=True)
 class UndecidedOffsetsStored:
-    """The offsets of a TxnOffsetCommit, with the answer that was prepared for it."""
+    """The offsets of a TxnOffsetCommit, with its prepared answer."""
 
     records: tuple[OffsetRecord, ...]
     token: Token
@@ -86,7 +86,7 @@ class TransactionEnded:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsDeleted:
-    """Tombstones of the offsets of an OffsetDelete, with the answer that was prepared for it."""
+    """Tombstones of the offsets of an OffsetDelete, with its prepared answer."""
 
     records: tuple[OffsetRecord, ...]
     token: Token
@@ -95,20 +95,20 @@ class OffsetsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRemoved:
-    """Tombstones of offsets that have expired or whose topic is gone."""
+    """Tombstones of offsets that have expired, or whose topic was deleted."""
 
     records: tuple[OffsetRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRemoved:
-    """Tombstones of a group and its offsets; the token is None when nobody asked."""
+    """Tombstones of a group and its offsets; the token is None when no request waits."""
 
     group_id: str
     generation: int
     records: tuple[OffsetRecord, ...]
     token: Token | None
-    # Whether it is out of memory already, and must be loaded again if the log refuses.
+    # Whether the group is no longer in memory, and must be loaded again if the log refuses.
     is_gone: bool = False
 
 
@@ -131,8 +131,8 @@ Ticket = (
 
 
 def note_failure(group_id: str, error: ErrorCode) -> list[Effect]:
-    """Tell the log of what could not be stored, and nobody waits for."""
+    """Return a line for the broker's log after a failed append for which no request waits."""
     if error is ErrorCode.NONE:
         return []
-    # Nobody waits for it: what the log has of the group stays true until it is written again.
+    # The records of the group in the log stay valid until the group is written again.
     return [Note(f"failed to store group={group_id} error={error.name}", is_warning=True)]

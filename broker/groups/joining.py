@@ -1,8 +1,8 @@
-"""JoinGroup: how a consumer enters a group, or stays in it when it rebalances.
+"""JoinGroup: a consumer enters a group, or stays in it while the group rebalances.
 
-A newcomer without an id is given one, and from version 4 asks again with it (KIP-394): only
-then is it a member. A static newcomer takes over the place of the one before it; in a stable
-group that changes no protocol, so without a rebalance (KIP-345, KIP-814).
+A newcomer without an id gets one, and from version 4 on must ask again with it (KIP-394): only
+then is it a member. A static newcomer takes the place of the former member; if the group is
+stable and its protocol stays the same, without a rebalance (KIP-345, KIP-814).
 
 Kafka's source: GroupMetadataManager, classicGroupJoin.
 """
@@ -19,17 +19,18 @@ from protocol.messages.join_group import JoinGroupRequest
 
 _KNOWN_MEMBER_ID_VERSION = 4
 _SKIP_ASSIGNMENT_VERSION = 9
-# Of a group. Consumers come back with their ids within milliseconds; one that is forgotten asks
-# for another. Nobody has to come back at all, within half an hour.
+# The most pending members of a group. Consumers come back with their ids within milliseconds, and
+# one whose id was dropped asks for another. But a client that never comes back keeps its id for up
+# to half an hour.
 PENDING_MAX = 10_000
 
 
 def join(turn: Turn, request: JoinGroupRequest, caller: Caller) -> None:
-    """Let a member in, park its request, or refuse it."""
+    """Add a member, park its request, or refuse it."""
     group, member_id = turn.group, request.member_id
     protocols = _protocols(request)
     if not _has_room_for(turn, member_id):
-        # A known member is out as well: so a group that has become too large shrinks.
+        # A known member is removed, too: in this way a group that is too large shrinks.
         group.membership.remove(member_id)
         _refuse(turn, caller, ErrorCode.GROUP_MAX_SIZE_REACHED)
     elif group.state is GroupState.DEAD:
@@ -45,7 +46,7 @@ def join(turn: Turn, request: JoinGroupRequest, caller: Caller) -> None:
 
 
 def store_new_group(turn: Turn) -> None:
-    """Have a group that was made for its first member written, still empty."""
+    """Store a group that was created for its first member, still empty."""
     turn.persist(
         ClassicGroup(turn.group.group_id, state_since_ms=turn.now_ms).record({}),
         EmptyGroupStored(turn.group.group_id),
@@ -53,11 +54,11 @@ def store_new_group(turn: Turn) -> None:
 
 
 def static_member_stored(turn: Turn, ticket: StaticMemberStored, error: ErrorCode) -> None:
-    """Answer a static member whose new id has been stored; undo the change when it has not."""
+    """Answer a static member when its new id is stored; undo the change if that failed."""
     group, membership = turn.group, turn.group.membership
     member = membership.get(ticket.member_id)
     if member is None or member.parked_join is not ticket.caller:
-        return  # A rebalance has answered it meanwhile, or the member is gone.
+        return  # A rebalance has answered it meanwhile, or the member has left.
     if group.state is not GroupState.STABLE:
         return  # A rebalance has begun meanwhile and will answer it.
     membership.unpark_join(member)
@@ -76,8 +77,8 @@ def static_member_stored(turn: Turn, ticket: StaticMemberStored, error: ErrorCod
     elif ticket.caller.api_version >= _SKIP_ASSIGNMENT_VERSION:
         turn.reply(ticket.caller, responses.joined(group, member, skips=True))
     else:
-        # Told the old leader's id, a leader does not take itself for one, and so does not
-        # compute an assignment that nobody awaits.
+        # With the old leader's id in the answer, the new member does not consider itself the
+        # leader, and does not compute an assignment that the group does not need.
         response = responses.joined(group, member, with_members=False)
         response.leader = ticket.old_leader_id or ""
         turn.reply(ticket.caller, response)
@@ -118,7 +119,7 @@ def _join_with_id(
     group, membership, member_id = turn.group, turn.group.membership, request.member_id
     if member_id in membership.pending_joins:
         if request.group_instance_id is not None:
-            # Only dynamic members are ever pending: Kafka fails over it.
+            # Only dynamic members are ever pending; Kafka fails with an exception here.
             _refuse(turn, caller, ErrorCode.UNKNOWN_SERVER_ERROR, "")
         else:
             _add_member(turn, request, member_id, protocols, caller)
@@ -135,11 +136,11 @@ def _join_with_id(
     elif changed:
         _rejoin(turn, request, member, protocols, caller, f"protocols of {member_id} changed")
     elif leads and group.state is GroupState.STABLE:
-        # So a leader asks for a rebalance that the members' own metadata gives no reason for,
-        # such as new partitions of a topic.
+        # In this way a leader asks for a rebalance without a change of the members' metadata,
+        # for example because of new partitions of a topic.
         _rejoin(turn, request, member, protocols, caller, f"leader {member_id} rejoins")
     else:
-        # It has probably not received the first answer.
+        # The member has probably not received the first answer.
         turn.reply(caller, responses.joined(group, member))
 
 
@@ -178,8 +179,8 @@ def _add_member(
         parked_join=caller,
     )
     membership.add(member)
-    # It cannot send heartbeats before it is answered, and a client that has gone away while
-    # its request is parked is not noticed: a long deadline keeps such members from piling up.
+    # The member cannot send heartbeats before its answer, and the broker does not notice a client
+    # that goes away while its request is parked: a long deadline removes such members.
     turn.start_timer(TimerKind.SESSION, turn.config.new_member_join_timeout_ms, member_id)
     rebalance.rebalance_or_complete_join(turn, _explain(f"{member_id} joined", request))
 
@@ -215,7 +216,7 @@ def _replace_static(
         assignments = {m.member_id: m.assignment for m in membership.all()}
         turn.persist(group.record(assignments), ticket)
     else:
-        # In the sync phase too: the leader may be computing an assignment for the old id.
+        # This includes the sync phase: the leader may be computing an assignment for the old id.
         reason = f"static member {member_id} replaced {old.member_id}"
         rebalance.rebalance_or_complete_join(turn, _explain(reason, request))
 
@@ -232,7 +233,7 @@ def _has_room_for(turn: Turn, member_id: str) -> bool:
     if group.is_in(GroupState.EMPTY, GroupState.DEAD):
         return True
     if group.state is GroupState.PREPARING_REBALANCE:
-        # Those that have rejoined count: who comes last is out when the limit has been lowered.
+        # Only members that have rejoined count: after the limit was lowered, the last are refused.
         has_joined = member is not None and member.parked_join is not None
         return has_joined or membership.parked_join_count < turn.config.max_size
     return member is not None or len(membership) < turn.config.max_size
@@ -244,12 +245,12 @@ def _refuse(turn: Turn, caller: Caller, error: ErrorCode, member_id: str = "") -
 
 
 def _protocols(request: JoinGroupRequest) -> Protocols:
-    # A name that comes twice counts once, or its supporters would outnumber the members.
+    # A repeated name counts once; otherwise its supporters would outnumber the members.
     return tuple({p.name: p.metadata for p in request.protocols}.items())
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    # Version 0 has one timeout for both.
+    # Version 0 has one timeout for sessions and rebalances.
     if request.rebalance_timeout_ms == -1:
         return request.session_timeout_ms
     return request.rebalance_timeout_ms

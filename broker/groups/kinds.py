@@ -1,8 +1,8 @@
 """The groups of a partition, one dictionary for each kind, and one order for all of them.
 
-Kafka keeps groups of every kind in one TimelineHashMap, in whose order it lists them. Here each
-kind has a dictionary of its own, so that a look-up costs nothing more, and all of them note in one
-Timeline what comes and goes. Kafka's source: GroupMetadataManager.groups.
+Kafka keeps groups of every kind in one TimelineHashMap, and lists them in its order. Here each
+kind has a dictionary of its own, so that a look-up costs nothing more; all dictionaries note added
+and removed groups in one Timeline. Kafka's source: GroupMetadataManager.groups.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ G = TypeVar("G")
 class GroupsOfKind(dict[str, G]):
     """Groups of one kind by their ids; owned by the Shard.
 
-    An id that one kind gets from another keeps its place when it is put into the new one before
-    it is taken from the old one. (`setdefault` and `update` are not noted.)
+    An id that changes its kind keeps its place if it is added to the new dictionary before it is
+    removed from the old one. (`setdefault` and `update` are not noted.)
     """
 
     __slots__ = ("_order",)
@@ -36,7 +36,7 @@ class GroupsOfKind(dict[str, G]):
         self._release(group_id)
 
     def pop(self, group_id: str, default: Any = None) -> Any:
-        """Take a group out, and return it."""
+        """Remove a group, and return it."""
         group = super().pop(group_id, default)
         self._release(group_id)
         return group
@@ -47,4 +47,4 @@ class GroupsOfKind(dict[str, G]):
 
 
 Order: TypeAlias = Timeline[GroupsOfKind[Any]]
-"""The ids of all groups, each with the kind that it is of."""
+"""The ids of all groups, each with the dictionary of its kind."""

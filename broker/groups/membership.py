@@ -1,12 +1,12 @@
-"""Who is in a group: its members, their protocols, its leader, and whose requests wait.
+"""The membership of a group: its members, their protocols, its leader, and parked requests.
 
-A member joins (JoinGroup), is given the generation, syncs (SyncGroup), and is given its
+A member joins (JoinGroup) and gets the generation, then syncs (SyncGroup) and gets its
 assignment; both requests may be parked until the others have come. A static member keeps its
-place across restarts by its instance id (KIP-345). A pending member has been given an id but
-has not come back with it yet (KIP-394).
+place across restarts by its instance id (KIP-345). A pending member has an id but has not come
+back with it yet (KIP-394).
 
-No clock, no I/O, no answers: what follows from a change of membership is decided in
-rebalance.py. Kafka's source: ClassicGroup, ClassicGroupMember.
+This module has no clock, does no I/O and sends no answers: rebalance.py decides the consequences
+of a change of membership. Kafka's source: ClassicGroup, ClassicGroupMember.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Member:
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    # A new member has never been answered: its session runs even while its request is parked.
+    # A new member has had no answer yet: its session runs even while its request is parked.
     is_new: bool = False
     parked_join: Caller | None = None
     parked_sync: Caller | None = None
-    # What the place in a HashMap depends on: the hash of the id, as it spreads it, and how many
-    # members had come to the group before this one.
+    # The place in Kafka's HashMap depends on both: the spread hash of the id, and the number of
+    # members that had come to the group before this one.
     spread: int = field(default=0, compare=False)
     arrival: int = field(default=0, compare=False)
 
@@ -49,7 +49,7 @@ class Member:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def keeps_session_by_waiting(self) -> bool:
-        """Return whether a parked request stands for heartbeats."""
+        """Return whether a parked request replaces heartbeats."""
         waits = self.parked_join is not None or self.parked_sync is not None
         return waits and not self.is_new
 
@@ -58,18 +58,18 @@ class Member:
 class Membership:
     """The members of one group, owned by its ClassicGroup."""
 
-    # Of which the first one is found at once, however many before it have left.
+    # An OrderedDict finds its first key at once, however many keys before it were removed.
     members: OrderedDict[str, Member] = field(default_factory=OrderedDict)
     member_by_instance: dict[str, str] = field(default_factory=dict)
-    # In the order in which they were given their ids.
+    # In the order in which they got their ids.
     pending_joins: dict[str, None] = field(default_factory=dict)
-    # Members of the generation at hand whose SyncGroup has not come yet.
+    # Members of the present generation whose SyncGroup has not come yet.
     pending_syncs: set[str] = field(default_factory=set)
     leader_id: str | None = None
     parked_join_count: int = 0
     supporters: Counter[str] = field(default_factory=Counter)
     arrival_count: int = 0
-    # The most members that there have been at once.
+    # The largest number of members that the group had at once.
     peak_count: int = 0
 
     def __len__(self) -> int:
@@ -87,10 +87,10 @@ class Membership:
         return self.members.values()
 
     def in_order(self) -> list[Member]:
-        """Return the members as Kafka lists them, which has them in a HashMap.
+        """Return the members in Kafka's order, that of a HashMap.
 
-        Its table is as large as the most members at once have made it; in one place those come
-        first that were put in first. (A place of eight is a tree, which is left out here.)
+        The peak number of members determines the size of its table; in one place, keys are in the
+        order in which they came. (Java turns a place of eight into a tree; this does not.)
         """
         last_place = hash_places(self.peak_count) - 1
 
@@ -100,7 +100,7 @@ class Membership:
         return sorted(self.members.values(), key=place)
 
     def add(self, member: Member) -> None:
-        """Take a member in; the first one leads."""
+        """Add a member; the first one becomes the leader."""
         assert member.member_id not in self.members
         if member.instance_id is not None:
             assert member.instance_id not in self.member_by_instance
@@ -114,9 +114,9 @@ class Membership:
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> Member | None:
-        """Take a member, or a pending one, out; another takes the lead where it led.
+        """Remove a member or a pending member; a leader is replaced by another member.
 
-        Its parked requests go with it: the caller answers them first.
+        Its parked requests are lost: the caller must answer them first.
         """
         member = self.members.pop(member_id, None)
         if member is not None:
@@ -131,7 +131,7 @@ class Membership:
         return member
 
     def replace_static(self, old: Member, new_member_id: str) -> Member:
-        """Give a static member's place to a new id; nothing of the old one stays parked."""
+        """Give a static member's place to a new id; the old one must have no parked request."""
         assert old.instance_id is not None
         assert old.parked_join is None and old.parked_sync is None
         new = Member(
@@ -144,7 +144,7 @@ class Membership:
             protocols=old.protocols,
             assignment=old.assignment,
         )
-        # In the old one's place, so that the order of members says who came first.
+        # The new id takes the old one's place, which keeps the order in which members came.
         self.members = OrderedDict(
             (new_member_id, new) if key == old.member_id else (key, member)
             for key, member in self.members.items()
@@ -157,20 +157,20 @@ class Membership:
         return new
 
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
-        """Change the protocols that a member knows."""
+        """Change the protocols that a member supports."""
         self._withdraw_support(member.protocols)
         member.protocols = protocols
         self.supporters.update(name for name, _ in protocols)
 
     def park_join(self, member: Member, caller: Caller) -> Caller | None:
-        """Park a JoinGroup; return the one of the same member that it displaces."""
+        """Park a JoinGroup; return the earlier one of the same member, if there is one."""
         displaced = self.unpark_join(member)
         member.parked_join = caller
         self.parked_join_count += 1
         return displaced
 
     def unpark_join(self, member: Member) -> Caller | None:
-        """Take a member's parked JoinGroup, for it to be answered."""
+        """Remove and return a member's parked JoinGroup, so that the caller can answer it."""
         caller = member.parked_join
         if caller is not None:
             member.parked_join = None
@@ -178,7 +178,7 @@ class Membership:
         return caller
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Say why a request may not speak for a member; NONE when it may."""
+        """Return the error of a request in the name of a member, NONE if the member exists."""
         if instance_id is not None:
             current = self.member_by_instance.get(instance_id)
             if current is None:
@@ -188,25 +188,25 @@ class Membership:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports_any(self, names: Iterable[str]) -> bool:
-        """Return whether all members know one of these protocols."""
+        """Return whether all members support one of these protocols."""
         return any(self.supporters[name] == len(self.members) for name in names)
 
     def select_protocol(self) -> str:
-        """Choose a protocol that all members know by the vote of each for its favourite."""
+        """Choose a protocol that all members support; each votes for its first such protocol."""
         candidates = {name for name, n in self.supporters.items() if n == len(self.members)}
         votes = Counter(
             next(name for name, _ in member.protocols if name in candidates)
             for member in self.members.values()
         )
-        # Of as many votes for two, the one that was voted for first.
+        # With equal votes, the protocol with the earliest vote wins.
         return max(votes, key=votes.__getitem__)
 
     def all_joined(self) -> bool:
-        """Return whether the join phase has nobody left to wait for."""
+        """Return whether all members have joined, and none is pending."""
         return self.parked_join_count == len(self.members) and not self.pending_joins
 
     def elect_joined_leader(self) -> bool:
-        """Make a member that has joined the leader; False when none has."""
+        """Make a member that has joined the leader; return False when none has joined."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].parked_join is not None:
@@ -218,7 +218,7 @@ class Membership:
         return False
 
     def rebalance_timeout_ms(self) -> int:
-        """Return the longest that a member asks the group to wait for it."""
+        """Return the longest rebalance timeout of a member."""
         return max((0, *(m.rebalance_timeout_ms for m in self.members.values())))
 
     def _note_arrival(self, member: Member) -> None:

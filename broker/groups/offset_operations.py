@@ -1,6 +1,6 @@
-"""What is done with the offsets of the groups of one partition: commits, transactions, deletion,
-expiry, and how a group goes that has no more. A part of the Shard's machine.
+"""Operations on the offsets of the groups of one partition, a part of the Shard's machine.
 
+They are commits, transactions, deletion and expiry, and the removal of groups without offsets.
 Kafka's source: OffsetMetadataManager.
 """
 
@@ -45,9 +45,9 @@ from protocol.messages.offset_delete import (
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from storage.transactions import Marker
 
-# From this version of OffsetCommit on an unknown group is told as such (KIP-848).
+# From this version of OffsetCommit on, the error names an unknown group as such (KIP-848).
 _COMMIT_UNKNOWN_GROUP_VERSION = 9
-# Tombstones in one append: keeps the batch small for any max.message.bytes.
+# Tombstones in one append: the batch stays small for any max.message.bytes.
 _TOMBSTONES_MAX = 512
 
 
@@ -58,12 +58,12 @@ class OffsetOperations:
 
     def __init__(self, groups: Registry) -> None:
         self._groups = groups
-        # The groups that each producer with an open transaction has committed offsets for.
+        # By producer with an open transaction, the groups for which it has committed offsets.
         self._in_transactions: dict[int, set[str]] = {}
 
     @property
     def is_any_undecided(self) -> bool:
-        """Return whether a transaction is open that has offsets."""
+        """Whether an open transaction has offsets."""
         return bool(self._in_transactions)
 
     def commit(self, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> list[Effect]:
@@ -119,7 +119,7 @@ class OffsetOperations:
         return turn.effects
 
     def end_transaction(self, marker: Marker, token: Token) -> list[Effect]:
-        """Have a marker stored, and what it decides done; answered with an ErrorCode."""
+        """Store a marker, and then apply it; answered with an ErrorCode."""
         ticket = TransactionEnded(marker.producer_id, marker.is_commit, token)
         return [EndTransaction(marker, ticket)]
 
@@ -140,7 +140,7 @@ class OffsetOperations:
     ) -> list[Effect]:
         """Remove offsets of a group in topics that it does not read; answered when stored.
 
-        `answers` are those of the topics if it reads none of them.
+        `answers` are the answers for the topics in case the group reads none of them.
         """
         group = self._groups.get(request.group_id)
         error = deletion.problem(request, group)
@@ -159,7 +159,7 @@ class OffsetOperations:
         return effects
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Remove offsets past their retention, and groups that have neither members nor any."""
+        """Remove expired offsets, and groups with neither members nor offsets."""
         effects: list[Effect] = []
         for group in self._groups.all():
             records = commits.expired(group, self._groups.config, now_ms)
@@ -173,7 +173,7 @@ class OffsetOperations:
         return effects
 
     def stored(self, ticket: OffsetTicket, error: ErrorCode) -> list[Effect]:
-        """Go on after the log has a ticket's records (NONE), or could not take them."""
+        """Continue after the log has a ticket's records (NONE), or could not take them."""
         match ticket:
             case OffsetsStored():
                 return self._offsets_stored(ticket, error)
@@ -256,9 +256,9 @@ class OffsetOperations:
     def _remove(
         self, group: Group, records: Sequence[OffsetRecord], token: Token | None
     ) -> Iterator[Effect]:
-        """Remove an empty group with its offsets, the tombstones of which are told."""
+        """Remove an empty group with its offsets; `records` are the offsets' tombstones."""
         if isinstance(group, ClassicGroup):
-            # Those who have an id and are still to join are no members yet, and do not keep it.
+            # Pending members have an id but have not joined; they do not keep the group.
             group.membership.pending_joins.clear()
             generation = group.generation
             tombstones: list[Record] = [GroupRecord(group.group_id, None)]
@@ -287,6 +287,6 @@ def _is_empty(group: Group) -> bool:
 
 
 def _is_unused_since(group: ClassicGroup, generation: int) -> bool:
-    """Tell that nobody has joined since a generation: else the group lives on."""
+    """Return whether no member has joined since a generation; otherwise the group stays."""
     is_empty = group.state is GroupState.EMPTY and not group.membership.pending_joins
     return is_empty and group.generation == generation

@@ -1,12 +1,13 @@
 """The committed offsets of one group, by topic and partition.
 
-An offset counts once the log has it: until then it is pending, is not fetched, and is left
-alone by expiry. What the log gets, in its order, is exactly what is applied here.
+An offset takes effect once the log has it: until then it is pending, is not fetched, and does not
+expire. The records of the log, in its order, are exactly the changes applied here.
 
-One that is committed in a transaction (KIP-98) counts once the marker that commits it is in the
-log, too. Of several for a partition that in the log's last record counts, whichever is decided
-first: a transaction cannot bring back what another commit has replaced, nor what a tombstone has
-removed. Kafka's source: OffsetMetadataManager, replay and replayEndTransactionMarker.
+An offset that is committed in a transaction (KIP-98) takes effect once the log also has the marker
+that commits it. Of several offsets for a partition, the last in the log counts, whichever
+transaction ends first: a transaction cannot bring back an offset that another commit has replaced
+or a tombstone has removed. Kafka's source: OffsetMetadataManager, replay and
+replayEndTransactionMarker.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ PartitionOffsets = NumberTimeline[CommittedOffset]
 
 @dataclass(slots=True)
 class GroupOffsets:
-    """Offsets of a group, owned by its ClassicGroup."""
+    """The offsets of a group, which owns them."""
 
-    # Changed by `room` and `apply` alone, which keep the order of Kafka's maps.
+    # Changed by `apply` and `decide`, and by replays through `room`: in the order of Kafka's maps.
     by_topic: Timeline[PartitionOffsets] = field(default_factory=Timeline)
-    # How many commits of a partition are on their way to the log.
+    # By partition, the number of commits on their way to the log.
     pending: Counter[TopicPartition] = field(default_factory=Counter)
-    # By partition, the offset of each producer whose transaction is open, in the log's order;
-    # None where a commit that came later counts already.
+    # By partition, the offset of each producer with an open transaction, in the log's order;
+    # None where a later commit has taken effect already.
     undecided: dict[TopicPartition, dict[int, CommittedOffset | None]] = field(
         default_factory=dict
     )
 
     def __bool__(self) -> bool:
-        """Return whether there is any offset, pending and undecided ones included."""
+        """Return whether the group has an offset, pending and undecided ones included."""
         return bool(self.by_topic or self.pending or self.undecided)
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
@@ -47,7 +48,7 @@ class GroupOffsets:
         return None if partitions is None else partitions.get(partition)
 
     def snapshot(self, topics: Iterable[str]) -> GroupOffsets:
-        """Return a copy, to be read only, of the committed offsets of some topics."""
+        """Return a read-only copy of the committed offsets of some topics."""
         copy = GroupOffsets()
         for topic in topics:
             partitions = self.by_topic.get(topic)
@@ -57,7 +58,7 @@ class GroupOffsets:
         return copy
 
     def partitions(self) -> Iterator[TopicPartition]:
-        """Return every partition that has an offset, a pending or an undecided one, each once."""
+        """Iterate over the partitions with a committed, pending or undecided offset, each once."""
         for topic, partitions in self.by_topic.items():
             for partition in partitions:
                 yield topic, partition
@@ -66,17 +67,17 @@ class GroupOffsets:
                 yield topic, partition
 
     def room(self, topic: str) -> PartitionOffsets:
-        """Return where the offsets of a topic are, which may be none yet."""
+        """Return the table of a topic's offsets, adding an empty one if there is none."""
         partitions = self.by_topic.get(topic)
         if partitions is None:
             partitions = self.by_topic[topic] = PartitionOffsets()
         return partitions
 
     def in_order(self) -> Iterator[tuple[str, list[tuple[int, CommittedOffset]]]]:
-        """Iterate over topics and their offsets as Kafka lists them.
+        """Iterate over topics and their offsets in Kafka's order.
 
-        Of what one transaction has committed, those of one place of a table may come otherwise:
-        Kafka puts them in by the order of yet another table.
+        Offsets of one transaction that share a place of a table may be in another order: Kafka
+        adds them in the order of yet another table.
         """
         for topic in self.by_topic.in_order():
             partitions = self.by_topic[topic]
@@ -119,7 +120,7 @@ class GroupOffsets:
         by_producer[producer_id] = record.committed
 
     def decide(self, producer_id: int, *, is_commit: bool) -> None:
-        """End a producer's transaction: its offsets count now, or never."""
+        """End a producer's transaction: its offsets take effect, or are dropped."""
         for key in [key for key, waiting in self.undecided.items() if producer_id in waiting]:
             waiting = self.undecided[key]
             committed = waiting[producer_id]

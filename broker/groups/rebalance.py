@@ -1,9 +1,9 @@
-"""How a group rebalances: from the first reason to the assignment that all members have.
+"""The rebalance of a group: from its reason to the moment when all members have an assignment.
 
-The join phase gathers the members (each one's JoinGroup is parked), and ends when all have
-come or the rebalance timeout has passed: those who have not are out, static ones excepted. The
-sync phase parks each SyncGroup until the leader's, which carries the assignment, is stored.
-Any reason to begin again during the sync phase answers the parked with REBALANCE_IN_PROGRESS.
+The join phase gathers the members, whose JoinGroup requests are parked. It ends when all have
+come, or when the rebalance timeout has passed: absent members are then removed, except static
+ones. The sync phase parks each SyncGroup until the leader's, which has the assignment, is stored.
+If a rebalance begins again during the sync phase, parked requests get REBALANCE_IN_PROGRESS.
 
 Kafka's source: GroupMetadataManager, prepareRebalance to propagateAssignment.
 """
@@ -21,12 +21,13 @@ from protocol.errors import ErrorCode
 
 PREPARING = GroupState.PREPARING_REBALANCE
 COMPLETING = GroupState.COMPLETING_REBALANCE
-# A group of static members that are all away asks again; members may have asked for no timeout.
+# The least delay before a group of absent static members is checked again: the members' timeouts
+# may be 0.
 _POSTPONED_MIN_MS = 1_000
 
 
 def rebalance_or_complete_join(turn: Turn, reason: str) -> None:
-    """Begin a rebalance, or where one is under way see whether its join phase is over."""
+    """Begin a rebalance, or complete the join phase of the present one if all have come."""
     if turn.group.is_in(GroupState.EMPTY, COMPLETING, GroupState.STABLE):
         prepare_rebalance(turn, reason)
     else:
@@ -52,7 +53,7 @@ def prepare_rebalance(turn: Turn, reason: str) -> None:
 
 
 def complete_join_if_all_came(turn: Turn) -> None:
-    """Close the join phase when nobody is missing; a new group waits for its delay instead."""
+    """Close the join phase when no member is missing; a new group waits for its delay."""
     group = turn.group
     if (
         group.state is PREPARING
@@ -63,7 +64,7 @@ def complete_join_if_all_came(turn: Turn) -> None:
 
 
 def join_timer_fired(turn: Turn) -> None:
-    """Close the join phase because its time is up, or extend a new group's delay."""
+    """Close the join phase after its timeout, or extend a new group's delay."""
     group = turn.group
     if group.state is not PREPARING:
         return
@@ -81,12 +82,12 @@ def join_timer_fired(turn: Turn) -> None:
 
 
 def complete_join(turn: Turn) -> None:
-    """Close the join phase: a new generation with those who have come."""
+    """Close the join phase, and begin a generation with the members that have come."""
     group, membership = turn.group, turn.group.membership
     turn.cancel_timer(TimerKind.JOIN)
     _drop_absent_dynamic_members(turn)
     if not membership.elect_joined_leader() and membership.members:
-        # Only static members are left and none has rejoined: their sessions will decide.
+        # Only static members are left, and none has rejoined: their sessions may time out.
         turn.note("postponed rebalance: no member has rejoined", is_warning=True)
         delay_ms = max(membership.rebalance_timeout_ms(), _POSTPONED_MIN_MS)
         turn.start_timer(TimerKind.JOIN, delay_ms)
@@ -109,7 +110,7 @@ def complete_join(turn: Turn) -> None:
 
 
 def sync_timer_fired(turn: Turn) -> None:
-    """Drop the members that have not asked for their assignment in time, and rebalance."""
+    """Remove the members that have not asked for their assignment in time, and rebalance."""
     group, membership = turn.group, turn.group.membership
     if not group.is_in(COMPLETING, GroupState.STABLE) or not membership.pending_syncs:
         return
@@ -121,7 +122,7 @@ def sync_timer_fired(turn: Turn) -> None:
 
 
 def hand_out_assignments(turn: Turn, assignments: Mapping[str, bytes]) -> None:
-    """Make the generation stable and answer the parked SyncGroups; all others come later."""
+    """Make the generation stable and answer the parked SyncGroups; others may come later."""
     group = turn.group
     assert group.state is COMPLETING
     for member in group.membership.all():
@@ -132,7 +133,7 @@ def hand_out_assignments(turn: Turn, assignments: Mapping[str, bytes]) -> None:
 
 
 def withdraw_assignments(turn: Turn, error: ErrorCode) -> None:
-    """Answer the parked SyncGroups with an error; nobody keeps an assignment."""
+    """Answer the parked SyncGroups with an error; no member keeps an assignment."""
     assert turn.group.state is COMPLETING
     for member in turn.group.membership.all():
         member.assignment = b""
@@ -140,7 +141,7 @@ def withdraw_assignments(turn: Turn, error: ErrorCode) -> None:
 
 
 def remove_member(turn: Turn, member: Member) -> None:
-    """Take a member out and answer what it had parked: it may join again."""
+    """Remove a member and answer its parked requests, so that it may join again."""
     membership = turn.group.membership
     gone = ErrorCode.UNKNOWN_MEMBER_ID
     join = membership.unpark_join(member)
@@ -151,7 +152,7 @@ def remove_member(turn: Turn, member: Member) -> None:
 
 
 def park_join(turn: Turn, member: Member, caller: Caller) -> None:
-    """Park a JoinGroup; an earlier one of the same member, from a lost connection, ends."""
+    """Park a JoinGroup; refuse an earlier one of the same member, from a lost connection."""
     displaced = turn.group.membership.park_join(member, caller)
     if displaced is not None:
         error = ErrorCode.REBALANCE_IN_PROGRESS
@@ -160,14 +161,14 @@ def park_join(turn: Turn, member: Member, caller: Caller) -> None:
 
 
 def park_sync(turn: Turn, member: Member, caller: Caller) -> None:
-    """Park a SyncGroup; an earlier one of the same member, from a lost connection, ends."""
+    """Park a SyncGroup; refuse an earlier one of the same member, from a lost connection."""
     displaced = _unpark_sync(member)
     turn.reply(displaced, responses.sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
     member.parked_sync = caller
 
 
 def fence(turn: Turn, member: Member) -> None:
-    """Answer what a static member had parked: another process has taken its place."""
+    """Refuse a static member's parked requests: another process has taken its place."""
     fenced = ErrorCode.FENCED_INSTANCE_ID
     join = turn.group.membership.unpark_join(member)
     if join is not None:
@@ -203,7 +204,7 @@ def _answer_sync(turn: Turn, member: Member, error: ErrorCode) -> None:
         turn.reply(caller, responses.synced(turn.group, member))
     else:
         turn.reply(caller, responses.sync_error(error))
-    # While its request was parked the member's session may have run out unheeded.
+    # The session's timer had no effect while the member's request was parked.
     turn.restart_session(member)
 
 

@@ -1,6 +1,6 @@
-"""The records of __consumer_offsets: what groups and their offsets are on disk.
+"""The records of __consumer_offsets: the form of groups and their offsets on disk.
 
-Keys and values are one of Kafka's messages behind an int16 (protocol/messages/group_metadata):
+A key or value is an int16 and one of Kafka's messages (protocol/messages/group_metadata):
 
     offset   key | 1 | OffsetCommitKey  |    value | 4 | OffsetCommitValue  |   null: removed
     group    key | 2 | GroupMetadataKey |    value | 3 | GroupMetadataValue |   null: removed
@@ -8,8 +8,8 @@ Keys and values are one of Kafka's messages behind an int16 (protocol/messages/g
     consumer groups (KIP-848): broker/groups/consumer/records.py
 
 The versions are those that Kafka 4.3 writes (GroupCoordinatorRecordHelpers): an offset whose
-commit named a retention time is written as version 1, the only one with an expiry. Older ones
-are read; key kind 0 is how Kafka before 0.9 wrote offsets.
+commit named a retention time is written as version 1, the only one with an expiry. Older versions
+are read; Kafka before 0.9 wrote offsets with keys of kind 0.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _INT64 = Struct(">q")
 _COMMITTED_HEAD = Struct(">hqiB")
 _COMMITTED_MIN = _COMMITTED_HEAD.size + 9
 _MORE = 0x80  # another byte of the metadata's size follows
-# A whole value with a topic's id and without metadata, as nearly all are.
+# A whole value with a topic's id and without metadata, like nearly all values.
 _COMMITTED = Struct(">hqiBq3s16s")
 _SIZE_OF_NOTHING = 1
 # The end of an offset's key.
@@ -61,10 +61,10 @@ KeyValue = tuple[bytes, bytes | None]
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has read a partition: the next offset that it wants.
+    """The position of a group in a partition: the next offset that it will read.
 
-    A leader epoch or expiry of -1 and a topic id of zeros stand for "not known". A tuple, since
-    replays make millions of them.
+    A leader epoch or expiry of -1 and a topic id of zeros mean "unknown". It is a tuple, because
+    replays create millions.
     """
 
     offset: int
@@ -133,7 +133,7 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
 
 
 def read_offset_key(key: bytes) -> OffsetCommitKey | None:
-    """Decode the key of an offset; None for any other."""
+    """Decode the key of an offset; return None for any other key."""
     try:
         is_offset = key.startswith(_OFFSET_KEY_HEAD)
         return decode(OffsetCommitKey, _OFFSET_KIND, key, _INT16.size) if is_offset else None
@@ -142,9 +142,9 @@ def read_offset_key(key: bytes) -> OffsetCommitKey | None:
 
 
 def read_committed(value: bytes) -> CommittedOffset | None:
-    """Decode the value of an offset as Kafka 4.1 and later write it; None for any other.
+    """Decode an offset's value as Kafka 4.1 and later write it; return None for any other.
 
-    The layout, where the size of short metadata is one byte:
+    This is the layout, where the size of short metadata takes one byte:
 
         | version 4 i16 | offset i64 | leader epoch i32 | size + 1 | metadata | timestamp i64
         | tag count: 0, or 1 | tag 0 | size 16 | topic id |
@@ -215,14 +215,14 @@ def _decode_offset(value: bytes | None) -> CommittedOffset | None:
 
 
 def _decode_key(cls: type[T], kind: int, key: bytes) -> T:
-    # Kafka, too, looks at no more of a key than it knows.
+    # Kafka, too, ignores bytes of a key after the fields that it knows.
     return decode_prefix(cls, kind, memoryview(key), _INT16.size)[0]
 
 
 def _decode_value(cls: type[T], value: bytes | None) -> T | None:
     if value is None:
         return None
-    # What follows the fields is left alone: a newer Kafka may have added to the end.
+    # Bytes after the fields are ignored: a newer Kafka may have added fields at the end.
     return decode_prefix(cls, _version(value), memoryview(value), _INT16.size)[0]
 
 

@@ -21,7 +21,7 @@ from broker.groups.state import ClassicGroup, Turn
 class Registry:
     """Groups of the classic protocol, of the consumer protocol, and share groups.
 
-    None is in two of them; only share groups have no offsets here. Owned by its Shard.
+    An id has a group of one kind only. Share groups have no offsets here. The Shard owns it.
     """
 
     __slots__ = ("_order", "classic", "config", "consumers", "shares")
@@ -39,7 +39,7 @@ class Registry:
         )
 
     def get(self, group_id: str) -> Group | None:
-        """Return a group that may have offsets by its id."""
+        """Return the group with an id, if it is of a kind that may have offsets."""
         return self.classic.get(group_id) or self.consumers.get(group_id)
 
     def all(self) -> list[Group]:
@@ -47,29 +47,29 @@ class Registry:
         return [*self.classic.values(), *self.consumers.groups.values()]
 
     def in_order(self) -> Iterator[ClassicGroup | ConsumerGroup | ShareGroup]:
-        """Iterate over the groups of all kinds, as Kafka lists them."""
+        """Iterate over the groups of all kinds in Kafka's order."""
         for group_id in self._order.in_order():
             yield self._order[group_id][group_id]
 
     def turn(self, group_id: str, now_ms: int) -> Turn | None:
-        """Begin an operation on a classic group, None when there is none of this id."""
+        """Begin an operation on a classic group; return None when no such group has this id."""
         group = self.classic.get(group_id)
         return None if group is None else Turn(group, self.config, now_ms)
 
     def add(self, group_id: str, now_ms: int) -> ClassicGroup:
-        """Make a classic group."""
+        """Create a classic group."""
         group = self.classic[group_id] = ClassicGroup(group_id, state_since_ms=now_ms)
         return group
 
     def offsets_of(self, group_id: str) -> GroupOffsets:
-        """Return the offsets of a group; they make a simple one where there is none."""
+        """Return the offsets of a group, creating a simple group if none has this id."""
         group = self.get(group_id)
         if group is None:
             group = self.classic[group_id] = ClassicGroup(group_id)
         return group.offsets
 
     def forget(self, group: Group) -> None:
-        """Drop a group of which the log has a tombstone; offsets make it a simple one."""
+        """Drop a group whose tombstone is in the log; if it has offsets, a simple group stays."""
         self.consumers.groups.pop(group.group_id, None)
         if group.offsets:
             self.classic[group.group_id] = ClassicGroup(group.group_id, offsets=group.offsets)

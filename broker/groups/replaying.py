@@ -1,7 +1,8 @@
-"""Offsets in a replay: there may be millions of them, and little else.
+"""Replays offsets: a log may have millions of them, and few other records.
 
-Of a group and topic the keys begin alike, and end with the partition: what begins as one before
-goes to the same place, without the names being decoded again. Measured in bench/offsets_replay.py.
+The keys of a group and topic have the same beginning, and end with the partition. A key with a
+known beginning goes to the same table, so its names are not decoded again. Measured in
+bench/offsets_replay.py.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ _HEAD = slice(None, -PARTITION.size)
 
 
 class OffsetReplay:
-    """Where the offsets go of keys that begin so; owned by the Shard that is replayed."""
+    """The tables of offsets by the beginnings of their keys; owned by the replayed Shard."""
 
     __slots__ = ("_offsets_of", "_places")
 
     def __init__(self, offsets_of: Callable[[str], GroupOffsets]) -> None:
-        """`offsets_of` finds a group's offsets by its id, or makes them."""
+        """`offsets_of` finds a group's offsets by its id, or creates them."""
         self._offsets_of = offsets_of
         self._places: dict[bytes, PartitionOffsets] = {}
 
     def take_in(self, records: Sequence[KeyValue], start: int) -> int:
-        """Take in records from one on, up to one that is no offset or is none any more.
+        """Take in offsets from an index on, up to a tombstone or a record of another kind.
 
-        Returns where that is.
+        Return the index of that record.
         """
         places = self._places
         for at in range(start, len(records)):
@@ -49,7 +50,7 @@ class OffsetReplay:
         return len(records)
 
     def forget(self) -> None:
-        """Forget all places: some may be gone."""
+        """Forget all tables, because some may no longer be in use."""
         self._places.clear()
 
     def _place_of(self, key: bytes) -> PartitionOffsets | None:

@@ -1,4 +1,4 @@
-"""The answers of a group to its members."""
+"""The responses of a group to its members."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMem
 from protocol.messages.list_groups import ListedGroup
 from protocol.messages.sync_group import SyncGroupResponse
 
-# From this version of JoinGroup on the protocol's name may be null.
+# From this version of JoinGroup on, the protocol's name may be null.
 _NULLABLE_PROTOCOL_VERSION = 7
-# From this version of DescribeGroups on an unknown group is an error (KIP-1043).
+# From this version of DescribeGroups on, an unknown group is an error (KIP-1043).
 _UNKNOWN_GROUP_VERSION = 6
-# The type of a group of the classic protocol, as ListGroups names it.
+# ListGroups' name for the type of a group of the classic protocol.
 GROUP_TYPE = "classic"
 
 
 def joined(
     group: ClassicGroup, member: Member, *, with_members: bool = True, skips: bool = False
 ) -> JoinGroupResponse:
-    """Tell a member its generation; the leader also all members, to assign them partitions."""
+    """Return a member's generation; for the leader also all members, to assign partitions."""
     membership = group.membership
     leads = membership.leader_id == member.member_id
     return JoinGroupResponse(
@@ -37,7 +37,7 @@ def joined(
 
 
 def join_error(error: ErrorCode, member_id: str = "", *, api_version: int) -> JoinGroupResponse:
-    """Refuse a JoinGroup."""
+    """Return the refusal of a JoinGroup."""
     return JoinGroupResponse(
         error_code=error,
         leader="",
@@ -48,7 +48,7 @@ def join_error(error: ErrorCode, member_id: str = "", *, api_version: int) -> Jo
 
 
 def synced(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-    """Hand a member its assignment."""
+    """Return a member's assignment."""
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
         protocol_type=group.protocol_type,
@@ -58,12 +58,12 @@ def synced(group: ClassicGroup, member: Member) -> SyncGroupResponse:
 
 
 def sync_error(error: ErrorCode) -> SyncGroupResponse:
-    """Refuse a SyncGroup."""
+    """Return the refusal of a SyncGroup."""
     return SyncGroupResponse(error_code=error, assignment=b"")
 
 
 def described(group: ClassicGroup) -> DescribedGroup:
-    """Describe a group; which protocol it uses only while it is Stable."""
+    """Describe a group; its protocol is included only while the group is Stable."""
     stable_protocol = (group.protocol or "") if group.state.value == "Stable" else ""
     members = [
         DescribedGroupMember(
@@ -89,7 +89,7 @@ def described(group: ClassicGroup) -> DescribedGroup:
 def described_as_unknown(
     group_id: str, why: str = "not found", *, api_version: int
 ) -> DescribedGroup:
-    """Describe a group that is not there as Dead; later versions are told so as an error."""
+    """Describe a missing group as Dead; later versions also get an error."""
     if api_version < _UNKNOWN_GROUP_VERSION:
         return described_error(group_id, ErrorCode.NONE, state="Dead")
     described = described_error(group_id, ErrorCode.GROUP_ID_NOT_FOUND, state="Dead")
@@ -98,7 +98,7 @@ def described_as_unknown(
 
 
 def described_error(group_id: str, error: ErrorCode, *, state: str = "") -> DescribedGroup:
-    """Refuse to describe a group."""
+    """Return the description of a group that an error prevents."""
     return DescribedGroup(
         error_code=error,
         group_id=group_id,
@@ -110,7 +110,7 @@ def described_error(group_id: str, error: ErrorCode, *, state: str = "") -> Desc
 
 
 def listed(group: ClassicGroup) -> ListedGroup:
-    """Name a group for a list."""
+    """Return a group's entry in a list."""
     return ListedGroup(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",

@@ -1,4 +1,4 @@
-"""How members show that they live, leave, or are found to be gone.
+"""Heartbeats of members, their departure, and the timeout of their sessions.
 
 Kafka's source: GroupMetadataManager, classicGroupHeartbeat, classicGroupLeave and
 expireClassicGroupMemberHeartbeat.
@@ -15,12 +15,12 @@ from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 
-# From this version of LeaveGroup on a request names several members.
+# From this version of LeaveGroup on, a request names several members.
 BATCH_VERSION = 3
 
 
 def heartbeat(turn: Turn, request: HeartbeatRequest, caller: Caller) -> None:
-    """Keep a member's session, and tell it when it must rejoin."""
+    """Renew a member's session; the answer says whether the member must rejoin."""
     group = turn.group
     if group.state is GroupState.DEAD:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -36,7 +36,7 @@ def heartbeat(turn: Turn, request: HeartbeatRequest, caller: Caller) -> None:
 
 
 def leave(turn: Turn, leaving: list[MemberIdentity], caller: Caller) -> None:
-    """Take members out, static ones also by their instance alone (KIP-345)."""
+    """Remove members; static ones may be named by their instance id alone (KIP-345)."""
     if turn.group.state is GroupState.DEAD:
         turn.reply(caller, leave_error(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
@@ -47,18 +47,18 @@ def leave(turn: Turn, leaving: list[MemberIdentity], caller: Caller) -> None:
 
 
 def leave_unknown_group(leaving: list[MemberIdentity], caller: Caller) -> LeaveGroupResponse:
-    """Answer for a group that is not there: each member is unknown."""
+    """Return the answer for a group that does not exist: each member is unknown."""
     answers = [_answer(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in leaving]
     return left(answers, caller)
 
 
 def leave_error(error: ErrorCode) -> LeaveGroupResponse:
-    """Refuse a LeaveGroup as a whole."""
+    """Return the refusal of a LeaveGroup as a whole."""
     return LeaveGroupResponse(error_code=error, members=[])
 
 
 def left(answers: list[MemberResponse], caller: Caller) -> LeaveGroupResponse:
-    """Answer a LeaveGroup, of which older versions are about one member."""
+    """Return the answer to a LeaveGroup; in older versions it is about one member."""
     if caller.api_version < BATCH_VERSION:
         # One member, and one error.
         return LeaveGroupResponse(error_code=answers[0].error_code, members=[])
@@ -66,7 +66,7 @@ def left(answers: list[MemberResponse], caller: Caller) -> LeaveGroupResponse:
 
 
 def session_timer_fired(turn: Turn, member_id: str) -> None:
-    """Take a member out that has not been heard of for its session timeout."""
+    """Remove a member that has sent no heartbeat for its session timeout."""
     group, membership = turn.group, turn.group.membership
     if member_id in membership.pending_joins:
         membership.remove(member_id)

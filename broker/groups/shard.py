@@ -1,8 +1,8 @@
 """The groups of one partition of __consumer_offsets: a state machine without clock or I/O.
 
-Every operation is told the time and returns what it has decided (effects.py). Effects are to
-be carried out in order; a `Persist` is answered, once the log has its records or has failed,
-by calling `stored` with its ticket, in the order in which the records were appended.
+Every operation takes the time and returns its decisions as effects (coordination/effects.py). The
+caller must carry them out in order. Once the log has the records of a `Persist`, or has failed,
+the caller calls `stored` with its ticket, in the order in which the records were appended.
 
 The same machine replays the log when the broker starts: `replay` for each record, then
 `loaded`. Kafka's source: GroupCoordinatorShard.
@@ -86,7 +86,7 @@ class Shard:
 
     @property
     def config(self) -> GroupConfig:
-        """What operations go by from now on."""
+        """The options that apply to operations from now on."""
         return self._registry.config
 
     @config.setter
@@ -109,17 +109,17 @@ class Shard:
         return self._registry.shares
 
     def group(self, group_id: str) -> Group | None:
-        """Return a group that may have offsets by its id."""
+        """Return the group with an id, if it is of a kind that may have offsets."""
         return self._registry.get(group_id)
 
     def listed(self) -> Iterator[ListedGroup]:
-        """Name all groups for a list, in the order in which Kafka does."""
+        """Return the entries of all groups in a list, in Kafka's order."""
         return map(_listed, self._registry.in_order())
 
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
     ) -> list[Effect]:
-        """Carry out a ConsumerGroupHeartbeat; answered when what follows from it is stored."""
+        """Carry out a ConsumerGroupHeartbeat; answered when the resulting records are stored."""
         if self.shares.get(request.group_id) is not None:
             message = f"Group {request.group_id} is not a consumer group."
             refusal = heartbeats.refuse(ErrorCode.GROUP_ID_NOT_FOUND, message)
@@ -130,7 +130,7 @@ class Shard:
         """Carry out a JoinGroup; the answer may come with a later operation."""
         error = self._join_problem(request)
         if error is not ErrorCode.NONE:
-            # Kafka throws over a share group, and the answer to an exception names no member.
+            # Kafka throws an exception for a share group, and then the answer names no member.
             is_shared = error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             refusal = responses.join_error(
                 error, "" if is_shared else request.member_id, api_version=caller.api_version
@@ -149,7 +149,8 @@ class Shard:
             turn.effects.append(Persist(removal, self.consumers.ticket()))
         joining.join(turn, request, caller)
         if known is None:
-            self.groups[group.group_id] = group  # also when it refuses the member, as in Kafka
+            # As in Kafka, the group stays even when it refuses the member.
+            self.groups[group.group_id] = group
             joining.store_new_group(turn)
         return turn.effects
 
@@ -173,7 +174,7 @@ class Shard:
             return self.consumers.classic_heartbeat(
                 group, request, caller, self.config, now_ms
             )
-        # Offsets may have made a group of the empty id: it has no members.
+        # Offsets may have created a group with the empty id; it has no members.
         turn = self._registry.turn(request.group_id, now_ms) if request.group_id else None
         if turn is None:
             error = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
@@ -204,7 +205,7 @@ class Shard:
         return self.consumers.expressions_matched(action, found, self.config, now_ms)
 
     def timer_fired(self, timer: Timer, now_ms: int) -> list[Effect]:
-        """Do what a timer was started for."""
+        """Act on a timer that has fired."""
         if isinstance(timer.kind, ShareTimer):
             return self.shares.timer_fired(timer, now_ms)
         if isinstance(timer.kind, ConsumerTimer):
@@ -221,7 +222,7 @@ class Shard:
         return turn.effects
 
     def stored(self, ticket: Ticket, error: ErrorCode, now_ms: int) -> list[Effect]:
-        """Go on after the log has a ticket's records (NONE), or could not take them."""
+        """Continue after the log has a ticket's records (NONE), or could not take them."""
         match ticket:
             case ConsumerStored():
                 return self.consumers.stored(ticket, error)
@@ -235,11 +236,11 @@ class Shard:
                 return self.offsets.stored(ticket, error)
 
     def replay_offsets(self, records: Sequence[KeyValue], start: int) -> int:
-        """Take in offsets, from a record on, up to any other record; return where that is."""
+        """Take in offsets from an index on; return the index of the first other record."""
         return start if self.offsets.is_any_undecided else self._replay.take_in(records, start)
 
     def replay(self, record: Record | InTransaction | Marker) -> None:
-        """Take in a record of the log, while it is loaded."""
+        """Take in a record of the log, while the partition is loaded."""
         self._replay.forget()
         match record:
             case OffsetRecord():
@@ -258,7 +259,7 @@ class Shard:
                 self.offsets.decide(record.producer_id, is_commit=record.is_commit)
 
     def loaded(self, now_ms: int) -> list[Effect]:
-        """Begin to serve what has been replayed: every member gets its session timeout."""
+        """Begin to serve the replayed groups: every member gets its whole session timeout."""
         self._replay.forget()
         effects: list[Effect] = [
             *self.consumers.loaded(self.config, now_ms),
@@ -273,7 +274,7 @@ class Shard:
         return effects
 
     def unload(self, now_ms: int) -> list[Effect]:
-        """End serving: whoever waits is told to look for the coordinator again."""
+        """End serving: answer parked requests so that clients look for the coordinator again."""
         effects: list[Effect] = []
         gone = ErrorCode.NOT_COORDINATOR
         for group in self.groups.values():
@@ -320,11 +321,11 @@ class Shard:
             if known is not None:
                 self._registry.forget(known)
             return
-        # What offsets there are stay, of whichever kind the group was.
+        # The offsets stay, whatever kind the group was of.
         offsets = known.offsets if known else GroupOffsets()
         group = self.groups.get(group_id) or ClassicGroup(group_id, offsets=offsets)
         group.restore(value)
-        # Put in before the consumer group is taken out: it has that one's place.
+        # Added before the consumer group is removed, so that the new group gets its place.
         self.groups[group_id] = group
         self.consumers.groups.pop(group_id, None)
 
@@ -332,11 +333,11 @@ class Shard:
         group = self.consumers.get(record.group_id)
         if group is None:
             if record.value is None:
-                return  # of a group that is gone
+                return  # The group is gone.
             classic = self.groups.get(record.group_id)
             offsets = classic.offsets if classic else GroupOffsets()
             group = ConsumerGroup(record.group_id, offsets=offsets)
-            # Put in before the simple group is taken out: it has that one's place.
+            # Added before the simple group is removed, so that the new group gets its place.
             self.consumers.groups[record.group_id] = group
             self.groups.pop(record.group_id)
         if self.consumers.replay(record, group):

@@ -6,8 +6,9 @@
     +-------------+   +----------------------+------------------------+
      nobody is left        a member joins, leaves, fails, or changes
 
-A group is Dead once it is removed or its partition is handed away. A group without a protocol
-type is a simple one: it only keeps offsets, for consumers that assign partitions themselves.
+A group is Dead once it is removed, or its partition is no longer served. A group without a
+protocol type is a simple group: it only keeps offsets, for consumers that assign partitions
+themselves.
 Kafka's source: ClassicGroup, ClassicGroupState.
 """
 
@@ -43,7 +44,7 @@ _INT16_SIZE = 2
 
 
 class GroupState(enum.Enum):
-    """Where a group is in its life; the value is the name that Kafka's tools show."""
+    """The state of a group; the value is the name that Kafka's tools show."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -72,14 +73,14 @@ class ClassicGroup:
     group_id: str
     state: GroupState = GroupState.EMPTY
     previous_state: GroupState = GroupState.DEAD
-    # None when a record of an old version does not tell.
+    # None when the group comes from a record of an old version, which has no such field.
     state_since_ms: int | None = None
     generation: int = 0
     protocol_type: str | None = None
     protocol: str | None = None
     membership: Membership = field(default_factory=Membership)
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
-    # What the members read, as far as their subscriptions can be read; None when not.
+    # The topics that the members read; None when their subscriptions cannot be decoded.
     subscribed_topics: frozenset[str] | None = None
     # A new group waits for its first members in steps, as long as new ones arrive.
     initial_delay_ms: int = 0
@@ -96,7 +97,7 @@ class ClassicGroup:
         self.previous_state, self.state, self.state_since_ms = self.state, state, now_ms
 
     def start_generation(self, now_ms: int) -> None:
-        """Close the join phase: with members the group awaits their assignment, else is Empty."""
+        """Begin a generation: members then await their assignment; without any it is Empty."""
         self.generation += 1
         if self.membership.members:
             self.protocol = self.membership.select_protocol()
@@ -107,13 +108,13 @@ class ClassicGroup:
         self.subscribed_topics = self.read_subscriptions()
 
     def accepts_protocols(self, protocol_type: str, names: set[str]) -> bool:
-        """Return whether a member with these protocols can be in the group."""
+        """Return whether a member with these protocols may be in the group."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
         return self.protocol_type == protocol_type and self.membership.supports_any(names)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Return whether the group reads a topic; a consumer group that we cannot read may."""
+        """Return whether the group reads a topic; True for consumers with unknown topics."""
         if self.subscribed_topics is not None:
             return topic in self.subscribed_topics
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
@@ -135,7 +136,7 @@ class ClassicGroup:
         return frozenset(topics)
 
     def record(self, assignments: Mapping[str, bytes]) -> GroupRecord:
-        """Describe the generation for the log."""
+        """Return the record of the generation."""
         protocol = self.protocol
         members = [
             MemberMetadata(
@@ -161,9 +162,9 @@ class ClassicGroup:
         return GroupRecord(self.group_id, value)
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Become the generation that a record describes; the offsets stay.
+        """Take on the generation of a record; the offsets stay.
 
-        Raises ProtocolError for one that no group can have, and stays as it was then.
+        Raises ProtocolError for an impossible generation, and then leaves the group unchanged.
         """
         _check_members(value.members)
         self.membership = Membership()
@@ -183,7 +184,7 @@ class ClassicGroup:
 
 @dataclass(slots=True)
 class Turn:
-    """One operation on one group: what it may look at, and the effects it has decided on."""
+    """One operation on one group: its inputs, and the effects that it has decided on."""
 
     group: ClassicGroup
     config: GroupConfig
@@ -196,7 +197,7 @@ class Turn:
             self.effects.append(Reply(caller.token, response))
 
     def persist(self, record: Record, ticket: Ticket) -> None:
-        """Have a record written."""
+        """Write a record."""
         self.effects.append(Persist((record,), ticket))
 
     def start_timer(self, kind: TimerKind, delay_ms: int, member_id: str = "") -> None:
@@ -213,12 +214,12 @@ class Turn:
         self.start_timer(TimerKind.SESSION, member.session_timeout_ms, member.member_id)
 
     def note(self, text: str, *, is_warning: bool = False) -> None:
-        """Have a line logged; the group is named in front of it."""
+        """Log a line, which ends with the group's id."""
         self.effects.append(Note(f"{text} group={self.group.group_id}", is_warning))
 
 
 def _check_members(members: Sequence[MemberMetadata]) -> None:
-    """Raise ProtocolError where two members have one id, or one instance id."""
+    """Raise ProtocolError if two members have the same id, or the same instance id."""
     ids = [one.member_id for one in members]
     instances = [one.group_instance_id for one in members if one.group_instance_id is not None]
     for names in (ids, instances):
@@ -227,7 +228,7 @@ def _check_members(members: Sequence[MemberMetadata]) -> None:
 
 
 def _member(stored: MemberMetadata, protocol: str) -> Member:
-    # Version 0 of the record had one timeout for both.
+    # Version 0 of the record had one timeout for sessions and rebalances.
     rebalance_timeout_ms = stored.rebalance_timeout
     if rebalance_timeout_ms == -1:
         rebalance_timeout_ms = stored.session_timeout
@@ -244,7 +245,7 @@ def _member(stored: MemberMetadata, protocol: str) -> Member:
 
 
 def _subscribed_topics(metadata: bytes) -> list[str]:
-    """Read the topics of a subscription, of which every version begins as version 0 does."""
+    """Read the topics of a subscription; every version begins with the fields of version 0."""
     if len(metadata) < _INT16_SIZE:
         raise ProtocolError("a subscription without a version")
     view = memoryview(metadata)

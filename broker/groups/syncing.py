@@ -1,7 +1,7 @@
-"""SyncGroup: how the leader's assignment comes to every member of a generation.
+"""SyncGroup: distributes the leader's assignment to all members of a generation.
 
-Only the leader sends one. It is stored before anybody is told: after a restart the members
-find the group as they were told it is.
+Only the leader sends an assignment. It is stored before any member gets it, so that a restart
+does not change the assignment that members have.
 
 Kafka's source: GroupMetadataManager, classicGroupSync.
 """
@@ -17,7 +17,7 @@ from protocol.messages.sync_group import SyncGroupRequest
 
 
 def sync(turn: Turn, request: SyncGroupRequest, caller: Caller) -> None:
-    """Park a member's request for its assignment, or answer it where the group is stable."""
+    """Park a member's request for its assignment, or answer it if the group is stable."""
     group = turn.group
     error = _problem(turn, request)
     if error is not ErrorCode.NONE:
@@ -39,7 +39,7 @@ def sync(turn: Turn, request: SyncGroupRequest, caller: Caller) -> None:
 
 
 def assignment_stored(turn: Turn, ticket: AssignmentStored, error: ErrorCode) -> None:
-    """Hand the assignment out now that it is stored, or have the members join again."""
+    """Hand out the stored assignment, or rebalance again if it could not be stored."""
     group = turn.group
     is_awaited = group.state is GroupState.COMPLETING_REBALANCE
     if not is_awaited or group.generation != ticket.generation:
@@ -55,7 +55,7 @@ def assignment_stored(turn: Turn, ticket: AssignmentStored, error: ErrorCode) ->
 def _store_assignment(turn: Turn, request: SyncGroupRequest) -> None:
     group = turn.group
     sent = {a.member_id: a.assignment for a in request.assignments}
-    # A member that the leader has left out is assigned nothing.
+    # A member that the leader has left out gets an empty assignment.
     assignments = {m.member_id: sent.get(m.member_id, b"") for m in group.membership.all()}
     turn.note(f"received assignment generation={group.generation} leader={request.member_id}")
     ticket = AssignmentStored(group.group_id, group.generation, assignments)

@@ -1,8 +1,8 @@
-"""TxnOffsetCommit: offsets that a producer commits together with what it has written (KIP-98).
+"""TxnOffsetCommit: offsets that a producer commits together with its batches (KIP-98).
 
-A request that names its member is checked as an OffsetCommit is, one that does not comes from a
-client older than KIP-447 and is let through. In any state of the group: the producer's epoch, not
-the generation, keeps the offsets of those away who have been replaced.
+A request that names its member is checked like an OffsetCommit. A request that does not comes
+from a client older than KIP-447 and is accepted, in any state of the group: the producer's epoch,
+not the generation, then fences producers that have been replaced.
 
 Kafka's source: OffsetMetadataManager.commitTransactionalOffset, ClassicGroup.validateOffsetCommit.
 """
@@ -28,7 +28,7 @@ from protocol.pacing import Pace, unpaced
 
 
 def commit(turn: Turn, request: TxnOffsetCommitRequest, caller: Caller) -> None:
-    """Have a request's offsets stored in its producer's transaction, or refuse it as a whole."""
+    """Store a request's offsets in its producer's transaction, or refuse it as a whole."""
     group = turn.group
     error = problem(group, request)
     if error is not ErrorCode.NONE:
@@ -38,7 +38,7 @@ def commit(turn: Turn, request: TxnOffsetCommitRequest, caller: Caller) -> None:
 
 
 def store(turn: CommitTurn, request: TxnOffsetCommitRequest, caller: Caller) -> None:
-    """Have a request's offsets stored in a group of any kind that it may commit to."""
+    """Store a request's offsets in a group of any kind; the request is checked already."""
     records: list[OffsetRecord] = []
     topics = [_commit_topic(turn, topic, records) for topic in request.topics]
     response = TxnOffsetCommitResponse(topics=topics)
@@ -52,7 +52,7 @@ def store(turn: CommitTurn, request: TxnOffsetCommitRequest, caller: Caller) -> 
 
 
 def problem(group: ClassicGroup, request: TxnOffsetCommitRequest) -> ErrorCode:
-    """Say why a request may not commit offsets; NONE when it may."""
+    """Return the error that forbids a request to commit offsets, NONE without one."""
     generation = request.generation_id
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -68,7 +68,7 @@ def problem(group: ClassicGroup, request: TxnOffsetCommitRequest) -> ErrorCode:
 def refusal(
     request: TxnOffsetCommitRequest, error: ErrorCode, pace: Pace = unpaced
 ) -> TxnOffsetCommitResponse:
-    """Refuse each of a request's offsets; a handler has them paced."""
+    """Return the refusal of all offsets of a request; handlers pass `paced`."""
     topics = [refused_topic(topic, error, pace) for topic in pace(request.topics)]
     return TxnOffsetCommitResponse(topics=topics)
 
@@ -76,14 +76,14 @@ def refusal(
 def refused_topic(
     topic: TxnOffsetCommitRequestTopic, error: ErrorCode, pace: Pace = unpaced
 ) -> TxnOffsetCommitResponseTopic:
-    """Refuse each of a topic's offsets; a handler has them paced."""
+    """Return the refusal of all offsets of a topic; handlers pass `paced`."""
     return _answered(topic, [error] * len(topic.partitions), pace)
 
 
 def _commit_topic(
     turn: CommitTurn, topic: TxnOffsetCommitRequestTopic, records: list[OffsetRecord]
 ) -> TxnOffsetCommitResponseTopic:
-    """Answer for a topic as if it were stored, and add its records to those to store."""
+    """Return the answer for a topic if its records are stored, and add them to `records`."""
     errors = []
     for partition in topic.partitions:
         if string_length(partition.committed_metadata) > turn.config.offset_metadata_max_bytes:
@@ -97,7 +97,7 @@ def _commit_topic(
 
 
 def _committed(partition: TxnOffsetCommitRequestPartition, now_ms: int) -> CommittedOffset:
-    # Without the topic's id, as in Kafka 4.3: the request has none either.
+    # The record has no topic id, as in Kafka 4.3: the request has none either.
     return CommittedOffset(
         offset=partition.committed_offset,
         leader_epoch=partition.committed_leader_epoch,

@@ -1,10 +1,9 @@
-"""The keys of Java's HashMap and ConcurrentHashMap, in the order in which they go through them.
+"""The keys of Java's HashMap and ConcurrentHashMap, in the order of iteration.
 
-A key has a place by its hash, in a table with a power of two of places. The order of the keys
-of one place depends on how they come in: `put` appends
-to the keys of its place and enlarges the table after it, `computeIfAbsent` enlarges the table
-first, and puts the key before the others of its place. (A place with eight keys becomes a tree;
-that is left out here.)
+The hash of a key gives its place in a table, whose number of places is a power of two. The order
+of the keys in one place depends on how they come in: `put` appends the key to its place, and
+then enlarges the table; `computeIfAbsent` enlarges the table first, and puts the key before the
+others of its place. (Java turns a place with eight keys into a tree; this module does not.)
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ _PLACES = 16
 
 
 class HashMapKeys(Generic[K]):
-    """Keys by place; owned by whoever fills it."""
+    """Keys by place; the caller that fills the table owns it."""
 
     __slots__ = ("_hash", "_keys", "_places", "_table")
 
     def __init__(self, hash_of: Callable[[K], int], capacity: int = _PLACES) -> None:
-        """Make a table for a capacity, as the constructor of HashMap takes it."""
+        """Create a table for a capacity, like the constructor of HashMap."""
         self._hash = hash_of
         self._keys: set[K] = set()
         self._places = 1 << max(capacity - 1, 0).bit_length()
-        # Made when the first key comes in.
+        # Created when the first key comes in.
         self._table: list[list[K]] = []
 
     def __len__(self) -> int:
@@ -40,11 +39,11 @@ class HashMapKeys(Generic[K]):
         return key in self._keys
 
     def __iter__(self) -> Iterator[K]:
-        """Iterate over the keys as they are now, whatever becomes of them meanwhile."""
+        """Iterate over the present keys; keys may be added and removed during the iteration."""
         return iter([key for place in self._table for key in place])
 
     def put(self, key: K) -> None:
-        """Put a key in, as `put` does."""
+        """Put a key in, like Java's `put`."""
         if key in self._keys:
             return
         if not self._table:
@@ -55,7 +54,7 @@ class HashMapKeys(Generic[K]):
             self._enlarge()
 
     def compute(self, key: K) -> bool:
-        """Put a key in, as `computeIfAbsent` does; return whether it was not there."""
+        """Put a key in, like Java's `computeIfAbsent`; return whether the key is new."""
         if not self._table:
             self._table = [[] for _ in range(self._places)]
         elif self._is_full():
@@ -67,7 +66,7 @@ class HashMapKeys(Generic[K]):
         return True
 
     def remove(self, key: K) -> None:
-        """Take a key out; the table keeps its size."""
+        """Remove a key; the table keeps its size."""
         if key in self._keys:
             self._keys.remove(key)
             self._table[self._place(key)].remove(key)
@@ -88,7 +87,7 @@ class HashMapKeys(Generic[K]):
 
 
 def concurrent_places(count: int) -> int:
-    """Return how many places the table of a ConcurrentHashMap has after so many puts."""
+    """Return the number of places in the table of a ConcurrentHashMap after `count` puts."""
     places = _PLACES
     while count >= places * 3 // 4:
         places *= 2
@@ -98,8 +97,8 @@ def concurrent_places(count: int) -> int:
 def concurrent_order(texts: Iterable[str], pace: Pace = unpaced) -> list[str]:
     """Return texts in the order of a ConcurrentHashMap that they were put into one by one.
 
-    `pace` is `paced` where they may be many. (What a map has held and lost is not known here; it
-    may have made the table larger.)
+    `pace` is `paced` where there may be many. (Keys that the map has held and lost are not known
+    here; they may have enlarged the table.)
     """
     places = _PLACES
     table: list[list[tuple[int, str]]] = [[] for _ in range(places)]
@@ -118,7 +117,7 @@ def _split(
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """Divide the keys of a place when the table doubles.
 
-    The last ones that stay together keep their order, the others come before them, turned round.
+    The last keys that stay together keep their order; the others precede them in reverse order.
     """
     last = len(keys) - 1
     while last > 0 and not (keys[last - 1][0] ^ keys[last][0]) & bit:

@@ -1,6 +1,6 @@
-"""What Kafka computes by Java's rules, where a client or a file can tell the difference.
+"""Lengths, hashes and orders by Java's rules, where Kafka's clients or files depend on them.
 
-A Java string is a sequence of UTF-16 units: its length and its hash count those.
+A Java string is a sequence of UTF-16 units: its length and its hash are computed from them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ K = TypeVar("K")
 
 
 def string_length(text: str | None) -> int:
-    """Return what String.length() would, 0 for null."""
+    """Return String.length(), 0 for null."""
     if not text:
         return 0
     return len(text) if text.isascii() else len(_utf16(text)) // 2
 
 
-# What the units of a text count in its hash, the last one first; more than most names have.
+# The factors of a text's units in its hash, that of the last unit last; most names are shorter.
 _POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in reversed(range(256)))
 
 
 def string_hash(text: str) -> int:
-    """Return what String.hashCode() would, a signed 32-bit number."""
+    """Return String.hashCode(), a signed 32-bit number."""
     units: bytes | tuple[int, ...] = text.encode() if text.isascii() else _units(text)
     value = 0
     # A sum of products runs in C: a quarter of the time of a loop over the units.
@@ -40,28 +40,28 @@ def string_hash(text: str) -> int:
 
 
 def partition_hash(topic_hash: int, partition: int) -> int:
-    """Return what TopicPartition.hashCode() would, given its topic's, without the sign."""
+    """Return TopicPartition.hashCode(), as unsigned, from the hash of the topic's name."""
     return 31 * (31 + partition) + topic_hash & 0xFFFFFFFF
 
 
 def uuid_hash(value: bytes) -> int:
-    """Return what Kafka's Uuid.hashCode() would, without its sign."""
+    """Return Kafka's Uuid.hashCode(), as an unsigned number."""
     both = int.from_bytes(value[:8], "big") ^ int.from_bytes(value[8:], "big")
     return (both >> 32 ^ both) & 0xFFFFFFFF
 
 
 def int_hash(value: int) -> int:
-    """Return what Integer.hashCode() would."""
+    """Return Integer.hashCode()."""
     return value
 
 
 def hash_order(
     texts: Iterable[str], count: int = 0, capacity: int = 16, pace: Pace = unpaced
 ) -> list[str]:
-    """Return texts in the order in which a HashSet or HashMap that they were put in has them.
+    """Return texts in the order of a HashSet or HashMap that they were put in.
 
-    Its table begins with the next power of two of its capacity and doubles when more than three
-    quarters are taken; `count` is how many there are in it, when that is more than the texts.
+    The table begins with the next power of two of its capacity, and doubles when more than three
+    quarters are taken; `count` is the number of its keys, when that is more than the texts.
     `pace` is `paced` where a client decides how many texts there are.
     """
     distinct = dict.fromkeys(pace(texts))
@@ -70,7 +70,7 @@ def hash_order(
 
 
 def hash_set_order(texts: Iterable[str]) -> list[str]:
-    """Return texts in the order of a HashSet that is made of them, sorted, at once."""
+    """Return texts in the order of a HashSet that is created from the sorted texts at once."""
     ordered = sorted(texts)
     return hash_order(ordered, capacity=max(int(len(ordered) / 0.75) + 1, 16))
 
@@ -78,7 +78,7 @@ def hash_set_order(texts: Iterable[str]) -> list[str]:
 def place_order(
     keys: Iterable[K], hash_of: Callable[[K], int], places: int, pace: Pace = unpaced
 ) -> list[K]:
-    """Return keys in the order of a table of so many places, those of one place as they come.
+    """Return keys in the order of a table of so many places; keys of one place keep their order.
 
     `pace` is `paced` where there may be many.
     """
@@ -91,7 +91,7 @@ def place_order(
 
 
 def hash_places(count: int, capacity: int = 16) -> int:
-    """Return how many places the table of a HashMap has when it has had so many keys at once."""
+    """Return the number of places in the table of a HashMap that has had `count` keys at once."""
     places = 1 << max(capacity - 1, 0).bit_length()
     while count > places * 3 // 4:
         places *= 2
@@ -104,20 +104,20 @@ def copied_capacity(count: int) -> int:
 
 
 def hash_spread(text: str) -> int:
-    """Return the hash of a text as a HashMap spreads it: its low bits are the text's place."""
+    """Return the hash of a text after HashMap's spreading: its low bits are the text's place."""
     value = string_hash(text) & 0xFFFFFFFF
     return value ^ value >> 16
 
 
-# Longer names are hashed again each time, or a cache of them would take hundreds of megabytes.
+# Longer names are not cached: a cache of them could take hundreds of megabytes.
 _CACHED_CHARACTERS_MAX = 255
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
     """Return the partition of __consumer_offsets that a group lives in.
 
-    Kafka's source: GroupCoordinatorService.partitionFor, with Utils.abs of the hash, for which
-    the one number that has no positive counterpart counts as 0.
+    Kafka's source: GroupCoordinatorService.partitionFor, with Utils.abs of the hash, which
+    returns 0 for the one number that has no positive counterpart.
     """
     if len(group_id) > _CACHED_CHARACTERS_MAX:
         return _partition_for.__wrapped__(group_id, partition_count)
@@ -136,5 +136,5 @@ def _units(text: str) -> tuple[int, ...]:
 
 
 def _utf16(text: str) -> bytes:
-    # A lone surrogate cannot come from valid UTF-8, but would be one unit.
+    # A lone surrogate cannot come from valid UTF-8, but counts as one unit.
     return text.encode("utf-16-be", "surrogatepass")

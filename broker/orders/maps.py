@@ -1,7 +1,7 @@
 """The orders of Java's hash maps and sets of partitions, and of topics by name or id.
 
 Each is a table of places (broker/orders/java.py). Keys of one place are in the order in
-which they come: what goes through such a map tells them in it.
+which they come. Kafka's responses list the keys in the order of such a map.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T", bound=tuple[str, int])
 
 
 def partition_order(keys: Collection[T], pace: Pace = paced) -> list[T]:
-    """Return distinct partitions in the order of a HashSet or HashMap that they are put in."""
+    """Return distinct partitions in the order of the HashSet or HashMap they are put in."""
     if len(keys) < 2:
         return list(keys)
     hashes = {name: string_hash(name) for name in pace({name for name, _ in keys})}
@@ -36,7 +36,7 @@ def partition_order(keys: Collection[T], pace: Pace = paced) -> list[T]:
 
 
 def grouped_by_name(keys: Iterable[T], pace: Pace = paced) -> list[tuple[str, list[int]]]:
-    """Group partitions in a HashMap of topics, by name; those of a topic keep their order."""
+    """Group partitions by topic name, in HashMap order; those of a topic keep their order."""
     by_name: dict[str, list[int]] = {}
     for name, partition in pace(keys):
         by_name.setdefault(name, []).append(partition)
@@ -46,7 +46,7 @@ def grouped_by_name(keys: Iterable[T], pace: Pace = paced) -> list[tuple[str, li
 def computed_ids(topic_ids: Iterable[bytes], pace: Pace = paced) -> list[bytes]:
     """Return ids of topics in the order of a HashMap, put in by computeIfAbsent.
 
-    To look for one that is there may enlarge the table, too.
+    A call for an id that is present may enlarge the table, too.
     """
     return _computed(topic_ids, uuid_hash, pace)
 

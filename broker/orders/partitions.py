@@ -1,7 +1,8 @@
 """The order in which Kafka's coordinators go through the partitions of their topic.
 
-ListGroups goes through all of them, requests that name groups through those that the groups are
-in. Kafka's sources: CoordinatorRuntime.coordinators, GroupCoordinatorService.
+ListGroups goes through all partitions, and a request that names groups goes through the
+partitions of these groups. Kafka's sources: CoordinatorRuntime.coordinators,
+GroupCoordinatorService.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ def loading_order(topic: str, count: int) -> list[int]:
     """Return the partitions of a topic in the order in which its coordinator lists them.
 
     Kafka keeps them in a ConcurrentHashMap, which doubles when three quarters are taken, and
-    into which they come when they are loaded. Partitions share a place only in a topic with far
-    more than a thousand of them; these are given here in the order of their numbers, while
-    Kafka's order depends on the order in which it became their leader.
+    adds each when it is loaded. Partitions share a place only in a topic with far more than a
+    thousand of them; here they follow the order of their numbers, while Kafka's order depends on
+    the order in which it became their leader.
     """
     topic_hash = string_hash(topic)
     places = concurrent_places(count)
@@ -28,7 +29,7 @@ def loading_order(topic: str, count: int) -> list[int]:
 def asking_order(topic: str, partitions: Iterable[int]) -> list[int]:
     """Return the partitions that a request needs in the order in which Kafka asks them.
 
-    They are the keys of a HashMap, into which they come by computeIfAbsent.
+    They are the keys of a HashMap, put in by computeIfAbsent.
     """
     topic_hash = string_hash(topic)
     keys: HashMapKeys[int] = HashMapKeys(lambda one: partition_hash(topic_hash, one))

@@ -1,12 +1,12 @@
 """The orders of Scala's hash maps and sets, by the hashes of their keys.
 
-A mutable one is a table of places, as Java's is; the keys of a place are in the order of their
-hashes. An immutable one of up to four keys keeps them as they come; a larger one is a trie: each
-node has a branch for each of the 32 values of the next five bits, has the keys that are alone in
-their branch first, and then the nodes of the others. Keys of one hash keep the order in which
-they come.
+A mutable map is a table of places, like Java's; the keys of a place are in the order of their
+hashes. An immutable map of up to four keys keeps the order in which they come; a larger one is a
+trie. Each node of the trie has a branch for each of the 32 values of the next five bits: first
+come the keys that are alone in their branch, then the nodes of the other branches. Keys with the
+same hash keep the order in which they come.
 
-They are the orders of responses: handlers ask for them, and loops are paced.
+These are the orders of Kafka's responses: handlers ask for them, so the loops are paced.
 
 Sources: scala.collection.mutable.HashMap, scala.collection.immutable.HashMap and Set, 2.13.
 """
@@ -34,7 +34,7 @@ def table_order(keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace = pac
     given = list(keys)
     if len(given) < 2:
         return given
-    last_place = concurrent_places(len(given)) - 1  # it grows as that of Java does
+    last_place = concurrent_places(len(given)) - 1  # The table grows like Java's.
 
     def rank(key: K) -> tuple[int, int]:
         value = hash_of(key) & _ALL
@@ -58,15 +58,15 @@ def grouped_order(
 ) -> list[tuple[str, list[int]]]:
     """Return distinct partitions as Kafka groups a map of them by topic.
 
-    The map is a mutable one or not; what it is grouped into is a trie by the names. A group is
-    of the kind of the map: up to four partitions in all keep the order in which they come.
+    The map is mutable or immutable; the topics form a trie by their names. Each topic's group is
+    of the map's kind: up to four partitions in all, of an immutable map, keep their order.
     """
     if len(keys) < 2:
         return [(name, [one]) for name, one in keys]
     hashes = _hashes(keys)
     is_small = not is_mutable and len(keys) <= SMALL_MAX
     if len(set(paced(hashes.values()))) < len(hashes) and not is_small:
-        # Names of one hash keep the order of the map.
+        # Names with the same hash keep the order of the map.
         keys = table_of(keys) if is_mutable else trie_order(keys, _hash_of_key(hashes))
     by_topic: dict[str, list[int]] = {}
     for name, one in paced(keys):
@@ -102,7 +102,7 @@ def _hash_of_key(hashes: Mapping[str, int]) -> Callable[[TopicPartition], int]:
 
 
 def _improved(value: int) -> int:
-    """Return what scala.collection.Hashing.improve makes of a hash, without the sign."""
+    """Return the hash that scala.collection.Hashing.improve computes, as unsigned."""
     value = value + ~(value << 9) & _ALL
     value ^= value >> 14
     value = value + (value << 4) & _ALL
@@ -110,7 +110,7 @@ def _improved(value: int) -> int:
 
 
 def _node(keys: list[tuple[int, K]], pace: Pace) -> list[tuple[int, K]]:
-    """Return the keys of a node of the trie in order; of hashes without the bits of its path."""
+    """Return the keys of a trie node in order; their hashes are without the bits of its path."""
     branches: dict[int, list[tuple[int, K]]] = {}
     for one in pace(keys):
         branches.setdefault(one[0] & 31, []).append(one)

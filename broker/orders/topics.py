@@ -1,10 +1,10 @@
 """The order in which Kafka goes through the names of all its topics.
 
-Its image of the topics is a tree by the hashes of their names; of one hash, the name that came
-last is the first. For Metadata of all topics it puts those that the client may describe into a set
-of Scala's (KafkaApis.handleTopicMetadataRequest), whose order is kept here until a name comes or
-goes, for thousands of topics take long to order. That is done in one piece: names may come and go
-whenever a request stands still.
+Kafka's image of the topics is a tree by the hashes of their names; of names with the same hash,
+the last to come is the first. For Metadata of all topics Kafka puts the topics that the client may
+describe into a Scala set (KafkaApis.handleTopicMetadataRequest). The order of this set is kept
+here until a name is added or removed, because ordering thousands of topics takes long. It is
+computed without a pause: names may be added and removed whenever a request pauses.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from protocol.pacing import unpaced
 
 
 class TopicOrder:
-    """The names of the topics there are; owned by what knows the topics."""
+    """The names of all topics; the registry of the topics owns it."""
 
     def __init__(self) -> None:
-        # By name its hash, once it has been asked for.
+        # The hash of each name; None until it is first needed.
         self._hashes: dict[str, int | None] = {}
         self._image: Sequence[str] | None = None
         self._all: Sequence[str] | None = None
         self._trie: Sequence[str] | None = None
 
     def add(self, name: str) -> None:
-        """Note a name, which may be known."""
+        """Add a name, unless it is there."""
         if name not in self._hashes:
             self._hashes[name] = None
             self._image = self._all = self._trie = None
 
     def remove(self, name: str) -> None:
-        """Forget a name."""
+        """Remove a name."""
         del self._hashes[name]
         self._image = self._all = self._trie = None
 
@@ -45,7 +45,7 @@ class TopicOrder:
         return self._image
 
     def described(self, names: Collection[str] | None = None) -> Sequence[str]:
-        """Return all names, or those of them that are given, in the order of Metadata of all."""
+        """Return all names, or only the given ones, in the order of Metadata of all topics."""
         if self._all is None:
             self._all = table_order(self.image(), self._hash_of, unpaced)
         if names is None or len(names) == len(self._all):
@@ -54,7 +54,7 @@ class TopicOrder:
         return table_order(some, self._hash_of, unpaced)
 
     def grouped(self) -> Sequence[str]:
-        """Return all names in the order in which Kafka has what it has grouped by topic."""
+        """Return all names in the order of Kafka's maps that group by topic."""
         if self._trie is None:
             self._trie = trie_order(self._hashes, self._hash_of, unpaced)
         return self._trie

@@ -1,7 +1,7 @@
-"""How members give back what they acquired: acknowledged, released or rejected, or kept longer.
+"""Acknowledgements: members accept, release or reject acquired records, or keep them longer.
 
-An acknowledgement names a range of offsets with one type for all, or one for each. It is taken
-whole or not at all; only locks that it has renewed before it failed stay renewed.
+An acknowledgement names a range of offsets, with one type for all or one for each. It is taken
+as a whole or not at all; only the locks that it renewed before it failed stay renewed.
 
 Kafka's source: SharePartition.acknowledge, releaseAcquiredRecords.
 """
@@ -34,13 +34,13 @@ _NO_RENEWAL = "Renewing acquisition locks is not enabled for the group."
 
 
 class AcknowledgeType(enum.IntEnum):
-    """What a member says of a record."""
+    """A member's verdict on a record."""
 
-    GAP = 0  # there is no such record any more
+    GAP = 0  # The record no longer exists.
     ACCEPT = 1
     RELEASE = 2
     REJECT = 3
-    RENEW = 4  # it wants to keep it for longer (KIP-1222)
+    RENEW = 4  # The member wants to keep the record longer (KIP-1222).
 
 
 _STATES = {
@@ -60,7 +60,7 @@ class Acknowledgement:
     types: Sequence[int]
 
     def type_of(self, offset: int) -> int:
-        """Return what is said of an offset."""
+        """Return the type of an offset."""
         return self.types[offset - self.first_offset if len(self.types) > 1 else 0]
 
 
@@ -83,7 +83,7 @@ def acknowledge(
     taking = _Taking(partition, member_id, now_ms)
     try:
         for one in acknowledgements:
-            if one.last_offset >= partition.start_offset:  # what is before it is done
+            if one.last_offset >= partition.start_offset:  # Earlier offsets are done.
                 taking.take(one)
     except _Refused as refused:
         partition.take_back(taking.changes)
@@ -92,7 +92,7 @@ def acknowledge(
 
 
 def release(partition: SharePartition, member_id: str, token: Token) -> list[Outcome]:
-    """Make all that a member has acquired available again: it has gone."""
+    """Make all records of a member that has left available again."""
     changes: list[tuple[Delivery, StateBatch]] = []
     start, deliveries_max = partition.start_offset, partition.config().deliveries_max
     for batch in partition.batches:
@@ -102,7 +102,7 @@ def release(partition: SharePartition, member_id: str, token: Token) -> list[Out
                 continue
             state = RecordState.ARCHIVED if last < start else RecordState.AVAILABLE
             is_taken = delivery.begin_to_leave(state, deliveries_max)
-            assert is_taken, "what is acquired is not changing"
+            assert is_taken, "an acquired record is not changing"
             changes.append((delivery, batch.stored(first, last, delivery)))
             if delivery.state.is_terminal:
                 partition.delivery_complete_count += partition.count_from_start(first, last)
@@ -112,7 +112,7 @@ def release(partition: SharePartition, member_id: str, token: Token) -> list[Out
 def part_at_start(
     partition: SharePartition, batch: InFlightBatch, member_id: str | None = None
 ) -> None:
-    """Give the offsets of an acquired batch their own deliveries where the start lies within."""
+    """Give the offsets of an acquired batch their own deliveries if the start lies within it."""
     if batch.by_offset is not None or batch.whole.state is not RecordState.ACQUIRED:
         return
     is_theirs = member_id is None or batch.whole.member_id == member_id
@@ -121,7 +121,7 @@ def part_at_start(
 
 
 class _Taking:
-    """The acknowledgements of one request, under way."""
+    """The acknowledgements of one request while they are taken."""
 
     __slots__ = ("changes", "config", "member_id", "now_ms", "partition")
 
@@ -139,7 +139,7 @@ class _Taking:
         start = self.partition.start_offset
         for batch in self._find(one):
             if batch.last_offset < start:
-                continue  # all of it is done
+                continue  # All of the batch is done.
             if batch.by_offset is None:
                 self._check_whole(batch)
             is_whole = (
@@ -155,7 +155,7 @@ class _Taking:
             self._take_offsets(batch, one)
 
     def _find(self, one: Acknowledgement) -> list[InFlightBatch]:
-        """Find the batches that an acknowledgement is of."""
+        """Find the batches that contain the offsets of an acknowledgement."""
         partition = self.partition
         at = partition.floor(one.first_offset)
         if at < 0:
@@ -208,7 +208,7 @@ class _Taking:
             return
         state = _STATES[AcknowledgeType(kind)]
         is_taken = delivery.begin_to_leave(state, self.config.deliveries_max)
-        assert is_taken, "it was looked at before"
+        assert is_taken, "the delivery was checked before"
         self.changes.append((delivery, batch.stored(first, last, delivery)))
         if delivery.state.is_terminal:
             partition.delivery_complete_count += partition.count_from_start(first, last)

@@ -1,12 +1,13 @@
-"""How records of a share-partition are acquired, from the batches that were read of its log.
+"""Acquires records of a share-partition, from the batches that a fetch has read of its log.
 
-What was never acquired becomes a batch in flight, as large as what was read of it, or, when its
-group asks for smaller ones, in pieces along the log's own batches. What is available again is
-acquired as it lies. Batch-optimised fetches may get more records than they asked for, up to the
-end of a batch that is not too large; record-limited ones get so many at most (KIP-1206).
+Offsets that were never acquired become one batch in flight, as large as the part that was read,
+or, when the fetch asks for smaller batches, several along the log's own batches. Available records
+are acquired in the batches that they have. Batch-optimised fetches may get more records than they
+asked for, up to the end of a batch that is not too large; record-limited ones get at most that
+many (KIP-1206).
 
-A record that has failed often may be what makes its members fail: it comes with ever fewer others,
-and at last alone.
+A record that was delivered often may be the cause of its members' failures: it is delivered with
+fewer and fewer others, and at last alone.
 
 Kafka's source: SharePartition.acquire.
 """
@@ -32,7 +33,7 @@ class Span(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """A range of offsets that a member got, and the how manieth time they are delivered."""
+    """A range of offsets that a member got, and the number of their deliveries so far."""
 
     first_offset: int
     last_offset: int
@@ -40,13 +41,13 @@ class Acquired(NamedTuple):
 
     @property
     def offset_count(self) -> int:
-        """How many offsets it spans."""
+        """The number of offsets in the range."""
         return self.last_offset - self.first_offset + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a member asks for."""
+    """A member's request for records of a share-partition."""
 
     member_id: str
     is_record_limit: bool
@@ -59,10 +60,10 @@ class Asked:
 def acquire(
     partition: SharePartition, asked: Asked, read: Sequence[Span], aborted: Iterable[Span] = ()
 ) -> tuple[list[Acquired], int]:
-    """Acquire what is available of the batches that were read, but not those of `aborted`.
+    """Acquire the available records of the batches that were read, except those of `aborted`.
 
-    Returns the ranges, and how many records they count for; they may span more offsets than
-    the batches still have records.
+    Return the ranges and the number of records that they count for; the ranges may span more
+    offsets than the batches have records.
     """
     if asked.records_max <= 0 or not read or read[-1].last_offset < partition.start_offset:
         return [], 0
@@ -85,7 +86,7 @@ def acquire(
 
 
 class _Taking:
-    """One acquisition, under way."""
+    """One acquisition while it is made."""
 
     __slots__ = ("asked", "count", "last_offset", "partition", "ranges", "read")
 
@@ -99,11 +100,11 @@ class _Taking:
 
     @property
     def left(self) -> int:
-        """How many records may still be taken."""
+        """The number of records that may still be taken."""
         return self.asked.records_max - self.count
 
     def take(self) -> None:
-        """Take what lies in flight, what is in the gaps between, and what is after it."""
+        """Take records in flight, in the gaps between them, and after them."""
         partition, first_read = self.partition, self.read[0].base_offset
         partition.archive_unread(self.asked.fetch_offset, first_read)
         base_offset = first_read
@@ -113,7 +114,7 @@ class _Taking:
         elif partition.batches[at].last_offset >= base_offset:
             base_offset = partition.batches[at].first_offset
         else:
-            # The batch that was read may begin before the log's start, all else being over.
+            # All earlier records are done, and the batch that was read may begin before the start.
             base_offset = max(base_offset, partition.start_offset)
             at += 1
         known = partition.between(at, self.last_offset)
@@ -128,7 +129,7 @@ class _Taking:
             partition.move_gap(self.ranges[-1].last_offset + 1)
 
     def _take_known(self, known: Sequence[InFlightBatch], base_offset: int) -> bool:
-        """Take of batches in flight; True when nothing is to come after them."""
+        """Take records of batches in flight; return True when no others may follow them."""
         gap_start = base_offset
         for batch in known:
             if self.left <= 0:
@@ -147,7 +148,7 @@ class _Taking:
         return False
 
     def _take_batch(self, batch: InFlightBatch, *, is_throttled: bool) -> int:
-        """Take one batch in flight, whole or offset by offset; return how many that were."""
+        """Take a batch in flight, whole or offset by offset; return the number of records."""
         asked = self.asked
         if batch.by_offset is None:
             delivery = batch.whole
@@ -198,11 +199,11 @@ class _Taking:
 
     def _take_delivery(self, delivery: Delivery) -> None:
         is_taken = delivery.acquire(self.asked.member_id)
-        assert is_taken, "only what is free is taken"
+        assert is_taken, "only free records are taken"
         delivery.lock = self.partition.lock(self.asked.now_ms)
 
     def _is_throttled(self, batch: InFlightBatch) -> bool:
-        """Return whether some record to be taken has failed often."""
+        """Return whether some free record of a batch was delivered often."""
         throttle_from = _throttle_from(self.partition.config().deliveries_max)
         if batch.by_offset is None:
             return batch.whole.is_free and batch.whole.delivery_count >= throttle_from
@@ -247,24 +248,24 @@ class _Taking:
 
 
 def _limits(partition: SharePartition, asked: Asked, last_read: int) -> tuple[int, int]:
-    """Return up to which offset to acquire, and how many records."""
+    """Return the last offset to acquire, and the largest number of records."""
     config = partition.config()
     wanted = min(asked.records_max, config.batch_max)
     records_max = min(wanted, config.in_flight_max - partition.in_flight_count)
     if records_max > 0 or asked.fetch_offset > partition.end_offset:
         return last_read, records_max
-    # There is no room for more, but what is in flight already can be acquired again.
+    # There is no room for new records, but records in flight can be acquired again.
     again = partition.end_offset - asked.fetch_offset + 1
     return min(last_read, partition.end_offset), min(wanted, again)
 
 
 def _throttle_from(deliveries_max: int) -> int:
-    """Return from how many deliveries on a record is delivered with fewer others."""
+    """Return the number of deliveries after which a record is delivered with fewer others."""
     return max(_THROTTLE_FROM_MIN, (deliveries_max + 1) // 2)
 
 
 def _end_of_batch(read: Iterable[Span], offset: int) -> int:
-    """Return the end of the log's batch that an offset lies in; in none it is the offset."""
+    """Return the end of the log's batch around an offset, or the offset itself without one."""
     former: Span | None = None
     for span in read:
         if offset < span.base_offset:
@@ -274,7 +275,7 @@ def _end_of_batch(read: Iterable[Span], offset: int) -> int:
 
 
 def _pieces(read: Iterable[Span], first: int, last: int, batch_size: int) -> list[Acquired]:
-    """Divide a range where the log's batches begin, once a piece is large enough."""
+    """Divide a range at the beginnings of the log's batches, once a piece is large enough."""
     pieces = []
     for span in read:
         if span.base_offset > last:
@@ -287,7 +288,7 @@ def _pieces(read: Iterable[Span], first: int, last: int, batch_size: int) -> lis
 
 
 def _joined(taken: Iterable[Acquired]) -> list[Acquired]:
-    """Join offsets that follow each other and were delivered as often."""
+    """Join adjacent offsets that have the same number of deliveries."""
     joined: list[Acquired] = []
     for one in taken:
         former = joined[-1] if joined else None
@@ -303,7 +304,7 @@ def _joined(taken: Iterable[Acquired]) -> list[Acquired]:
 
 
 def _without(ranges: Iterable[Acquired], spans: Iterable[Span]) -> list[Acquired]:
-    """Cut spans, in order and apart from each other, out of ranges that are so, too."""
+    """Cut spans out of ranges; both must be in order and without overlaps."""
     left = list(spans)
     kept: list[Acquired] = []
     for one in ranges:

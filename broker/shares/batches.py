@@ -1,7 +1,8 @@
-"""What is stored of the records of a share-partition: ranges of offsets, each in one state.
+"""The stored state of the records of a share-partition: ranges of offsets, each in one state.
 
-Of two that overlap the one with more deliveries counts, and with as many the one whose state is
-further on: states only ever go forward within a delivery. Neighbours of one state become one.
+Of two ranges that overlap, the one with more deliveries counts; with equal deliveries, the one
+with the later state: within a delivery states only go forward. Adjacent ranges in one state are
+joined.
 
 Kafka's source: PersisterStateBatchCombiner.
 """
@@ -17,12 +18,12 @@ from typing import NamedTuple
 from protocol.pacing import Pace, paced_sorted, unpaced
 
 UNCHANGED_OFFSET = -1
-# So many batches may overlap in one request, as in Kafka any number may.
+# The most batches of one request that may overlap; Kafka has no limit.
 _OVERLAPPING_MAX = 100
 
 
 class RecordState(enum.IntEnum):
-    """Where a record stands with a group; the numbers are stored."""
+    """The state of a record for a group; the numbers are stored."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -45,7 +46,7 @@ class StateBatch(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What decides between two batches that overlap."""
+        """The precedence among batches that overlap: the higher rank counts."""
         return self.delivery_count, self.state
 
     def part(self, first_offset: int, last_offset: int) -> StateBatch:
@@ -54,10 +55,10 @@ class StateBatch(NamedTuple):
 
 
 def combine(batches: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
-    """Make one sequence without overlaps of batches, from a start offset on (-1: all).
+    """Combine batches into a sequence without overlaps, from a start offset on (-1: all).
 
-    Neighbours of one state stay apart where the second was partly hidden by a third: what is
-    stored is compared with Kafka's, byte by byte.
+    Adjacent batches in one state are not joined where a third had partly hidden the second:
+    stored records must equal Kafka's, byte by byte.
     """
     heap = list(_from(batches, start_offset))
     if len(heap) < 2:
@@ -75,7 +76,7 @@ def combine(batches: Iterable[StateBatch], start_offset: int) -> tuple[StateBatc
 
 
 def cut(batches: Iterable[StateBatch], end_offset: int) -> tuple[StateBatch, ...]:
-    """Leave out what is at or past an offset."""
+    """Return batches without the offsets at or past an end."""
     return tuple(
         batch.part(batch.first_offset, min(batch.last_offset, end_offset - 1))
         for batch in batches
@@ -84,10 +85,10 @@ def cut(batches: Iterable[StateBatch], end_offset: int) -> tuple[StateBatch, ...
 
 
 def flaw_of(batches: Sequence[StateBatch], pace: Pace = unpaced) -> str | None:
-    """Say why no leader can have made batches that `combine` would take too long for.
+    """Return the flaw of batches for which `combine` could take too long, None without one.
 
-    A leader tells of each record once. What overlaps in many layers takes the square of them, and
-    a range whose end lies before its beginning is never used up.
+    No leader sends such batches: it lists each record once. Overlapping layers take time that is
+    the square of their number, and a range that ends before it begins is never used up.
     """
     if any(batch.last_offset < batch.first_offset for batch in pace(batches)):
         return "A state batch ends before it begins."
@@ -113,7 +114,7 @@ def _touch(former: StateBatch, latter: StateBatch) -> bool:
 
 
 def _resolve(former: StateBatch, latter: StateBatch) -> Iterable[StateBatch]:
-    """Take two batches apart, of which the former comes first in order."""
+    """Resolve the overlap of two batches, of which `former` is first in order."""
     if former.rank == latter.rank:
         yield former.part(former.first_offset, max(former.last_offset, latter.last_offset))
     elif latter.rank < former.rank:

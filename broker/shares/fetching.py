@@ -1,9 +1,9 @@
-"""Share fetches: acquire what there is, or wait until there is enough, or for so long.
+"""Share fetches: acquire the available records, or wait for enough of them until a deadline.
 
-Of the partitions that a member fetches those take part from which something can be acquired, and
-whose log nobody reads just then. Together they get so many bytes, each its share, and so many
-records. A fetch that waits looks again when one of its logs grows, and when records of one of
-its share-partitions have become available.
+A partition takes part in a fetch if records of it can be acquired and no other fetch is reading
+its log. The partitions share the fetch's limit of bytes evenly, and have one limit of records
+together. A waiting fetch looks again when one of its logs grows, and when records of one of its
+share-partitions have become available.
 
 Kafka's sources: DelayedShareFetch, ShareFetchUtils, PartitionMaxBytesStrategy.
 """
@@ -30,7 +30,7 @@ _UNLIMITED_BYTES = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a member asks for."""
+    """The limits and options of a member's fetch."""
 
     member_id: str
     is_record_limit: bool
@@ -44,7 +44,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Fetched:
-    """What was acquired of one partition, or why it could not be read."""
+    """The records acquired from one partition, or the failure to read it."""
 
     failure: Failure | None = None
     records: bytes | bytearray | memoryview = b""
@@ -66,7 +66,7 @@ class _Reading:
 
 @dataclass(slots=True)
 class ShareFetch:
-    """A share fetch under way, over share-partitions that are loaded."""
+    """A share fetch in progress; its share-partitions are loaded."""
 
     wanted: Wanted
     parts: Sequence[tuple[TopicPartition, Served]]
@@ -75,7 +75,7 @@ class ShareFetch:
     _tasks: set[Task[None]] = field(default_factory=set)
 
     def run(self) -> Awaitable[dict[TopicPartition, Fetched]] | dict[TopicPartition, Fetched]:
-        """Acquire what there is now, or wait for more."""
+        """Acquire the available records if they are enough, or wait for more."""
         if not self.parts or self.wanted.records_max == 0 or self.wanted.size_max == 0:
             return self.fetched
         readings = self._acquirable()
@@ -84,7 +84,7 @@ class ShareFetch:
         return self._wait()
 
     def _acquirable(self) -> list[_Reading]:
-        """List what can be acquired from, with the bytes that each may take."""
+        """List the partitions to acquire from, with the bytes that each may take."""
         readings = []
         for partition, served in self.parts:
             share = served.partition
@@ -98,7 +98,7 @@ class ShareFetch:
         return readings
 
     def _is_enough(self, readings: Sequence[_Reading]) -> bool:
-        """Return whether there is enough to answer with."""
+        """Return whether there is enough for an answer."""
         if not readings:
             return False
         total = 0
@@ -113,11 +113,11 @@ class ShareFetch:
                     may_wait=False,
                 )
             except (StorageError, NotCached):
-                return True  # the answer will say why, or wait for the disk
+                return True  # The answer will contain the error, or wait for the disk.
             if found is None:
                 continue
             if found.base_offset != log.active.base_offset:
-                return True  # nothing will be appended to what lies there
+                return True  # Nothing more will be appended to an inactive segment.
             total += min(found.size, reading.size_max)
         return total >= self.wanted.size_min
 
@@ -125,7 +125,7 @@ class ShareFetch:
         woken: Future[None] = asyncio.get_running_loop().create_future()
 
         def finish() -> None:
-            # Acquired at once, so that the next fetch to be woken finds what is left.
+            # Acquire at once, so that the next fetch to wake finds only the rest.
             taken = self._take(self._acquirable())
             if isinstance(taken, dict):
                 _resolve(woken)
@@ -163,7 +163,7 @@ class ShareFetch:
     def _take(
         self, readings: Sequence[_Reading]
     ) -> Awaitable[dict[TopicPartition, Fetched]] | dict[TopicPartition, Fetched]:
-        """Read and acquire; what is not in memory is read in a thread."""
+        """Read and acquire; read in a thread when data is not in memory."""
         if self._read(readings):
             self._acquire(readings)
             return self.fetched
@@ -182,7 +182,7 @@ class ShareFetch:
         return self.fetched
 
     def _read(self, readings: Sequence[_Reading]) -> bool:
-        """Read what is in memory, the first batch in any case; return whether that was all."""
+        """Read data in memory, at least one batch; return False when the disk must be read."""
         left, is_first, is_all = self.wanted.size_max, True, True
         for reading in readings:
             reading.found = reading.data = reading.error = None
@@ -222,15 +222,15 @@ class ShareFetch:
                 reading.error = error
 
     def _acquire(self, readings: Sequence[_Reading]) -> None:
-        """Acquire what was read, as far as nobody else has meanwhile."""
+        """Acquire the records that were read, except those that others have acquired since."""
         left = self.wanted.records_max
         for reading in readings:
             try:
                 taken = self._acquire_one(reading, left)
             except OffsetOutOfRange:
-                # The log's start has moved: what was before it is gone.
+                # The log's start has moved: the records before it are gone.
                 share = reading.served.partition
-                assert share is not None, "only what is loaded is read"
+                assert share is not None, "only loaded share-partitions are read"
                 share.log_begins_at(reading.served.log.log_start_offset)
                 self.fetched[reading.partition] = Fetched()
             except StorageError as error:
@@ -242,7 +242,7 @@ class ShareFetch:
     def _acquire_one(self, reading: _Reading, left: int) -> int:
         served, wanted = reading.served, self.wanted
         share = served.partition
-        assert share is not None, "only what is loaded is read"
+        assert share is not None, "only loaded share-partitions are read"
         if reading.error is not None:
             raise reading.error
         fetched = self.fetched[reading.partition] = Fetched()
@@ -268,5 +268,5 @@ class ShareFetch:
 
 
 def _resolve(future: Future[None]) -> None:
-    if not future.done():  # A connection that has closed cancels what it waited for.
+    if not future.done():  # A closed connection has cancelled the future.
         future.set_result(None)

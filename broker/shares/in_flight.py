@@ -1,8 +1,8 @@
 """Records of a share-partition that are in flight: acquired, released, or done ahead of others.
 
-They are kept in batches as they were acquired. As long as all records of a batch go the same
-way it has one delivery; when they part each offset gets its own. A change is made at once and
-is settled when it is stored, or taken back when it could not be.
+They are kept in the batches in which they were acquired. While all records of a batch are in the
+same state, the batch has one delivery; when their states differ, each offset gets its own. A
+change is made at once; it is settled when it is stored, or undone when it could not be stored.
 
 Kafka's sources: InFlightBatch, InFlightState.
 """
@@ -18,13 +18,13 @@ NOBODY = ""
 
 
 class Lock:
-    """Until when a record is kept for who acquired it."""
+    """The deadline until which a record belongs to the member that acquired it."""
 
     __slots__ = ("deadline_ms", "has_expired")
 
     def __init__(self, deadline_ms: int) -> None:
         self.deadline_ms = deadline_ms
-        # Also when the record was not to be had just then, as a change of it was on its way.
+        # True also if the record could not be released then, because a change was on its way.
         self.has_expired = False
 
 
@@ -36,7 +36,7 @@ class _Former(NamedTuple):
 
 
 class Delivery:
-    """Where a batch or a single record stands; its batch owns it."""
+    """The state of a batch or of a single record; the batch owns it."""
 
     __slots__ = ("_former", "_is_archived", "delivery_count", "lock", "member_id", "state")
 
@@ -49,9 +49,9 @@ class Delivery:
     ) -> None:
         self.state, self.delivery_count = state, delivery_count
         self.member_id, self.lock = member_id, lock
-        # What it was before a change that is on its way to be stored.
+        # The state before a change that is on its way to be stored.
         self._former: _Former | None = None
-        # Archived by the broker itself: no failure takes that back.
+        # Whether the broker itself has archived the records, which no failure undoes.
         self._is_archived = False
 
     @property
@@ -61,11 +61,11 @@ class Delivery:
 
     @property
     def is_free(self) -> bool:
-        """Whether it can be acquired."""
+        """Whether a member can acquire the records."""
         return self.state is RecordState.AVAILABLE and self._former is None
 
     def acquire(self, member_id: str) -> bool:
-        """Give it to a member, once more; False when it cannot be had."""
+        """Give the records to a member and count a delivery; return False if they are not free."""
         if not self.is_free:
             return False
         self.state, self.member_id = RecordState.ACQUIRED, member_id
@@ -73,7 +73,10 @@ class Delivery:
         return True
 
     def leave(self, state: RecordState, deliveries_max: int) -> bool:
-        """Take it from who has it; what was delivered often enough is not available again."""
+        """Take the records from their member, archiving them after the last allowed delivery.
+
+        Return False when they are not acquired, or a change is on its way.
+        """
         if self._former is not None or self.state is not RecordState.ACQUIRED:
             return False
         if state is RecordState.AVAILABLE and self.delivery_count >= deliveries_max:
@@ -82,7 +85,7 @@ class Delivery:
         return True
 
     def begin_to_leave(self, state: RecordState, deliveries_max: int) -> bool:
-        """Take it from who has it, until it is settled whether that is stored."""
+        """Take the records from their member, and keep the former state until `settle`."""
         former = _Former(self.state, self.delivery_count, self.member_id, deliveries_max)
         if not self.leave(state, deliveries_max):
             return False
@@ -90,7 +93,7 @@ class Delivery:
         return True
 
     def settle(self, *, is_stored: bool) -> None:
-        """End a change: it is stored, or is taken back."""
+        """End a change: keep it if it is stored, else undo it."""
         former, self._former = self._former, None
         if is_stored or self._is_archived or former is None:
             self.lock = None
@@ -102,7 +105,7 @@ class Delivery:
             self.state, self.member_id = former.state, former.member_id
 
     def archive(self) -> None:
-        """Deliver it no more, whatever becomes of a change that is on its way."""
+        """Archive the records for good, even if a change is on its way."""
         self._is_archived = True
         self.state, self.member_id, self.lock = RecordState.ARCHIVED, NOBODY, None
 
@@ -115,22 +118,22 @@ class InFlightBatch:
     def __init__(self, first_offset: int, last_offset: int, delivery: Delivery) -> None:
         self.first_offset, self.last_offset = first_offset, last_offset
         self._whole: Delivery | None = delivery
-        # The records' own deliveries, in order, once they have parted.
+        # The records' own deliveries, in order, once they have separate ones.
         self.by_offset: dict[int, Delivery] | None = None
 
     @property
     def whole(self) -> Delivery:
-        """The delivery of all its records, which have not parted."""
-        assert self._whole is not None, "each offset has its own"
+        """The delivery of all its records, while they share one."""
+        assert self._whole is not None, "each offset has its own delivery"
         return self._whole
 
     @property
     def count(self) -> int:
-        """How many offsets it spans."""
+        """The number of offsets in the batch."""
         return self.last_offset - self.first_offset + 1
 
     def parts(self) -> Iterator[tuple[int, int, Delivery]]:
-        """Iterate over first and last offset and the delivery of each of its parts."""
+        """Iterate over the parts: the first offset, the last offset and the delivery of each."""
         if self.by_offset is None:
             yield self.first_offset, self.last_offset, self.whole
         else:
@@ -138,7 +141,7 @@ class InFlightBatch:
                 yield offset, offset, delivery
 
     def part(self) -> dict[int, Delivery]:
-        """Give each offset its own delivery, with the same lock, unless they have one."""
+        """Give each offset its own delivery, with the same deadline, unless it has one."""
         if self.by_offset is None:
             whole = self.whole
             state, count, member_id = whole.state, whole.delivery_count, whole.member_id
@@ -153,7 +156,7 @@ class InFlightBatch:
         return self.by_offset
 
     def part_at(self, last_offset: int) -> None:
-        """Give each offset its own delivery; those past an offset are not acquired after all."""
+        """Give each offset its own delivery, and undo the acquisition past an offset."""
         for offset, delivery in self.part().items():
             if offset > last_offset:
                 delivery.state, delivery.member_id = RecordState.AVAILABLE, NOBODY
@@ -161,7 +164,7 @@ class InFlightBatch:
                 delivery.lock = None
 
     def stored(self, first_offset: int, last_offset: int, delivery: Delivery) -> StateBatch:
-        """Tell how a part is stored."""
+        """Return a part as a StateBatch to store."""
         return StateBatch(
             first_offset, last_offset, delivery.delivery_count, int(delivery.state)
         )

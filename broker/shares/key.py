@@ -1,4 +1,4 @@
-"""What share groups' state is kept by: a group and a partition of a topic, a share-partition."""
+"""The key of share groups' state: a share-partition, which is a group and a topic's partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INT32 = range(-(2**31), 2**31)
 
 
 class SharePartitionKey(NamedTuple):
-    """A share-partition; its name is what FindCoordinator is asked for."""
+    """A share-partition; requests of FindCoordinator contain its name."""
 
     group_id: str
     topic_id: bytes
@@ -22,12 +22,12 @@ class SharePartitionKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name that decides which partition of __share_group_state it lives in."""
+        """The name, whose hash selects the partition of __share_group_state."""
         return f"{self.group_id}:{encode_uuid(self.topic_id)}:{self.partition}"
 
     @staticmethod
     def parse(name: str) -> SharePartitionKey:
-        """Read a name; a group's id may have colons in it. Raises ValueError."""
+        """Parse a name; the group's id may contain colons. Raises ValueError."""
         group_id, topic_id, partition = name.rsplit(":", 2)
         if not group_id.strip():
             raise ValueError("GroupId must not be empty")
@@ -38,7 +38,7 @@ class SharePartitionKey(NamedTuple):
 
 
 def _decode_uuid(text: str) -> bytes:
-    if len(text) > _UUID_CHARACTERS + 2:  # Kafka lets padding through
+    if len(text) > _UUID_CHARACTERS + 2:  # Kafka allows padding.
         raise ValueError(f"Invalid topic ID: {text}")
     try:
         value = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)

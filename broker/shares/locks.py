@@ -1,11 +1,11 @@
-"""What happens when the time is over for which records are kept for who acquired them.
+"""Releases acquired records when their locks expire.
 
-They are available again, or archived when they were delivered often enough. That stands whether
-or not it can be stored: a start again would deliver them again all the same.
+The records become available again, or are archived after the last allowed delivery. The release
+stands even if it cannot be stored: after a restart the records would be delivered again anyway.
 
-Kafka's source: SharePartition.releaseAcquisitionLockOnTimeout. There each batch, and each offset
-that has parted from its batch, has a timer of its own and is stored by itself; here all that is
-due at once is stored together.
+Kafka's source: SharePartition.releaseAcquisitionLockOnTimeout. In Kafka each batch, and each
+offset with its own delivery, has a timer and is stored by itself; here all records that are due
+at the same time are stored together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker.shares.partition import Outcome, SharePartition, Ticket, Wake
 
 
 def expire(partition: SharePartition, now_ms: int) -> list[Outcome]:
-    """Release what has been acquired for too long."""
+    """Release the records whose locks have expired."""
     changes: list[tuple[Delivery, StateBatch]] = []
     start, deliveries_max = partition.start_offset, partition.config().deliveries_max
     for batch in partition.batches:
@@ -31,7 +31,7 @@ def expire(partition: SharePartition, now_ms: int) -> list[Outcome]:
             lock.has_expired = True
             state = RecordState.ARCHIVED if last < start else RecordState.AVAILABLE
             if not delivery.leave(state, deliveries_max):
-                continue  # a change is on its way
+                continue  # A change is on its way.
             delivery.lock = None
             changes.append((delivery, batch.stored(first, last, delivery)))
             if delivery.state.is_terminal:

@@ -1,15 +1,15 @@
-"""A share-partition: which records of a partition a share group's members have, may get, or had.
+"""A share-partition: the records of a partition that a share group's members have or may get.
 
-A state machine without clock or I/O. It begins at a start offset, before which all is done, and
-knows the records from there to its end offset, the last that was ever acquired:
+It is a state machine without clock or I/O. All records before its start offset are done. It knows
+the records from there to its end offset, the last that was ever acquired:
 
     start offset                                   end offset
     | done | acquired by a | available | acquired by b |  not acquired yet ...
     `------------------- in flight --------------------'
 
-Records are acquired by acquiring.py, acknowledged and released by acknowledging.py, and their
-locks run out in locks.py. Changes are made at once; `Write` asks for them to be stored, and
-`written` is to be called with its ticket when they are, or could not be.
+acquiring.py acquires records, acknowledging.py acknowledges and releases them, and locks.py
+releases those whose locks have expired. Changes are made at once. `Write` asks the caller to store
+them, and to call `written` with its ticket when they are stored, or could not be.
 
 Kafka's source: SharePartition.
 """
@@ -33,20 +33,20 @@ _BATCH_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """What a group's settings say of its share-partitions, with Kafka's defaults."""
+    """The settings of a group for its share-partitions, with Kafka's defaults."""
 
     lock_duration_ms: int = 30_000
     deliveries_max: int = 5
     in_flight_max: int = 2_000
     may_renew: bool = True
-    # How many offsets a batch in flight may span, as each gets its delivery when they part:
-    # batches of the log and of stored states may span millions. Kafka has no limit.
+    # The most offsets of a batch in flight, as each may get its own delivery: batches of the log
+    # and of stored states may span millions. Kafka has no limit.
     batch_max: int = _BATCH_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an acknowledgement was not taken."""
+    """The reason why an acknowledgement was not taken."""
 
     error: ErrorCode
     message: str
@@ -54,11 +54,11 @@ class Failure:
 
 @dataclass(slots=True)
 class Ticket:
-    """Changes on their way to be stored, and who waits for them."""
+    """Changes on their way to be stored, and the token of the request that waits for them."""
 
     changes: list[tuple[Delivery, StateBatch]] = field(default_factory=list)
     token: Token = None
-    # Whether the changes stand even if they could not be stored: time has passed.
+    # Whether the changes stand even if they cannot be stored: locks have expired.
     is_settled: bool = False
 
 
@@ -72,7 +72,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Tell who waits that its acknowledgements are stored, or why they are not."""
+    """Answer a request: its acknowledgements are stored, or have failed."""
 
     token: Token
     failure: Failure | None = None
@@ -80,7 +80,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Let fetches that wait look again: records may have become available."""
+    """Wake waiting fetches: records may have become available."""
 
 
 Outcome = Write | Done | Wake
@@ -88,14 +88,14 @@ Outcome = Write | Done | Wake
 
 @dataclass(slots=True)
 class _Gap:
-    """Offsets between stored batches that were never told of: `start` is the first of them."""
+    """Offsets between stored batches without a stored state; `start` is the first of them."""
 
     start: int
-    end_offset: int  # the partition's, as long as the gap counts
+    end_offset: int  # the partition's end offset, as long as the gap counts
 
 
 class SharePartition:
-    """The records in flight of one share-partition; whoever serves it owns it."""
+    """The records in flight of one share-partition; its Served owns it."""
 
     __slots__ = (
         "_gap", "batches", "config", "delivery_complete_count", "end_offset", "leader_epoch",
@@ -109,42 +109,42 @@ class SharePartition:
         leader_epoch: int,
         config: Callable[[], PartitionConfig],
     ) -> None:
-        """Go on from what is stored, or from a start offset where that is still open.
+        """Continue from a stored state, at a start offset.
 
-        Raises ValueError for a state that cannot be.
+        Raises ValueError for an invalid state.
         """
         self.config = config
         self.leader_epoch, self.state_epoch = leader_epoch, state.state_epoch
         self.start_offset = self.end_offset = start_offset
-        # In order of their offsets, which do not overlap.
+        # In the order of their offsets, without overlaps.
         self.batches: list[InFlightBatch] = []
         self.delivery_complete_count = 0
-        # Whether some record before the end may be available.
+        # Whether a record before the end may be available.
         self.must_search = False
         self._gap: _Gap | None = None
         self._restore(state.batches)
 
-    # --- what there is --------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------
 
     @property
     def in_flight_count(self) -> int:
-        """How many offsets are in flight."""
+        """The number of offsets in flight."""
         return self.end_offset - self.start_offset + 1 if self.batches else 0
 
     @property
     def gap(self) -> _Gap | None:
-        """The gap that still counts."""
+        """The gap, None once it no longer counts."""
         gap = self._gap
         return gap if gap is not None and gap.end_offset == self.end_offset else None
 
     def can_acquire(self) -> bool:
-        """Return whether a member may get more."""
+        """Return whether a member may get more records."""
         if self.next_fetch_offset() != self.end_offset + 1:
             return True
         return self.in_flight_count < self.config().in_flight_max
 
     def next_fetch_offset(self) -> int:
-        """Return from where to read what can be acquired next."""
+        """Return the offset to read from, that of the next record that can be acquired."""
         is_past_all = not self.batches or self.start_offset > self.batches[-1].last_offset
         if self.must_search and not is_past_all:
             found = self._first_available()
@@ -166,7 +166,7 @@ class SharePartition:
         return max(last_offset - max(self.start_offset, first_offset) + 1, 0)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the first lock runs out."""
+        """Return the earliest deadline of a lock, None without locks."""
         locks = (
             delivery.lock.deadline_ms
             for batch in self.batches
@@ -178,7 +178,7 @@ class SharePartition:
     # --- changing -------------------------------------------------------------------------
 
     def add(self, batch: InFlightBatch) -> None:
-        """Put a batch in its place, for one that begins where it does."""
+        """Add a batch in order; replace a batch with the same first offset."""
         at = self.floor(batch.first_offset)
         if at >= 0 and self.batches[at].first_offset == batch.first_offset:
             self.batches[at] = batch
@@ -186,11 +186,11 @@ class SharePartition:
             self.batches.insert(at + 1, batch)
 
     def lock(self, now_ms: int) -> Lock:
-        """Make a lock of a record that is acquired now."""
+        """Create the lock of a record that is acquired now."""
         return Lock(now_ms + self.config().lock_duration_ms)
 
     def move_gap(self, offset: int) -> None:
-        """Take note that the offsets of the gap are known up to one."""
+        """Move the start of the gap to an offset: the offsets before it are known now."""
         gap = self._gap
         if gap is None:
             return
@@ -200,13 +200,13 @@ class SharePartition:
             self._gap = None
 
     def store(self, changes: list[tuple[Delivery, StateBatch]], token: Token) -> list[Outcome]:
-        """Ask for changes to be stored."""
+        """Return the outcome that stores changes, or the answer when there are none."""
         if not changes:
             return [Done(token)]
         return [self.write(Ticket(changes, token))]
 
     def write(self, ticket: Ticket) -> Write:
-        """Tell what has changed, as it is stored."""
+        """Return the request to store a ticket's changes."""
         change = ShareState(
             0,
             self.state_epoch,
@@ -218,7 +218,7 @@ class SharePartition:
         return Write(change, ticket)
 
     def take_back(self, changes: Iterable[tuple[Delivery, StateBatch]]) -> None:
-        """Undo changes that are not to be stored, or could not be."""
+        """Undo changes that were refused, or could not be stored."""
         for delivery, batch in changes:
             delivery.settle(is_stored=False)
             self.must_search |= delivery.state is RecordState.AVAILABLE
@@ -227,7 +227,7 @@ class SharePartition:
                 self.delivery_complete_count -= count
 
     def written(self, ticket: Ticket, failure: Failure | None) -> Sequence[Outcome]:
-        """Go on after changes are stored, or could not be."""
+        """Continue after changes are stored, or could not be stored."""
         if ticket.is_settled:
             self._move_start()
             return ()
@@ -244,7 +244,7 @@ class SharePartition:
         return [done, Wake()] if is_news else [done]
 
     def log_begins_at(self, offset: int) -> None:
-        """Follow the log's start: what is before it is not available any more."""
+        """Follow the log's start: records before it are no longer available."""
         if offset <= self.start_offset:
             return
         if not self.batches:
@@ -256,11 +256,11 @@ class SharePartition:
         self.start_offset = offset
         self.end_offset = max(self.end_offset, offset)
         if self._gap is not None:
-            # Else what comes next would be looked for before the start, where there is nothing.
+            # Otherwise the next fetch would look before the start, where there are no records.
             self._gap.start = max(self._gap.start, offset)
 
     def archive_unread(self, fetch_offset: int, base_offset: int) -> None:
-        """Archive available offsets that were asked for and are not in the log any more."""
+        """Archive available offsets that a fetch asked for and the log no longer has."""
         if not self.batches or fetch_offset >= base_offset:
             return
         at = self.floor(fetch_offset)
@@ -278,7 +278,7 @@ class SharePartition:
         *,
         counts: bool,
     ) -> None:
-        """Archive what of a range of offsets is in one state."""
+        """Archive the records of a range of offsets (without its end) that are in one state."""
         for batch in batches:
             if batch.first_offset >= end:
                 break
@@ -332,7 +332,7 @@ class SharePartition:
         return None
 
     def _count_terminal(self, end: int) -> int:
-        """Count what is done from the start to an offset."""
+        """Count the records that are done from the start up to an offset."""
         count = 0
         for batch in self.batches:
             if batch.first_offset >= end:
@@ -343,7 +343,7 @@ class SharePartition:
         return count
 
     def _move_start(self) -> bool:
-        """Move the start past what is done; return whether that could be."""
+        """Move the start past records that are done; return whether it moved."""
         if not self._can_move_start():
             return False
         last_done, count = self._last_done()
@@ -371,16 +371,16 @@ class SharePartition:
     def _can_move_start(self) -> bool:
         at = self.floor(self.start_offset)
         if at < 0:
-            return False  # a gap at the beginning, which can be acquired
+            return False  # A gap at the beginning can be acquired.
         batch = self.batches[at]
         if batch.by_offset is None:
             delivery = batch.whole
-        else:  # the log's start may have moved past the batch
+        else:  # The log's start may have moved past the batch.
             delivery = batch.by_offset[min(self.start_offset, batch.last_offset)]
         return not delivery.is_changing and delivery.state.is_terminal
 
     def _last_done(self) -> tuple[int, int]:
-        """Find the last offset before which all is done, and count what is from the start."""
+        """Return the last offset up to which all is done, and the count of offsets to it."""
         last_done, count = NO_OFFSET, 0
         for first, last, delivery in self._parts_before_gap():
             if delivery.is_changing or not delivery.state.is_terminal:

@@ -1,5 +1,6 @@
-"""Old records of share groups' state go: what lies before the last snapshot of every
-share-partition is not read again.
+"""Deletes old records of share groups' state.
+
+Records that precede the last snapshots of all share-partitions are never read again.
 
 Kafka's sources: ShareCoordinatorService.setupRecordPruning, ShareCoordinatorOffsetsManager.
 """
@@ -25,7 +26,7 @@ _BATCHES_PER_SLICE = 64
 
 
 class StatePruner:
-    """Knows how far it has looked at each partition; the event loop owns it."""
+    """Prunes the partitions, and remembers the end of each; the event loop owns it."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -44,7 +45,7 @@ class StatePruner:
         log = topic.log(partition) if topic else None
         if log is None or self._seen.get(partition) == log.log_end_offset:
             return
-        # What is not on the disk yet may be lost with a crash, and then its elder counts again.
+        # A crash may lose a snapshot that is not on the disk yet; the former one then counts.
         end = min(log.recovery_point, log.high_watermark)
         start = min((await _last_snapshots(log, end)).values(), default=end)
         self._seen[partition] = log.log_end_offset if end == log.log_end_offset else -1
@@ -54,7 +55,7 @@ class StatePruner:
 
 
 async def _last_snapshots(log: Log, end: int) -> dict[SharePartitionKey, int]:
-    """Find where the last snapshot of each share-partition lies, before an offset."""
+    """Return the offset of the last snapshot of each share-partition, before an end."""
     found: dict[SharePartitionKey, int] = {}
     for number, (header, data) in enumerate(log.batches(log.log_start_offset)):
         if header.base_offset >= end:
@@ -65,7 +66,7 @@ async def _last_snapshots(log: Log, end: int) -> dict[SharePartitionKey, int]:
             try:
                 read = decode_record(record.key or b"", record.value)
             except ProtocolError:
-                continue  # loading has told of it
+                continue  # Loading has logged it.
             if isinstance(read, Snapshot):
                 found.pop(read.key, None)
                 if read.state is not None:

@@ -1,7 +1,7 @@
-"""What is read of a log for a share fetch: batches, which are of aborted transactions, bytes.
+"""Reads the batches of a log for a share fetch, and finds those of aborted transactions.
 
 A read ends at the last whole batch. Of its bytes a member gets the batches in which it has
-acquired something, and those between them.
+acquired records, and the batches between them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from storage.reading import aborted_within
 from storage.segment import Slice
 from storage.transactions import AbortedTransaction, read_marker
 
-_HEAD_BYTES_MIN = 17  # up to the magic, which says how long the head is
+_HEAD_BYTES_MIN = 17  # up to the magic, which gives the length of the head
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Batches of a log, and where each begins in their bytes."""
+    """Batches of a log, and the position of each in their bytes."""
 
     data: memoryview
     headers: Sequence[BatchHeader]
@@ -48,7 +48,7 @@ class Read:
 
 
 def read_batches(data: bytes | bytearray) -> Read:
-    """Find the whole batches in bytes of a log; what follows the last is cut off."""
+    """Find the whole batches in bytes of a log; bytes after the last are cut off."""
     view = memoryview(data)
     headers: list[BatchHeader] = []
     positions: list[int] = []
@@ -57,7 +57,7 @@ def read_batches(data: bytes | bytearray) -> Read:
         try:
             header = read_stored_header(view, position)
         except ProtocolError:
-            break  # its head is cut off, or is none: the consumer will see what it is
+            break  # Its head is incomplete or invalid; the consumer will report it.
         if position + header.size_bytes > len(view):
             break
         headers.append(header)
@@ -67,13 +67,13 @@ def read_batches(data: bytes | bytearray) -> Read:
 
 
 def aborted_spans(log: Log, offset: int, found: Slice, read: Read) -> list[Span]:
-    """Find the batches of aborted transactions in what was read. Raises CorruptFile."""
+    """Find the batches of aborted transactions among those read. Raises CorruptFile."""
     transactions = aborted_within(log.segments, offset, found, log.log_end_offset)
     return spans_of_aborted(read, transactions) if transactions else []
 
 
 def spans_of_aborted(read: Read, transactions: Sequence[AbortedTransaction]) -> list[Span]:
-    """Find the batches of aborted transactions: up to its marker each producer's are."""
+    """Find the batches of aborted transactions: each producer's batches up to its marker."""
     coming = sorted(transactions, reverse=True)
     aborting: set[int] = set()
     spans = []

@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge have in common: who may ask, and what is acknowledged.
+"""Common parts of ShareFetch and ShareAcknowledge: the rights of clients, and acknowledgements.
 
 Kafka's source: KafkaApis.handleShareFetchRequest, handleAcknowledgements.
 """
@@ -40,7 +40,7 @@ class ShareServices(Protocol):
 
 
 class Batch(Protocol):
-    """A range that a request acknowledges."""
+    """A range of offsets that a request acknowledges."""
 
     @property
     def first_offset(self) -> int: ...
@@ -56,7 +56,7 @@ Given = Mapping[TopicPartition, Sequence[Batch]]
 def problem(
     services: ShareServices, context: RequestContext, group_id: str | None, member_id: str | None
 ) -> ErrorCode:
-    """Say why a member may not ask; NONE when it may."""
+    """Return the error of a member's request, NONE when the member may ask."""
     if not services.shares.are_enabled:
         return ErrorCode.UNSUPPORTED_VERSION
     if group_id is None:
@@ -73,7 +73,7 @@ def problem(
 def partition_problem(
     services: ShareServices, partition: TopicPartition
 ) -> ErrorCode:
-    """Say why there is no such partition; NONE when there is one."""
+    """Return NONE when a partition exists, else the error."""
     topic = services.topics.by_id(partition.topic_id)
     if topic is None or not 0 <= partition.partition < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -81,7 +81,7 @@ def partition_problem(
 
 
 class Acknowledging:
-    """The acknowledgements of one request: refused, or taken and on their way to be stored."""
+    """The acknowledgements of one request: refused, or accepted and on their way to be stored."""
 
     def __init__(self) -> None:
         self._results = Results()
@@ -90,17 +90,17 @@ class Acknowledging:
         self._has_taken = False
 
     def refuse(self, partition: TopicPartition, failure: Failure) -> None:
-        """Take nothing for a partition."""
+        """Refuse the acknowledgements of a partition."""
         self._results[partition] = failure
 
     def pass_over(self, partition: TopicPartition) -> None:
-        """Take note that nothing is acknowledged in a partition."""
+        """Note a partition without acknowledgements."""
         self._empty.append(partition)
 
     def take(
         self, partition: TopicPartition, answer: Failure | Future[Failure | None]
     ) -> None:
-        """Take note of what was said of a partition's acknowledgements."""
+        """Note the answer to a partition's acknowledgements."""
         self._has_taken = True
         if isinstance(answer, Failure):
             self._results[partition] = answer
@@ -108,13 +108,13 @@ class Acknowledging:
             self._awaited[partition] = answer
 
     async def results(self) -> Results:
-        """Wait until all that can be is stored."""
+        """Wait until all acknowledgements are stored or have failed; return the results."""
         if self._awaited:
             await asyncio.wait(self._awaited.values())
             for partition, done in paced(self._awaited.items()):
                 self._results[partition] = done.result()
         if self._has_taken:
-            # As in Kafka: where nothing was acknowledged at all, that is not told.
+            # As in Kafka, partitions without acknowledgements count only if others have some.
             self._results |= dict.fromkeys(self._empty)
         return self._results
 
@@ -130,7 +130,7 @@ def acknowledge_all(
 ) -> Acknowledging:
     """Take the acknowledgements of one request.
 
-    `is_renewal` tells whether the request says that it may renew locks.
+    `is_renewal` is whether the request declares that it may renew locks.
     """
     acknowledging = Acknowledging()
     permitted = readable(services, context, given)
@@ -163,7 +163,7 @@ def readable(
 
 
 def told(failure: Failure | None) -> tuple[ErrorCode, str | None]:
-    """Return code and message of a partition's result."""
+    """Return the error code and the message of a partition's result."""
     if failure is None:
         return ErrorCode.NONE, None
     return failure.error, failure.message or None
@@ -172,7 +172,7 @@ def told(failure: Failure | None) -> tuple[ErrorCode, str | None]:
 def leader_of(
     services: ShareServices, partition: TopicPartition, error: int
 ) -> tuple[int, int] | None:
-    """Return id and epoch of the leader, where an error says that it has changed."""
+    """Return the id and epoch of the leader after errors that mean that it has changed."""
     if error not in _LEADER_ERRORS:
         return None
     topic = services.topics.by_id(partition.topic_id)

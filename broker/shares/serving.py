@@ -1,9 +1,9 @@
-"""The share-partitions that are in use: loads them, carries out what they decide, keeps time.
+"""The share-partitions in use: loads them, carries out their decisions, and runs their timers.
 
-A share-partition is loaded when a member first fetches it, and dropped when its topic is gone,
-when its group has no session any more, or when its stored state says that another has taken
-over. What it decides is stored by the coordinator of the state (state_coordinator.py), and only
-then is whoever acknowledged told.
+A share-partition is loaded when a member first fetches it. It is dropped when its topic is
+deleted, when its group has no session left, or when its stored state shows that another leader
+has taken over. The coordinator of the state (state_coordinator.py) stores its decisions, and only
+then are acknowledgements answered.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _UNAVAILABLE = (
 )
 _FENCED = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 _KEPT = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-# After these the state is another's: what is known of it here is dropped.
+# After these errors the state belongs to another leader, and the share-partition is dropped.
 _DROPPED_AFTER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, *_KEPT)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What share-partitions need of the broker."""
+    """The parts of the broker that share-partitions use."""
 
     topics: Topics
     states: ShareStateCoordinator
@@ -66,14 +66,14 @@ class Served:
     def __init__(self, key: SharePartitionKey, log: Log, around: Surroundings) -> None:
         self.key, self.log, self._around = key, log, around
         self.partition: SharePartition | None = None  # until it is loaded
-        # A fetch reads the log in a thread: others wait, so that they do not read the same.
+        # A fetch reads the log in a thread; others wait, so that they do not read the same data.
         self.is_reading = False
         self.is_dropped = False
         self.waiters: set[Waiter] = set()
         self._handle: TimerHandle | None = None
 
     def clock_ms(self) -> int:
-        """Return the time that locks go by, which never goes back."""
+        """Return the time on the clock of locks, in milliseconds; it never goes back."""
         return int(self._around.loop.time() * _MS_PER_S)
 
     @property
@@ -82,18 +82,18 @@ class Served:
         return not self.is_reading and not self.is_dropped
 
     def wake(self) -> None:
-        """Let the fetches that wait look again."""
+        """Let the waiting fetches look again."""
         for waiter in self.waiters:
             self._around.purgatory.reconsider(waiter)
 
     def watch(self) -> None:
-        """See to it that locks run out in time, after records were acquired."""
+        """Start the timer of locks, after records were acquired."""
         partition = self.partition
         if self._handle is None and not self.is_dropped and partition is not None:
             self._wait(partition.config().lock_duration_ms)
 
     def close(self) -> None:
-        """Take no further part: stop the clock, and let those who wait see it."""
+        """Stop serving: cancel the timer, and wake the waiting fetches."""
         self.is_dropped = True
         if self._handle is not None:
             self._handle.cancel()
@@ -101,7 +101,7 @@ class Served:
         self.wake()
 
     def perform(self, outcomes: Iterable[Outcome]) -> None:
-        """Carry out what the share-partition has decided."""
+        """Carry out the decisions of the share-partition."""
         for outcome in outcomes:
             if isinstance(outcome, Write):
                 self._write(outcome)
@@ -119,7 +119,7 @@ class Served:
             awaited.add_done_callback(lambda done: self._written(write.ticket, done.result()))
 
     def _written(self, ticket: Ticket, answer: StateAnswer) -> None:
-        assert self.partition is not None, "who writes is loaded"
+        assert self.partition is not None, "only a loaded share-partition writes"
         self.perform(self.partition.written(ticket, failure_of(answer, "write")))
 
     def _wait(self, duration_ms: int) -> None:
@@ -129,7 +129,7 @@ class Served:
     def _expire(self) -> None:
         self._handle = None
         partition = self.partition
-        assert partition is not None, "who waits is loaded"
+        assert partition is not None, "only a loaded share-partition has locks"
         now_ms = self.clock_ms()
         self.perform(locks.expire(partition, now_ms))
         deadline_ms = partition.next_deadline_ms()
@@ -138,7 +138,7 @@ class Served:
 
 
 class SharePartitions:
-    """Those in use, by group and partition; the event loop owns it."""
+    """The share-partitions in use, by group and partition; the event loop owns it."""
 
     def __init__(self, around: Surroundings) -> None:
         self.around = around
@@ -146,7 +146,7 @@ class SharePartitions:
         self._loading: dict[SharePartitionKey, Task[Failure | None]] = {}
 
     def __len__(self) -> int:
-        """Return how many are in use."""
+        """Return the number of share-partitions in use."""
         return len(self._served)
 
     def find(self, key: SharePartitionKey) -> Served | None:
@@ -154,7 +154,7 @@ class SharePartitions:
         return self._served.get(key)
 
     def load(self, key: SharePartitionKey, log: Log) -> Served | Awaitable[Served | Failure]:
-        """Return a share-partition, or what will be one when it is loaded, or say why not."""
+        """Return a loaded share-partition, or an awaitable of it or of the failure to load it."""
         served = self._served.get(key)
         if served is not None and (served.log is not log or log.is_closed):
             self.drop(key)
@@ -183,7 +183,7 @@ class SharePartitions:
         return token
 
     def release(self, key: SharePartitionKey, member_id: str) -> None:
-        """Make what a member has acquired available to others: it has gone."""
+        """Make the records of a member that has left available to others."""
         served = self._served.get(key)
         if served is not None and served.partition is not None:
             token = self.around.loop.create_future()
@@ -191,7 +191,7 @@ class SharePartitions:
             served.perform(release(served.partition, member_id, token))
 
     def drop(self, key: SharePartitionKey) -> None:
-        """Forget one; the next to fetch it loads what is stored."""
+        """Drop a share-partition; the next fetch loads its stored state."""
         served = self._served.pop(key, None)
         loading = self._loading.pop(key, None)
         if loading is not None:
@@ -200,17 +200,17 @@ class SharePartitions:
             served.close()
 
     def drop_group(self, group_id: str) -> None:
-        """Forget those of a group that nobody fetches for any more."""
+        """Drop the share-partitions of a group without sessions."""
         for key in [key for key in self._served if key.group_id == group_id]:
             self.drop(key)
 
     def drop_topic(self, topic_id: bytes) -> None:
-        """Forget those of a topic that is gone."""
+        """Drop the share-partitions of a deleted topic."""
         for key in [key for key in self._served if key.topic_id == topic_id]:
             self.drop(key)
 
     def close(self) -> None:
-        """Forget all."""
+        """Drop all share-partitions."""
         for key in list(self._served):
             self.drop(key)
 
@@ -247,7 +247,7 @@ class SharePartitions:
             start = await start_offset(
                 log, told.state, settings(key.group_id).auto_offset_reset, around.now_ms()
             )
-            # A crash may have lost records whose state was stored; what is past the end is not.
+            # A crash may have lost records whose state was stored: states past the end are cut.
             state = replace(told.state, batches=cut(told.state.batches, log.log_end_offset))
             served.partition = SharePartition(
                 state, start, log.leader_epoch, lambda: settings(key.group_id).partition
@@ -267,7 +267,7 @@ class SharePartitions:
 
 
 def failure_of(answer: StateAnswer, operation: str) -> Failure | None:
-    """Say what a member is told of a state that could not be read or written."""
+    """Return the failure for a member when a state could not be read or written, else None."""
     error = answer.error
     if error is ErrorCode.NONE:
         return None

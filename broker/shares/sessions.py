@@ -1,9 +1,10 @@
-"""Share sessions: the broker remembers what a member of a share group fetches (KIP-932).
+"""Share sessions: the broker remembers the partitions that a member fetches (KIP-932).
 
-A request of epoch 0 begins a session and names all partitions; those that follow count on (epoch
-1, 2, ...) and name only what has changed; -1 ends it. A session belongs to the connection that
-began it, and goes with it. A connection has room for a few sessions, and for as many partitions
-in all of them as there are, and some more: a client may make up any names of members and topics.
+A request with epoch 0 begins a session and names all partitions. Later requests have the epochs
+1, 2, ... and name only the changes; epoch -1 ends the session. A session belongs to the connection
+that began it, and ends with the connection. A connection may have a few sessions, with as many
+partitions in all of them as the broker has, and some more: a client may invent any names of
+members and topics.
 
 Kafka's sources: ShareSession, ShareSessionCache, SharePartitionManager.newContext.
 """
@@ -18,9 +19,9 @@ from protocol.errors import ErrorCode
 
 FIRST_EPOCH, FINAL_EPOCH = 0, -1
 _EPOCH_MAX = 2**31 - 1
-# A client has a connection for each of its members.
+# Kafka's clients have a connection for each member.
 SESSIONS_PER_CONNECTION_MAX = 10
-# More than there are: of topics that have been deleted. Each answer tells of them again.
+# Partitions beyond the number that exist, for deleted topics: each response lists their errors.
 MISSING_PARTITIONS_MAX = 1_000
 
 
@@ -32,7 +33,7 @@ class TopicPartition(NamedTuple):
 
 
 class MemberKey(NamedTuple):
-    """Whose session it is."""
+    """The group and the member of a session."""
 
     group_id: str
     member_id: str
@@ -44,20 +45,21 @@ class ShareSession:
     __slots__ = ("connection", "epoch", "partitions", "unknown")
 
     def __init__(self, partitions: Iterable[TopicPartition], connection: Hashable) -> None:
-        # Topics that nobody knew when they were named; ids come into being only once.
+        # Topics that did not exist when a request named them; a deleted id never comes back.
         self.unknown: set[bytes] = set()
-        # By partition, whether its next answer is told even when there is no news in it.
+        # By partition, whether the next response includes it even without news.
         self.partitions = dict.fromkeys(partitions, False)
         self.connection = connection
-        self.epoch = FIRST_EPOCH + 1  # which the next request has to have
+        self.epoch = FIRST_EPOCH + 1  # expected in the next request
 
     def tell(self, partition: TopicPartition, *, has_records: bool, has_failed: bool) -> bool:
-        """Take note of an answer, and tell whether there is news in it."""
+        """Note a partition's result; return whether the response must include it."""
         must_tell = self.partitions.get(partition, False)
         if partition in self.partitions:
             if has_records:
-                del self.partitions[partition]  # its next turn comes after all others
-            self.partitions[partition] = has_failed  # so that the end of an error is told
+                del self.partitions[partition]  # Its next turn comes after all others.
+            # The response after an error includes the partition, to show that the error is over.
+            self.partitions[partition] = has_failed
         return must_tell or has_records or has_failed
 
 
@@ -71,19 +73,19 @@ class ShareSessions:
         on_empty: Callable[[str], None],
         partition_count: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`on_lost` hears of a lost session, `on_empty` of a group that has none any more.
+        """`on_lost` is called with a lost session, `on_empty` with a group without sessions.
 
-        `partition_count` tells how many partitions there are.
+        `partition_count` returns the number of partitions of the broker.
         """
         self._sessions_max, self._partition_count = sessions_max, partition_count
         self._on_lost, self._on_empty = on_lost, on_empty
         self._sessions: dict[MemberKey, ShareSession] = {}
         self._counts: Counter[str] = Counter()
-        # Whose sessions a connection has begun, also those that it has no more.
+        # The members whose sessions a connection has begun, also sessions that have ended.
         self._begun: dict[Hashable, dict[MemberKey, None]] = {}
 
     def __len__(self) -> int:
-        """Return how many sessions there are."""
+        """Return the number of sessions."""
         return len(self._sessions)
 
     def get(self, key: MemberKey) -> ShareSession | None:
@@ -93,7 +95,7 @@ class ShareSessions:
     def begin(
         self, key: MemberKey, partitions: Collection[TopicPartition], connection: Hashable
     ) -> ShareSession | None:
-        """Begin a session, in the place of the one that there is; None when there is no room."""
+        """Begin a session, replacing the member's present one; return None without room."""
         self.end(key)
         if (
             len(self._sessions) >= self._sessions_max()
@@ -113,9 +115,9 @@ class ShareSessions:
         added: Iterable[TopicPartition] = (),
         forgotten: Collection[TopicPartition] = (),
     ) -> ShareSession | ErrorCode:
-        """Take the next request of a session; one that is added is told of in any case.
+        """Take the next request of a session; its response includes all added partitions.
 
-        A session that gets too large is lost.
+        A session that becomes too large is lost.
         """
         session = self._sessions.get(key)
         if session is None:
@@ -135,7 +137,7 @@ class ShareSessions:
         return session
 
     def end(self, key: MemberKey) -> ShareSession | None:
-        """Forget a member's session."""
+        """End a member's session, and return it."""
         session = self._sessions.pop(key, None)
         if session is not None:
             self._counts[key.group_id] -= 1
@@ -144,12 +146,12 @@ class ShareSessions:
         return session
 
     def end_all(self) -> None:
-        """Forget all sessions."""
+        """End all sessions."""
         self._sessions.clear()
         self._counts.clear()
 
     def connection_lost(self, connection: Hashable) -> None:
-        """Forget the sessions that a lost connection has begun, if they are still those."""
+        """End the sessions that a lost connection has begun and still has."""
         for key in self._begun.pop(connection, ()):
             session = self._sessions.get(key)
             if session is not None and session.connection is connection:
@@ -174,7 +176,7 @@ class ShareSessions:
         }
 
     def _may_begin(self, key: MemberKey, connection: Hashable) -> bool:
-        """Return whether a connection may have one more session; forget some that it had."""
+        """Return whether a connection may begin a session; drop members whose sessions ended."""
         begun = self._begun.get(connection, {})
         if key not in begun and len(begun) >= SESSIONS_PER_CONNECTION_MAX:
             for over in begun.keys() - self._held(connection).keys():
@@ -183,7 +185,7 @@ class ShareSessions:
         return key in begun or len(begun) < SESSIONS_PER_CONNECTION_MAX
 
     def _is_too_much(self, connection: Hashable, added_count: int = 0) -> bool:
-        """Return whether a connection's sessions have too many partitions, with some more."""
+        """Return whether a connection's sessions, with added partitions, have too many."""
         held = self._held(connection).values()
         count = added_count + sum(len(session.partitions) for session in held)
         missing_min = count - MISSING_PARTITIONS_MAX
@@ -191,5 +193,5 @@ class ShareSessions:
 
 
 def next_epoch(epoch: int) -> int:
-    """Return the epoch of the request after that of an epoch."""
+    """Return the epoch of the request that follows one with a given epoch."""
     return epoch + 1 if epoch < _EPOCH_MAX else FIRST_EPOCH + 1

@@ -1,7 +1,7 @@
-"""What share groups have set for themselves, above what the broker says of all of them.
+"""The settings of share groups, which override the broker's settings for all of them.
 
-A group's settings are asked for with every record that is acquired, so they are resolved once
-and kept until something changes.
+A group's settings are read for every acquired record, so they are resolved once and kept until
+a setting changes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ShareSettings:
         configs.resources.on_changed.append(self._changed)
 
     def of(self, group_id: str) -> ShareGroupSettings:
-        """Return the settings of a group in force; not to be kept."""
+        """Return the settings of a group in force; do not keep them, as they may change."""
         found = self._cached.get(group_id)
         if found is None:
             if len(self._cached) >= _CACHED_MAX:

@@ -1,4 +1,4 @@
-"""Puts together what serves share groups' records: their state, those in use, the sessions."""
+"""Assembles the parts that serve share groups' records: states, share-partitions, sessions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from config.share import ShareConfig
 
 
 class Shares:
-    """What there is one of, for the records of share groups. The event loop owns it."""
+    """The broker's single set of parts for share groups' records. The event loop owns it."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Shares:
         loop: asyncio.AbstractEventLoop,
         is_enabled: Callable[[], bool],
     ) -> None:
-        """`is_enabled` tells whether the feature share.version is in force."""
+        """`is_enabled` returns whether the feature share.version is in force."""
         self._is_enabled = is_enabled
         self.settings = ShareSettings(configs)
         config = _state_config(configs.shares)
@@ -69,13 +69,13 @@ class Shares:
         self.states.close()
 
     def feature_changed(self) -> None:
-        """Forget who fetches what when share groups are served no more."""
+        """Drop sessions and share-partitions when share groups are no longer served."""
         if not self.are_enabled:
             self.sessions.end_all()
             self.partitions.close()
 
     def end_session(self, member: MemberKey) -> None:
-        """End a member's session: what it still has is available to others."""
+        """End a member's session, and make its records available to others."""
         session = self.sessions.end(member)
         if session is not None:
             self._release(member, session)

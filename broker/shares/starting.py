@@ -1,4 +1,4 @@
-"""Where a share group begins a partition that it has not read before: share.auto.offset.reset."""
+"""The start of a share group in a partition it has not read before: share.auto.offset.reset."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _EARLIEST, _LATEST = "earliest", "latest"
 
 
 async def start_offset(log: Log, state: ShareState, reset: str, now_ms: int) -> int:
-    """Return where a share-partition goes on, or begins.
+    """Return the offset at which a share-partition continues, or begins.
 
-    Raises Refusal when there is no record as young as the reset asks for, and StorageError.
+    Raises Refusal when no record is as young as the reset asks for, and StorageError.
     """
     if state.start_offset != UNCHANGED_OFFSET:
         return state.start_offset
@@ -26,7 +26,7 @@ async def start_offset(log: Log, state: ShareState, reset: str, now_ms: int) -> 
     if reset == _LATEST:
         return log.high_watermark
     timestamp = now_ms - reset_duration_ms(reset)
-    _ = log.active.max_timestamp  # learnt here, not in the thread, where an append could be lost
+    _ = log.active.max_timestamp  # Cached here: the thread could miss an append meanwhile.
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(None, log.offset_for_timestamp, timestamp)
     if found is None:

@@ -1,9 +1,9 @@
-"""The coordinator of share groups' state: finds a share-partition's machine and has it decide.
+"""The coordinator of share groups' state: asks a share-partition's machine for decisions.
 
-One machine a partition of __share_group_state decides (state_shard.py), and
-coordination/runtime.py carries out what it decides. Whoever leads a partition of a topic reads
-the state of its share-partitions here and writes what changes; on one node these are calls, and
-the APIs 83 to 87 for others.
+Each partition of __share_group_state has a machine (state_shard.py), and coordination/runtime.py
+carries out its decisions. The leader of a topic's partition reads the state of its
+share-partitions here and writes the changes. On one node these are calls; other brokers would
+use the APIs 83 to 87.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Decide = Callable[[StateShard, Caller], Sequence[Effect]]
 class ShareStateCoordinator:
     """Owns the machines, through the runtime that runs them.
 
-    Each operation returns its answer, or an awaitable of it where it has to wait for the log.
+    Each operation returns its answer, or an awaitable of it if the answer must wait for the log.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class ShareStateCoordinator:
         clock: WallClock,
         loop: Loop,
     ) -> None:
-        # Names spread evenly over the machines.
+        # The keys spread evenly over the machines, so each machine gets its part of the limit.
         states_max = max(config.states_max // max(log.partition_count, 1), 1)
         self.config = replace(config, states_max=states_max)
-        # Until then requests are refused with COORDINATOR_LOAD_IN_PROGRESS.
+        # Until it is set, requests are refused with COORDINATOR_LOAD_IN_PROGRESS.
         self.is_loaded = asyncio.Event()
         self._topics = topics
         self._clock = clock
@@ -67,17 +67,17 @@ class ShareStateCoordinator:
         )
 
     def known(self) -> list[tuple[SharePartitionKey, ShareState]]:
-        """Return the states of all share-partitions as they are now."""
+        """Return the present states of all share-partitions."""
         return [known for machine in self._runtime.machines for known in machine.states.items()]
 
     def close(self) -> None:
-        """End serving, and stop the clock."""
+        """End serving, and stop the timer."""
         self._runtime.close()
 
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int
     ) -> Answer[StateAnswer]:
-        """Begin the state of a share-partition; a start of -1 is left to its first reader."""
+        """Begin the state of a share-partition; -1 leaves the start to its first reader."""
         now_ms = self._clock.now_ms()
         return self._run(
             key,
@@ -87,7 +87,7 @@ class ShareStateCoordinator:
         )
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Answer[StateAnswer]:
-        """Read the state of a share-partition, for its leader to go on from."""
+        """Read the state of a share-partition, from which its leader continues."""
         now_ms = self._clock.now_ms()
         return self._run(
             key, lambda shard, caller: shard.read(key, leader_epoch, caller.token, now_ms)
@@ -96,22 +96,22 @@ class ShareStateCoordinator:
     def write(
         self, key: SharePartitionKey, change: ShareState, flaw: str | None = None
     ) -> Answer[StateAnswer]:
-        """Store what has changed in a share-partition, unless there is a flaw in it."""
+        """Store a change of a share-partition, unless the change has a flaw."""
         now_ms = self._clock.now_ms()
         return self._run(
             key, lambda shard, caller: shard.write(key, change, caller.token, now_ms, flaw)
         )
 
     def summarize(self, key: SharePartitionKey) -> Answer[StateAnswer]:
-        """Tell where a share-partition stands."""
+        """Return a summary of a share-partition's state."""
         return self._run(key, lambda shard, caller: shard.summarize(key, caller.token))
 
     def delete(self, key: SharePartitionKey) -> Answer[StateAnswer]:
-        """Forget the state of a share-partition."""
+        """Delete the state of a share-partition."""
         return self._run(key, lambda shard, caller: shard.delete(key, caller.token))
 
     def topic_deleted(self, topic_id: bytes) -> None:
-        """Forget the states of a topic's partitions."""
+        """Delete the states of a topic's partitions."""
         self._runtime.for_all(lambda shard: shard.topics_deleted((topic_id,)))
 
     def _run(self, key: SharePartitionKey, decide: Decide) -> Answer[StateAnswer]:

@@ -1,8 +1,8 @@
-"""The records of __share_group_state: snapshots of share-partitions and what has changed since.
+"""The records of __share_group_state: snapshots of share-partitions, and updates of them.
 
-Keys and values are one of Kafka's messages behind an int16 (protocol/messages/share_group_state):
+A key or value is an int16 and one of Kafka's messages (protocol/messages/share_group_state):
 
-    snapshot   key | 0 | ShareSnapshotKey |   value | 0 | ShareSnapshotValue |   null: forgotten
+    snapshot   key | 0 | ShareSnapshotKey |   value | 0 | ShareSnapshotValue |   null: deleted
     update     key | 1 | ShareUpdateKey   |   value | 0 | ShareUpdateValue   |
 """
 
@@ -32,7 +32,7 @@ KeyValue = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class ShareState:
-    """The state of a share-partition. A start of -1 is left to the first who fetches."""
+    """The state of a share-partition. A start of -1 is left to the first fetch."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -46,7 +46,7 @@ class ShareState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole state of a share-partition; None forgets it."""
+    """The whole state of a share-partition; None deletes it."""
 
     key: SharePartitionKey
     state: ShareState | None
@@ -54,7 +54,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What has changed since the snapshot; a start of -1 has not."""
+    """A change since the snapshot; a start of -1 means that the start is unchanged."""
 
     key: SharePartitionKey
     change: ShareState
@@ -113,7 +113,7 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
 
 
 def _decode_key(cls: type[ShareSnapshotKey | ShareUpdateKey], key: bytes) -> SharePartitionKey:
-    # Kafka, too, looks at no more of a key than it knows.
+    # Kafka, too, ignores bytes of a key after the fields that it knows.
     name, _ = decode_prefix(cls, _version(key), memoryview(key), _INT16.size)
     return SharePartitionKey(name.group_id, name.topic_id, name.partition)
 

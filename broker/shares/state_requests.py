@@ -1,6 +1,6 @@
-"""What the requests for share groups' state have in common (APIs 83 to 87).
+"""Common parts of the requests for share groups' state (APIs 83 to 87).
 
-Each names partitions of one group by topic, and is answered for each partition by itself.
+Each request names partitions of one group by topic, and each partition has its own answer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Request(Protocol):
 
 
 def is_empty(request: _Request) -> bool:
-    """Return whether a request names no group, or of some topic no partition."""
+    """Return whether a request names no group, no topic, or a topic without partitions."""
     topics: Iterable[_Topic] = request.topics
     return not (request.group_id and request.topics and all(one.partitions for one in topics))
 
@@ -58,9 +58,9 @@ async def ask_each(
     *,
     looks_once: bool = False,
 ) -> dict[bytes, list[R]]:
-    """Ask for each partition that a request names, and return what is told of each, by topic.
+    """Call `ask` for each partition of a request; return the results of `told`, by topic.
 
-    `looks_once` is whether Kafka looks for a topic in its map once for all of its partitions.
+    `looks_once` is whether Kafka looks up a topic in its map once for all its partitions.
     """
     named = {
         SharePartitionKey(request.group_id, topic.topic_id, one.partition): one
@@ -72,12 +72,12 @@ async def ask_each(
         answers: Sequence[StateAnswer] = [StateAnswer(denied, denied.sentence)] * len(named)
         in_turn = _by_topic(named, answers, told)
         return {topic_id: list(found.values()) for topic_id, found in paced(in_turn.items())}
-    # All are begun before the first is waited for: one flush serves them all.
+    # All requests begin before the first is awaited: one flush serves them all.
     begun = []
     for number, (key, one) in enumerate(paced(named.items()), 1):
         begun.append(ask(key, one))
         if number % _PARTITIONS_PER_SLICE == 0:
-            await asyncio.sleep(0)  # four bytes name a partition, which takes some 20 us
+            await asyncio.sleep(0)  # A partition is four bytes of a request, and takes 20 us.
     results = _by_topic(named, await all_of(begun), told)
     asked = (
         topic.topic_id

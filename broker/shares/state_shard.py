@@ -1,8 +1,8 @@
 """The states of share-partitions in one partition of __share_group_state: a state machine.
 
-It has neither clock nor I/O, and takes each record in as soon as it has decided on it, by the
-same function that replays the log; who asked is answered when the log has the record. Should the
-log refuse it the machine is ahead, and asks to be made again.
+It has neither clock nor I/O. It takes in each record as soon as it has decided on it, with the
+function that replays the log; the request is answered when the log has the record. If the log
+refuses a record, the machine is ahead of the log, and asks for a reload.
 
 Kafka's source: ShareCoordinatorShard.
 """
@@ -25,8 +25,8 @@ NO_EPOCH = -1
 _NEGATIVE_PARTITION = "The partition id cannot be a negative number."
 _READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
 _WRITE_UNINITIALIZED = "Write operation on uninitialized share partition not allowed."
-_NO_ROOM = "There is the state of as many share partitions as there may be: delete share groups."
-# What is known of a partition that has no state: no start, and no count of what is complete.
+_NO_ROOM = "The limit of share partitions with state is reached: delete share groups."
+# The summary of a partition without state: no start, and no count of complete deliveries.
 _UNKNOWN = ShareState(0, 0, 0, UNCHANGED_OFFSET, -1)
 
 
@@ -36,27 +36,27 @@ class StateConfig:
 
     updates_per_snapshot: int = 500
     cold_snapshot_interval_ms: int = 300_000
-    # Some 200 MB. A short heartbeat begins the state of all partitions of the topics it names, for
-    # a group that it makes up, and nobody but an administrator ends it. Kafka has no limit.
+    # Some 200 MB. A short heartbeat of an invented group begins the state of all partitions of the
+    # topics it names, and only an administrator deletes the state. Kafka has no limit.
     states_max: int = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class StateAnswer:
-    """What a request about one share-partition comes to."""
+    """The answer to a request about one share-partition."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
     state: ShareState = _UNKNOWN
 
     def told_of(self, operation: str) -> str:
-        """Say what went wrong as Kafka's PersisterStateManager passes it on."""
+        """Return the error message in the words of Kafka's PersisterStateManager."""
         return f"Error in {operation} state RPC. {self.message or self.error.sentence}"
 
 
 @dataclass(slots=True)
 class Ticket:
-    """A record on its way to the log, and who waits for it."""
+    """Records on their way to the log, and the replies that wait for them."""
 
     replies: list[Reply] = field(default_factory=list)
 
@@ -75,11 +75,11 @@ class StateShard:
     )
 
     def __init__(self, config: StateConfig, partition_count: Callable[[bytes], int]) -> None:
-        """`partition_count` tells how many partitions a topic has, 0 for an id of none."""
+        """`partition_count` returns the number of partitions of a topic, 0 for an unknown id."""
         self.config = config
         self.partition_count = partition_count
         self.states: dict[SharePartitionKey, ShareState] = {}
-        # The highest that were seen.
+        # The highest epochs that were seen.
         self._leader_epochs: dict[SharePartitionKey, int] = {}
         self._state_epochs: dict[SharePartitionKey, int] = {}
         self._update_counts: dict[SharePartitionKey, int] = {}
@@ -121,7 +121,7 @@ class StateShard:
     def read(
         self, key: SharePartitionKey, leader_epoch: int, token: Token, now_ms: int
     ) -> list[Effect]:
-        """Tell a leader the state of its share-partition; a new leader's epoch is stored."""
+        """Return the state of a share-partition to its leader; store a new leader's epoch."""
         problem = self._negative(key)
         if problem is None and key not in self.states:
             problem = StateAnswer(ErrorCode.INVALID_REQUEST, _READ_UNINITIALIZED)
@@ -143,7 +143,7 @@ class StateShard:
         now_ms: int,
         flaw: str | None = None,
     ) -> list[Effect]:
-        """Store what has changed in a share-partition, unless there is a flaw in it."""
+        """Store a change of a share-partition, unless the change has a flaw."""
         problem = self._negative(key)
         if problem is None and key not in self.states:
             problem = StateAnswer(ErrorCode.INVALID_REQUEST, _WRITE_UNINITIALIZED)
@@ -159,26 +159,26 @@ class StateShard:
         return self._store([self._record(key, told, now_ms)], token, StateAnswer())
 
     def summarize(self, key: SharePartitionKey, token: Token) -> list[Effect]:
-        """Tell where a share-partition stands; one without state is no error."""
+        """Return a summary of a share-partition; one without state is no error."""
         problem = self._negative(key) or self._unknown_topic(key)
         return self._answer(token, problem or StateAnswer(state=self.states.get(key, _UNKNOWN)))
 
     def delete(self, key: SharePartitionKey, token: Token) -> list[Effect]:
-        """Forget the state of a share-partition; one without state is no error."""
+        """Delete the state of a share-partition; one without state is no error."""
         problem = self._negative(key) or self._unknown_topic(key)
         if problem is not None or key not in self.states:
             return self._answer(token, problem or StateAnswer())
         return self._store([Snapshot(key, None)], token, StateAnswer())
 
     def topics_deleted(self, topic_ids: Collection[bytes]) -> list[Effect]:
-        """Forget the states of partitions of topics that are gone."""
+        """Delete the states of the partitions of deleted topics."""
         gone = [Snapshot(key, None) for key in self.states if key.topic_id in topic_ids]
         return self._store(gone) if gone else []
 
     def snapshot_cold(self, now_ms: int) -> list[Effect]:
-        """Write snapshots of states that have had none for long, so that old records can go.
+        """Write snapshots of states without a recent one, so that old records can be pruned.
 
-        One that has been written so is written again only with the others that are due.
+        A state whose last record is such a snapshot does not start a further round by itself.
         """
         states = self.states
         if all(one.create_timestamp_ms != one.write_timestamp_ms for one in states.values()):
@@ -199,12 +199,12 @@ class StateShard:
     # --- the log --------------------------------------------------------------------------
 
     def replay(self, record: Record | InTransaction | Marker) -> None:
-        """Take a record in; nothing here is part of a transaction, so it counts at once."""
+        """Take in a record; records within transactions count at once, too."""
         if isinstance(record, Marker):
             return
         if isinstance(record, InTransaction):
             stored = record.record
-            assert isinstance(stored, Snapshot | Update), "the codec makes no others"
+            assert isinstance(stored, Snapshot | Update), "the codec decodes no others"
             record = stored
         key = record.key
         if isinstance(record, Update):
@@ -225,11 +225,11 @@ class StateShard:
                 self._update_counts[key] = 0
 
     def loaded(self, now_ms: int) -> Sequence[Effect]:
-        """Begin to serve what has been replayed."""
+        """Begin to serve the replayed states."""
         return []
 
     def unload(self, now_ms: int) -> Sequence[Effect]:
-        """End serving: who waits is answered when the log has ended its appends."""
+        """End serving: waiting requests are answered when their appends have ended."""
         return []
 
     def stored(self, ticket: Ticket, error: ErrorCode, now_ms: int) -> Sequence[Effect]:
@@ -246,7 +246,7 @@ class StateShard:
     # --- deciding -------------------------------------------------------------------------
 
     def _record(self, key: SharePartitionKey, change: ShareState, now_ms: int) -> Record:
-        """Tell a change, as a snapshot when there have been many updates since the last."""
+        """Return the record of a change: a snapshot after many updates, else an update."""
         known = self.states[key]
         if self._update_counts.get(key, 0) < self.config.updates_per_snapshot:
             batches = combine(change.batches, change.start_offset)
@@ -274,7 +274,7 @@ class StateShard:
         return [Persist(tuple(records), ticket)]
 
     def _answer(self, token: Token, answer: StateAnswer) -> list[Effect]:
-        """Answer without a record, after the records that the answer may rest on."""
+        """Answer without a record, but after the records on which the answer may depend."""
         reply = Reply(token, answer)
         if self._appending:
             self._appending[-1].replies.append(reply)

@@ -1,10 +1,11 @@
-"""Whether batches of a transaction may be appended: only where that transaction knows of it.
+"""Admits batches of a transaction to a partition, once the partition is part of the transaction.
 
-The first batch of a transaction in a partition is checked; those after it find the transaction
+Only the first batch of a transaction in a partition is checked; later ones find the transaction
 open in the log. Up to version 11 of Produce the partition must have been added before (KIP-890's
-first part); from 12 on the batch itself adds it, and waits until the log of transactions has that.
+first part). From 12 on the batch itself adds the partition, and waits until the log of
+transactions has it.
 
-What a producer is told depends on what its version knows. Kafka's source: ReplicaManager and
+The error codes depend on the version of the request. Kafka's source: ReplicaManager and
 AddPartitionsToTxnManager.
 """
 
@@ -43,19 +44,20 @@ from storage.files import Buffer
 from storage.log import Log
 from storage.validation import CheckedBatch
 
-# Since these versions of Produce: topics are named by id; a batch adds its partition to the
-# transaction; TRANSACTION_ABORTABLE is known.
+# The versions of Produce from which on requests name topics by id, batches add their partitions to
+# the transaction, and clients know TRANSACTION_ABORTABLE.
 TOPIC_IDS_SINCE = 13
 _ADDS_SINCE = 12
 _ABORTABLE_SINCE = 11
 
-# Since these versions of TxnOffsetCommit.
+# The versions of TxnOffsetCommit from which on it adds the partition, and clients know
+# TRANSACTION_ABORTABLE.
 _OFFSETS_ADD_SINCE = 5
 _OFFSETS_ABORTABLE_SINCE = 4
 
-_LOW_ATTRIBUTES = 22  # the low byte of a batch's attributes
+_LOW_ATTRIBUTES = 22  # offset of the low byte of a batch's attributes
 
-# What is worth asking again, which producers know by another name only.
+# Errors after which a retry helps; producers know them only as NOT_ENOUGH_REPLICAS.
 _UNVERIFIED = frozenset(
     (
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -77,13 +79,13 @@ class AdmissionServices(Protocol):
 
 
 Refused = dict[tuple[str, int], tuple[ErrorCode, str | None]]
-"""Why partitions are not to be appended to, by topic and index."""
+"""Errors of partitions that must not be appended to, by topic and index."""
 
 First = dict[TopicPartition, None]
 
 
 def is_transactional(records: Buffer | None) -> bool:
-    """Return whether a batch says that it is of a transaction, if it is a batch."""
+    """Return whether bytes are a batch that claims to be part of a transaction."""
     if records is None or len(records) < HEADER_SIZE:
         return False
     if not records[_LOW_ATTRIBUTES] & TRANSACTIONAL_BIT:
@@ -96,7 +98,7 @@ def is_transactional(records: Buffer | None) -> bool:
 def find_topic(
     services: AdmissionServices, context: RequestContext, data: TopicProduceData
 ) -> Topic | None:
-    """Return the topic that is written to, None when there is none such."""
+    """Return the topic that a request writes to, None when it does not exist."""
     if context.api_version >= TOPIC_IDS_SINCE:
         return services.topics.by_id(data.topic_id)
     return services.topics.get(data.name)
@@ -109,9 +111,9 @@ def admit(
     transactional_id: str,
     denied: Set[str],
 ) -> Refused | Awaitable[Refused]:
-    """Say which partitions of a request with batches of a transaction must not be appended to.
+    """Return the partitions that must not be appended to, of a request with transactional batches.
 
-    Those of the topics that are denied to the client do not become part of the transaction.
+    Partitions of topics denied to the client do not become part of the transaction.
     """
     producers: set[Producer] = set()
     refused: Refused = {}
@@ -155,7 +157,7 @@ def _look(
     first: First,
     adds: bool,
 ) -> tuple[ErrorCode, str | None] | None:
-    """Note a partition in which the transaction has no batches yet; return what forbids any."""
+    """Note a partition without batches of the transaction; return the error that forbids any."""
     log = topic.partitions[where.partition]
     if isinstance(log, OfflinePartition):
         return code_of(log.cause), message_of(log.cause)
@@ -187,9 +189,9 @@ def _verify(
 def admit_offsets(
     services: AdmissionServices, partition: int, request: TxnOffsetCommitRequest, api_version: int
 ) -> ErrorCode | Awaitable[ErrorCode]:
-    """Say whether offsets may be committed to a partition in a producer's transaction.
+    """Return NONE when offsets may be committed to a partition in a producer's transaction.
 
-    Who waits for an answer asks again after it: the transaction may have ended since.
+    A caller that has awaited the answer must ask again: the transaction may have ended since.
     """
     producer = Producer(request.producer_id, request.producer_epoch)
     where = TopicPartition(topic_names.CONSUMER_OFFSETS, partition)
@@ -255,7 +257,7 @@ def forbid_ended(
     log: Log,
     checked: CheckedBatch,
 ) -> tuple[ErrorCode, str | None] | None:
-    """Return what forbids a batch that was admitted, but whose transaction has ended since."""
+    """Return the error of an admitted batch whose transaction has ended since, else None."""
     header = checked.header
     if not header.is_transactional or transactional_id is None:
         return None
@@ -275,7 +277,7 @@ def _verify_again(
     producer: Producer,
     where: TopicPartition,
 ) -> tuple[ErrorCode, str | None] | None:
-    """Return what forbids to append: the markers of a transaction do not come twice."""
+    """Return the error that forbids an append: a transaction's markers are written only once."""
     error = services.transactions.verify(transactional_id, producer, where)
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH, None
@@ -303,7 +305,7 @@ def _add(
 
 
 def _told(error: ErrorCode, api_version: int) -> tuple[ErrorCode, str | None]:
-    """Return what a producer is told of a coordinator's error."""
+    """Return the producer's error code and message for a coordinator's error."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH, None
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _ABORTABLE_SINCE:

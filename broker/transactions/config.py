@@ -1,4 +1,4 @@
-"""What of the broker's configuration governs transactions."""
+"""The part of the broker's configuration that governs transactions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HOUR_MS = 60 * 60_000
 
 
 class BrokerOptions(Protocol):
-    """The options of BrokerConfig that are read here, in Kafka's names."""
+    """The options of BrokerConfig that this module reads, under Kafka's names."""
 
     @property
     def transaction_max_timeout_ms(self) -> int: ...

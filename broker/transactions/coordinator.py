@@ -1,8 +1,8 @@
-"""The coordinator of transactions: finds a transactional id's shard and has it decide.
+"""The coordinator of transactions: finds a transactional id's shard and asks it for decisions.
 
-One shard a partition of __transaction_state decides (shard.py); coordination/runtime.py carries
-out what it decides, and here the markers are written that it asks for. On one node the coordinator
-appends them itself, where Kafka's asks the leaders of the partitions.
+Each partition of __transaction_state has a shard (shard.py); coordination/runtime.py carries out
+the shard's decisions, and this module writes the markers. On one node the coordinator appends
+markers itself, where Kafka's coordinator asks the leaders of the partitions.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from storage.transactions import Marker
 
 logger = logging.getLogger(__name__)
 
-# How long a stop waits for markers that are on their way to the disk.
+# The time for which a stop waits for markers on their way to the disk.
 _DRAIN_S = 2.0
 
 
 class TransactionCoordinator:
     """Owns the shards, through the runtime that runs them.
 
-    Each operation returns its answer, or an awaitable of it where that has to wait for the log.
+    Each operation returns its answer, or an awaitable of it if the answer must wait for the log.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class TransactionCoordinator:
         loop: Loop,
         matching: Matching,
     ) -> None:
-        """`version` is that of transactions which the cluster has agreed on, `leader_epoch` that
-        of a partition of the log: markers name the term that wrote them by it."""
+        """`version` returns the cluster's transaction version, `leader_epoch` the leader epoch of
+        a partition of the log: it is the coordinator epoch in markers."""
         self.config = config
         self._markers, self._producer_ids = markers, producer_ids
         self._leader_epoch, self._clock = leader_epoch, clock
@@ -106,7 +106,7 @@ class TransactionCoordinator:
         self._runtime.close()
 
     def reconfigure(self, config: TransactionConfig) -> None:
-        """Go by other options from the next request on."""
+        """Apply other options from the next request on."""
         self.config = config
         for shard in self._runtime.machines:
             shard.config = config
@@ -114,7 +114,7 @@ class TransactionCoordinator:
     async def initialize(
         self, transactional_id: str, timeout_ms: int, expected: Producer | None
     ) -> Granted:
-        """Give a producer its id and epoch, and fence whoever had the transactional id."""
+        """Give a producer its id and epoch, and fence the former producer of the id."""
         await self._have_producer_ids()
         shard = self._runtime.machine_of(transactional_id)
         if isinstance(shard, ErrorCode):
@@ -147,7 +147,7 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer: Producer, partition: TopicPartition
     ) -> ErrorCode:
-        """Return whether a producer's transaction has a partition."""
+        """Return NONE when a producer's transaction has a partition, else the error."""
         shard = self._runtime.machine_of(transactional_id)
         if isinstance(shard, ErrorCode):
             return shard
@@ -156,7 +156,7 @@ class TransactionCoordinator:
     async def end(
         self, transactional_id: str, producer: Producer, *, is_commit: bool, version: int
     ) -> Granted:
-        """Commit or abort a producer's transaction; answered when that cannot be lost."""
+        """Commit or abort a producer's transaction; answered when the decision is durable."""
         await self._have_producer_ids()
         shard = self._runtime.machine_of(transactional_id)
         if isinstance(shard, ErrorCode):
@@ -207,7 +207,7 @@ class TransactionCoordinator:
         return listing.listed(request, {one: found[one] for one in found if one in names})
 
     def count_by_state(self) -> dict[str, int]:
-        """Return how many transactional ids there are in each state, by Kafka's name of it."""
+        """Return the number of transactional ids in each state, by Kafka's name of the state."""
         counts = {one.word: 0 for one in TransactionState if one is not TransactionState.DEAD}
         for _, value in self._known():
             counts[value.state.word] += 1
@@ -222,9 +222,9 @@ class TransactionCoordinator:
         ]
 
     def _in_order(self) -> Iterator[tuple[str, Transaction]]:
-        """Iterate over transactional ids as Kafka lists them, which has them in hash tables.
+        """Iterate over transactional ids in Kafka's order, that of its hash tables.
 
-        After many have expired Kafka's tables stay larger than ours are here.
+        After many ids have expired, Kafka's tables stay larger than the ones computed here.
         """
         for shard in self._runtime.machines:
             for transactional_id in concurrent_order(shard.entries):
@@ -235,7 +235,7 @@ class TransactionCoordinator:
     async def _have_producer_ids(self) -> None:
         """Make sure that a producer id can be drawn at once.
 
-        Where that fails, who needs one is told to ask again, as by Kafka.
+        If that fails, a client that needs one gets a retriable error, as from Kafka.
         """
         try:
             await self._producer_ids.fill()
@@ -245,7 +245,7 @@ class TransactionCoordinator:
     def _take_id(self) -> int | None:
         taken = self._producer_ids.take_now()
         if taken is None and (self._filling is None or self._filling.done()):
-            # There is none for what happens by itself, either: it is tried again in its turn.
+            # Aborts without a request find no id either: they are tried again in their turn.
             self._filling = start_task("fill producer ids", self._have_producer_ids())
         return taken
 
@@ -272,12 +272,13 @@ class TransactionCoordinator:
         for one, problem in problems.items():
             _log(asked.transactional_id, one, problem)
         if isinstance(shard, ErrorCode) or shard is not self._runtime.machine_at(partition):
-            return  # loaded again, and markers with it
+            return  # The partition was loaded again, which also writes the markers again.
         effects = shard.marked(asked, left, self._clock.now_ms())
         self._runtime.perform(partition, effects)
 
 
-# A transaction is over in a partition that has been deleted, and where another has ended it.
+# Errors after which a transaction is over in a partition: the partition was deleted, or another
+# marker has ended the transaction.
 _OVER = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -288,7 +289,7 @@ _OVER = frozenset(
 
 
 def _must_retry(problem: Explained) -> bool:
-    """Return whether a marker that could not be written is still to be."""
+    """Return whether a marker that could not be written must be tried again."""
     return code_of(problem) not in _OVER
 
 

@@ -1,4 +1,4 @@
-"""What the machine of transactions asks of its coordinator besides the log, and is told then."""
+"""Actions that the machine of transactions asks its coordinator for, answers and tickets."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from protocol.errors import ErrorCode
 
 
 class TimerKind(enum.Enum):
-    """What a deadline of a transactional id is for."""
+    """The purpose of a deadline of a transactional id."""
 
-    MARKERS = "markers"  # try again to write those that could not be written
+    MARKERS = "markers"  # Try again to write the markers that could not be written.
 
 
 class Granted(NamedTuple):
-    """The answer to who asked for a producer id or for the end of a transaction."""
+    """The answer to a request for a producer id or for the end of a transaction."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER
@@ -27,7 +27,7 @@ class Granted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteMarkers:
-    """Write the marker of a prepared transaction to partitions, and tell `marked`."""
+    """Write the marker of a prepared transaction to partitions, then call `marked`."""
 
     transactional_id: str
     prepared: Transaction
@@ -36,9 +36,9 @@ class WriteMarkers:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A transactional id's next state is in the log, or is not to be.
+    """A transactional id's next state is in the log, or could not be stored.
 
-    `answer` is what the token is resolved with then: None when nobody asked.
+    `answer` is the response to the token, which is None when no request waits.
     """
 
     transactional_id: str
@@ -49,7 +49,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The end of a transaction is in the log, of which nobody waits to hear."""
+    """The end of a transaction is in the log; no request waits for it."""
 
     transactional_id: str
     value: Transaction
@@ -57,7 +57,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Tombstones of transactional ids."""
+    """The tombstones of transactional ids are in the log."""
 
     transactional_ids: tuple[str, ...]
 

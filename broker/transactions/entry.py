@@ -1,4 +1,4 @@
-"""A transactional id as its shard has it: what counts, what is on its way, and who waits."""
+"""A transactional id in its shard: its stored value, its pending change, its waiting requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A request that waits: how it is begun again, or told that it cannot be."""
+    """A waiting request: `again` begins it again, `refuse` answers it with an error."""
 
     again: Callable[[int], list[Effect]]
     refuse: Callable[[ErrorCode], Effect]
@@ -24,18 +24,18 @@ class Entry:
     """A transactional id; owned by its shard."""
 
     value: Transaction
-    # What has been decided and is on its way to the log, DEAD when that is a tombstone.
+    # The state that has been decided and is on its way to the log, DEAD for a tombstone.
     pending: TransactionState | None = None
-    # What the prepared transaction becomes when all partitions have the marker.
+    # The value of the prepared transaction after all partitions have the marker.
     completed: Transaction | None = None
     # Whether a partition could not be written to.
     is_stuck: bool = False
-    # Who waits until it is no longer busy.
+    # Requests that wait until the id is no longer busy.
     waiting: deque[Waiting] = field(default_factory=deque)
 
     @property
     def is_busy(self) -> bool:
-        """Whether what follows from something is about to be known."""
+        """Whether a change of the id is on its way to the log or to partitions."""
         return self.pending is not None or (self.value.state in PREPARED and not self.is_stuck)
 
     def wait(
@@ -46,7 +46,7 @@ class Entry:
         return []
 
     def settle(self, now_ms: int) -> list[Effect]:
-        """Let those go on who wait, as long as none makes it busy again."""
+        """Begin waiting requests again, until one of them makes the id busy."""
         effects: list[Effect] = []
         while self.waiting and not self.is_busy:
             effects += self.waiting.popleft().again(now_ms)

@@ -1,4 +1,4 @@
-"""How transactional ids are described and listed."""
+"""Descriptions and lists of transactional ids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STATES = {state.word: state for state in TransactionState}
 def described(
     transactional_id: str, value: Transaction
 ) -> describe_transactions.TransactionState:
-    """Describe a transactional id; its topics as they come up among its partitions."""
+    """Describe a transactional id; its topics are in the order of their first partitions."""
     by_topic: defaultdict[str, list[int]] = defaultdict(list)
     for topic, partition in paced(partition_order(value.partitions)):
         by_topic[topic].append(partition)
@@ -45,7 +45,7 @@ def described(
 def not_described(
     transactional_id: str, error: ErrorCode
 ) -> describe_transactions.TransactionState:
-    """Say why a transactional id is not described."""
+    """Return the description of a transactional id that an error prevents."""
     return describe_transactions.TransactionState(
         error_code=error,
         transactional_id=transactional_id,
@@ -61,7 +61,7 @@ def not_described(
 def passing(
     request: ListTransactionsRequest, known: Iterable[tuple[str, Transaction]], now_ms: int
 ) -> dict[str, Transaction]:
-    """Return the transactional ids that pass the filters of a request, but for its pattern."""
+    """Return the transactional ids that pass a request's filters, except for its pattern."""
     wanted = set(paced(request.state_filters))
     states = {_STATES[name] for name in _STATES.keys() & wanted}
     producer_ids = set(paced(request.producer_id_filters))
@@ -94,20 +94,20 @@ def listed(
 
 
 def _filters(request: ListTransactionsRequest) -> list[str]:
-    """Return the states that a request names, in the order of Kafka's set of them."""
+    """Return the states that a request names, in the order of Kafka's set."""
     names = list(dict.fromkeys(paced(request.state_filters)))
     return names if len(names) <= SMALL_MAX else trie_order(names, string_hash)
 
 
 def not_listed(error: ErrorCode) -> ListTransactionsResponse:
-    """Say why nothing is listed."""
+    """Return the response of a list that an error prevents."""
     return ListTransactionsResponse(
         error_code=error, unknown_state_filters=[], transaction_states=[]
     )
 
 
 def read_pattern(text: str | None) -> Any:
-    """Compile a request's pattern, in RE2's language as in Kafka; None where there is none.
+    """Compile a request's pattern, in RE2's language as in Kafka; return None for no pattern.
 
     Raises Refusal for a pattern that is no regular expression.
     """

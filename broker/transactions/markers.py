@@ -18,10 +18,11 @@ from storage.errors import StorageError
 from storage.log import Log
 from storage.transactions import Marker
 
-# Some 5 ms of appends; then the loop serves others.
+# Some 5 ms of appends, after which the event loop serves others.
 _APPENDS_MAX = 128
 
-# One for all: an error that was raised keeps its traceback, 500 bytes for four of a request.
+# One error for all partitions: an error that was raised keeps its traceback, 500 bytes for four
+# bytes of a request.
 _UNKNOWN = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 Problems = dict[TopicPartition, Explained]
@@ -30,8 +31,8 @@ Problems = dict[TopicPartition, Explained]
 class MarkerWriter:
     """Appends markers to the logs of this node; the event loop owns it.
 
-    Those of committed offsets are appended by the coordinator of groups, which then takes the
-    offsets over or drops them.
+    The coordinator of groups appends the markers of committed offsets, and then applies the
+    offsets or drops them.
     """
 
     def __init__(
@@ -43,13 +44,13 @@ class MarkerWriter:
         waits_for_disk: Callable[[], bool],
         on_refused: Callable[[Log, StorageError], None],
     ) -> None:
-        """`on_refused` hears of a log that could not be appended to."""
+        """`on_refused` is called with a log that refused an append, and with its error."""
         self._topics, self._group_commit = topics, group_commit
         self._end_offsets = end_offsets
         self._waits_for_disk, self._on_refused = waits_for_disk, on_refused
 
     async def write(self, marker: Marker, partitions: Iterable[TopicPartition]) -> Problems:
-        """Write a marker to partitions; return what was in the way of some."""
+        """Write a marker to partitions; return the problems of those where that failed."""
         (problems,) = await self.write_all([(marker, partitions)])
         return problems
 
@@ -58,7 +59,7 @@ class MarkerWriter:
     ) -> list[Problems]:
         """Write markers in their order, then wait for the disk once; return the problems of each.
 
-        To wait for each of them took 240 us of the event loop, for 25 bytes of a request.
+        Waiting for each took 240 us of the event loop, for 25 bytes of a request.
         """
         begun = [await self._begin(marker, partitions) for marker, partitions in asked]
         logs = {log: None for one in begun for log in one.logs.values()}
@@ -75,7 +76,7 @@ class MarkerWriter:
         return [one.problems for one in begun]
 
     async def _begin(self, marker: Marker, partitions: Iterable[TopicPartition]) -> _Begun:
-        """Append a marker to partitions, which may be all that there are: with pauses, then."""
+        """Append a marker to partitions, with pauses: they may be all partitions of the broker."""
         begun = _Begun()
         for count, one in enumerate(paced(partitions), start=1):
             if count % _APPENDS_MAX == 0:
@@ -116,7 +117,7 @@ class MarkerWriter:
 
 @dataclass(slots=True)
 class _Begun:
-    """A marker that was appended: to which logs, and what is awaited or was in the way."""
+    """An appended marker: its logs, the awaited answers for offsets, and the problems."""
 
     problems: Problems = field(default_factory=dict)
     logs: dict[TopicPartition, Log] = field(default_factory=dict)

@@ -1,11 +1,11 @@
-"""The records of __transaction_state: what transactional ids are on disk.
+"""The records of __transaction_state: the form of transactional ids on disk.
 
-Keys and values are one of Kafka's messages behind an int16 (protocol/messages/transaction_log):
+A key or value is an int16 and one of Kafka's messages (protocol/messages/transaction_log):
 
     key | 0 | TransactionLogKey    value | 0 or 1 | TransactionLogValue    null: expired
 
 As in Kafka 4.3 the version of values follows the cluster's transaction version: 1 from version 1
-on. An Empty one has null instead of its partitions.
+on. In the state Empty the partitions are null.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _VALUE_VERSIONS = (0, 1)
 
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
-    """A transactional id's state; None has the id forgotten."""
+    """A transactional id's state; None removes the id."""
 
     transactional_id: str
     value: Transaction | None
 
 
 def encode_record(record: TransactionRecord, transaction_version: int) -> KeyValue:
-    """Encode a record as the key and value to append, as a version of transactions has it.
+    """Encode a record as a key and a value, in the format of a transaction version.
 
     Raises ProtocolError when a string is longer than the format can hold.
     """
@@ -61,7 +61,7 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
     """
     if _version(key) != _KIND:
         return None
-    # Kafka, too, looks at no more of a key than it knows.
+    # Kafka, too, ignores bytes of a key after the fields that it knows.
     name, _ = decode_prefix(TransactionLogKey, _KEY_VERSION, memoryview(key), _INT16.size)
     transactional_id = name.transactional_id
     if value is None:
@@ -69,7 +69,7 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
     version = _version(value)
     if version not in _VALUE_VERSIONS:
         return None
-    # What follows the fields is left alone: a newer Kafka may have added to the end.
+    # Bytes after the fields are ignored: a newer Kafka may have added fields at the end.
     stored, _ = decode_prefix(TransactionLogValue, version, memoryview(value), _INT16.size)
     return TransactionRecord(transactional_id, _transaction(stored))
 
@@ -102,7 +102,7 @@ def _transaction(stored: TransactionLogValue) -> Transaction:
         raise ProtocolError(f"there is no state {stored.transaction_status}") from error
     schemas = stored.transaction_partitions
     if state is TransactionState.EMPTY:
-        schemas = []  # which Kafka does not look at
+        schemas = []  # Kafka ignores them, too.
     if schemas is None:
         raise ProtocolError(f"there are no partitions in the state {state.word}")
     return Transaction(

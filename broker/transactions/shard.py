@@ -1,16 +1,16 @@
 """The transactional ids of one partition of __transaction_state: a machine without clock or I/O.
 
-Every operation is told the time and returns what it has decided (coordination/effects.py). What
-is decided counts once the log has it (`stored`): until then the transactional id is busy, and so
-it is from the moment when an end is prepared until all partitions have the marker (`marked`). Who
-asks something of a busy one waits until it no longer is, where Kafka answers
-CONCURRENT_TRANSACTIONS at once and has the client ask again; only when a partition cannot be
-written to for now is that the answer here, too.
+Every operation takes the time and returns its decisions (coordination/effects.py). A decision
+takes effect once the log has it (`stored`); until then the transactional id is busy. It is also
+busy from the moment when an end is prepared until all partitions have the marker (`marked`). A
+request for a busy id waits until the id is no longer busy, where Kafka answers
+CONCURRENT_TRANSACTIONS at once and lets the client ask again; here that is the answer only while
+a partition cannot be written to.
 
     end -> [Persist] -> stored -> [Reply, WriteMarkers] -> marked -> [Persist] -> stored
 
-When the log is replayed, what it has prepared is completed: `loaded` has the markers written, a
-second time where they have been. Kafka's source: TransactionCoordinator, TransactionStateManager.
+After the log is replayed, prepared ends are completed: `loaded` asks for their markers, which may
+then be written a second time. Kafka's source: TransactionCoordinator, TransactionStateManager.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ from broker.transactions.state import (
 from protocol.errors import ErrorCode
 from storage.transactions import Marker
 
-# As Kafka retries: its coordinator sends markers again at once, the network client after this.
+# Kafka's interval of retries: its coordinator sends markers again at once, but its network client
+# waits for this time.
 _MARKERS_RETRY_MS = 100
-# Bytes of tombstones in one append: Kafka's, which is below any max.message.bytes of use.
+# Bytes of tombstones in one append: Kafka's limit, below any useful max.message.bytes.
 _TOMBSTONES_BYTES_MAX = 16_384
 _TOMBSTONE_OVERHEAD_BYTES = 32
 
@@ -74,7 +75,7 @@ class TransactionShard:
     def __init__(
         self, config: TransactionConfig, version: Callable[[], int], take_id: TakeId
     ) -> None:
-        """`version` is that of transactions that the cluster has agreed on."""
+        """`version` returns the cluster's transaction version."""
         self.config = config
         self._version, self._take_id = version, take_id
         self.entries: dict[str, Entry] = {}
@@ -89,7 +90,7 @@ class TransactionShard:
         token: Token,
         now_ms: int,
     ) -> list[Effect]:
-        """Give a transactional id to a producer, and fence who had it; answered with Granted."""
+        """Give an id to a producer, and fence the id's former producer; answered with Granted."""
         if not transactional_id:
             return [Reply(token, Granted(ErrorCode.INVALID_REQUEST))]
         if not 0 < timeout_ms <= self.config.max_timeout_ms:
@@ -143,7 +144,7 @@ class TransactionShard:
     def verify(
         self, transactional_id: str, producer: Producer, partition: TopicPartition
     ) -> ErrorCode:
-        """Return whether a producer's transaction has a partition."""
+        """Return NONE when a producer's transaction has a partition, else the error."""
         entry, error = self._find(transactional_id)
         return error if entry is None else state.verify(entry.value, producer, partition)
 
@@ -156,7 +157,7 @@ class TransactionShard:
         token: Token,
         now_ms: int,
     ) -> list[Effect]:
-        """End a producer's transaction; answered with Granted when that is prepared."""
+        """End a producer's transaction; answered with Granted when the end is prepared."""
         entry, error = self._find(transactional_id)
         if entry is None:
             return [Reply(token, Granted(error))]
@@ -173,7 +174,7 @@ class TransactionShard:
             take_id=self._take_id,
             now_ms=now_ms,
         )
-        if changed is ErrorCode.NONE:  # done before
+        if changed is ErrorCode.NONE:  # A former request has ended it.
             done = entry.value
             return [Reply(token, Granted(changed, done.producer_id, done.epoch))]
         if isinstance(changed, ErrorCode):
@@ -182,10 +183,10 @@ class TransactionShard:
         granted = Granted(ErrorCode.NONE, then.producer_id, then.epoch)
         return self._move(transactional_id, changed, token, granted)
 
-    # --- what happens by itself -------------------------------------------------------------
+    # --- events without a request -----------------------------------------------------------
 
     def abort_timed_out(self, now_ms: int) -> list[Effect]:
-        """Abort what has been open for longer than its producer said."""
+        """Abort the transactions that have been open for longer than their timeouts."""
         effects: list[Effect] = []
         for transactional_id, entry in self.entries.items():
             value = entry.value
@@ -198,7 +199,7 @@ class TransactionShard:
         return effects
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Forget the ids that have not been used for too long."""
+        """Remove the ids that have been unused for too long."""
         expired: list[str] = []
         for transactional_id, entry in self.entries.items():
             unused_since_ms = now_ms - self.config.expiration_ms
@@ -214,7 +215,7 @@ class TransactionShard:
     def marked(
         self, asked: WriteMarkers, missing: Collection[TopicPartition], now_ms: int
     ) -> list[Effect]:
-        """Go on after markers have been written, to all partitions but some."""
+        """Continue after markers have been written to all partitions except `missing`."""
         entry = self.entries.get(asked.transactional_id)
         if entry is None or entry.completed is None:
             return []
@@ -238,7 +239,7 @@ class TransactionShard:
     # --- the log ------------------------------------------------------------------------------
 
     def stored(self, ticket: Ticket, error: ErrorCode, now_ms: int) -> list[Effect]:
-        """Go on after the log has a ticket's records (NONE), or could not take them."""
+        """Continue after the log has a ticket's records (NONE), or could not take them."""
         if isinstance(ticket, Moved):
             return self._moved(ticket, error, now_ms)
         if isinstance(ticket, Expired):
@@ -246,7 +247,7 @@ class TransactionShard:
         return _note_failure(ticket, error)
 
     def replay(self, record: TransactionRecord | InTransaction | Marker) -> None:
-        """Take in a record of the log, while it is loaded; no transaction has any here."""
+        """Take in a record while the log is loaded; records within transactions are ignored."""
         if not isinstance(record, TransactionRecord):
             return
         if record.value is None:
@@ -255,7 +256,7 @@ class TransactionShard:
             self.entries[record.transactional_id] = Entry(record.value)
 
     def loaded(self, now_ms: int) -> list[Effect]:
-        """Begin to serve what has been replayed: end what is prepared."""
+        """Begin to serve the replayed ids: complete the prepared ends."""
         effects: list[Effect] = []
         for transactional_id, entry in self.entries.items():
             if entry.value.state in PREPARED:
@@ -263,7 +264,7 @@ class TransactionShard:
         return effects
 
     def unload(self, now_ms: int) -> list[Effect]:
-        """End serving: whoever waits is told to look for the coordinator again."""
+        """End serving: answer waiting requests so that clients look for the coordinator again."""
         effects: list[Effect] = []
         for entry in self.entries.values():
             effects += [one.refuse(ErrorCode.NOT_COORDINATOR) for one in entry.waiting]
@@ -278,7 +279,7 @@ class TransactionShard:
         return self.entries.get(transactional_id), ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     def _abort(self, transactional_id: str, token: Token | None, now_ms: int) -> list[Effect]:
-        """Abort an open transaction behind its producer's back."""
+        """Abort an open transaction without its producer."""
         changed = state.abort_behind(
             self.entries[transactional_id].value,
             version=self._version(),
@@ -320,10 +321,10 @@ class TransactionShard:
         return [Act(WriteMarkers(transactional_id, entry.value, entry.value.partitions))]
 
     def _complete(self, transactional_id: str, entry: Entry) -> list[Effect]:
-        """End a transaction all of whose partitions have the marker.
+        """End a transaction after all its partitions have the marker.
 
-        The record need not be awaited: without it the markers are written once more when the
-        log is loaded, and whatever follows in the log stands after it.
+        No request waits for the record: if it is lost, the markers are written once more when
+        the log is loaded. Later records of the id follow it in the log.
         """
         assert entry.completed is not None
         entry.value, entry.completed, entry.is_stuck = entry.completed, None, False
@@ -344,7 +345,7 @@ class TransactionShard:
 def _note_failure(ticket: Completed, error: ErrorCode) -> list[Effect]:
     if error is ErrorCode.NONE:
         return []
-    # What is prepared in the log is completed again when it is loaded.
+    # The end is prepared in the log, so it is completed again when the log is loaded.
     told = f"transactional_id={ticket.transactional_id} error={error.name}"
     return [Note(f"failed to store the end of a transaction {told}", is_warning=True)]
 
@@ -354,7 +355,7 @@ def _reply(token: Token | None, answer: Answer | None) -> list[Effect]:
 
 
 def _chunks(transactional_ids: Collection[str]) -> Iterator[tuple[str, ...]]:
-    """Yield ids whose tombstones go into one batch."""
+    """Yield tuples of ids whose tombstones go into one batch."""
     chunk: list[str] = []
     size = 0
     for one in transactional_ids:

@@ -1,18 +1,19 @@
-"""What a coordinator knows of a transactional id, and how that changes.
+"""The state of a transactional id, and the functions that change it.
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
                      -> PrepareAbort  -> CompleteAbort  ->
 
-Each function here takes the present value and returns the next one, or the error that forbids
-it; nothing is changed, and nothing is written. Kafka's source: TransactionMetadata and
-TransactionCoordinator. Where the epoch is raised:
+Each function takes the present value and returns the next one, or the error that forbids the
+change; values are immutable, and nothing is written here. Kafka's source: TransactionMetadata and
+TransactionCoordinator. The epoch is raised:
 
-- with transaction version 2 (KIP-890) at each end of a transaction, so that what a producer of
-  the transaction before sends late is refused;
-- before it, only when a producer begins again or a transaction is aborted behind its back.
+- with transaction version 2 (KIP-890), at each end of a transaction, so that late requests of the
+  former transaction are refused;
+- with older versions, only when a producer begins again, or when the coordinator aborts a
+  transaction without its producer.
 
-An id's epochs end at 32,766: the next one that a client is told belongs to another id. 32,767 is
-left for the markers that end such a producer's last transaction.
+The last epoch of a producer id for clients is 32,766: after it the client gets another id. 32,767
+is reserved for the markers that end the last transaction of such a producer.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ NO_PRODUCER = -1
 NO_EPOCH = -1
 NO_TIME = -1
 EPOCH_MAX = 2**15 - 1
-# The timeout of those that only their producer ends (KIP-939).
+# The timeout of transactions that only their producer ends (KIP-939).
 NO_TIMEOUT_MS = 2**31 - 1
-# Since this version of transactions the end of each raises the epoch.
+# Since this transaction version each end of a transaction raises the epoch.
 EPOCH_RAISED_SINCE = 2
 
 TakeId = Callable[[], int | None]
-"""Draws a producer id that nobody had before; None when there is none at hand."""
+"""Draws a producer id that was never used before; None when none is at hand."""
 
 
 class TransactionState(enum.IntEnum):
@@ -45,7 +46,7 @@ class TransactionState(enum.IntEnum):
     word: str
 
     def __new__(cls, number: int, word: str) -> TransactionState:
-        """Make a member of a number, with its name beside it."""
+        """Create a member from its number and Kafka's name."""
         member = int.__new__(cls, number)
         member._value_ = number
         member.word = word
@@ -79,17 +80,17 @@ class TopicPartition(NamedTuple):
 
 
 Partitions = Mapping[TopicPartition, None]
-"""Partitions in the order in which they were added, on which Kafka's order of them depends."""
+"""Partitions in the order in which they were added; Kafka's own order depends on it."""
 
 NO_PARTITIONS: Partitions = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transactional id's producer and its transaction, as a record has them.
+    """A transactional id's producer and its transaction: the contents of a record.
 
-    `last_epoch` is the one that its producer had before, by which a repeated request is
-    recognised; it is not in the log.
+    `last_epoch` is the former epoch of the producer, which identifies repeated requests; it is
+    not in the log.
     """
 
     producer_id: int
@@ -117,7 +118,7 @@ def initialize(
     take_id: TakeId,
     now_ms: int,
 ) -> Transaction | ErrorCode:
-    """Begin again with the next epoch; `expected` is what a producer that goes on had.
+    """Begin again with the next epoch; `expected` is the id and epoch of a continuing producer.
 
     An open transaction is not ended here: see `abort_behind`.
     """
@@ -126,7 +127,7 @@ def initialize(
     if known.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if known.state not in ENDED or known.producer_id < 0 or known.epoch < NO_EPOCH:
-        return ErrorCode.UNKNOWN_SERVER_ERROR  # which only hostile records bring about
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # Only hostile records bring this about.
     producer_id, epoch, last_epoch = known.producer_id, known.epoch + 1, NO_EPOCH
     if known.is_exhausted and (expected is None or expected.epoch == known.epoch):
         taken = take_id()
@@ -135,13 +136,13 @@ def initialize(
         producer_id, epoch = taken, 0
         last_epoch = known.epoch if expected is not None else NO_EPOCH
     elif known.is_exhausted:
-        return ErrorCode.UNKNOWN_SERVER_ERROR  # as Kafka answers it
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # as Kafka answers
     elif expected is None:
         pass
     elif known.epoch == NO_EPOCH or expected.epoch == known.epoch:
         last_epoch = known.epoch
     elif expected.epoch == known.last_epoch:
-        epoch, last_epoch = known.epoch, known.last_epoch  # asked again
+        epoch, last_epoch = known.epoch, known.last_epoch  # The request is repeated.
     else:
         return ErrorCode.PRODUCER_FENCED
     return _moved(
@@ -158,9 +159,9 @@ def initialize(
 
 
 def may_continue(known: Transaction, expected: Producer | None) -> bool:
-    """Return whether a producer is the one that is known, or may have been it before.
+    """Return whether a producer is the known one, or may have been it before.
 
-    One of an id that has just been made is recovering from having been forgotten.
+    A producer of an id that was just created continues after its id had expired.
     """
     return (
         expected is None
@@ -180,7 +181,7 @@ def add_partitions(
     client_version: int,
     now_ms: int,
 ) -> Transaction | ErrorCode:
-    """Add partitions, which begins a transaction if need be; NONE when they are in it."""
+    """Add partitions, beginning a transaction if none is open; NONE when it has them all."""
     error = _stranger(known, producer)
     if error is not ErrorCode.NONE:
         return error
@@ -200,7 +201,7 @@ def add_partitions(
 
 
 def verify(known: Transaction, producer: Producer, partition: TopicPartition) -> ErrorCode:
-    """Return whether a producer's transaction has a partition."""
+    """Return NONE when a producer's transaction has a partition, else the error."""
     error = _stranger(known, producer)
     if error is not ErrorCode.NONE:
         return error
@@ -214,9 +215,9 @@ def verify(known: Transaction, producer: Producer, partition: TopicPartition) ->
 def abort_behind(
     known: Transaction, *, version: int, take_id: TakeId, now_ms: int
 ) -> Transaction | None:
-    """Prepare to abort an open transaction without its producer, which is fenced by that.
+    """Prepare to abort an open transaction without its producer, and fence the producer.
 
-    None when the producer id would have to be replaced, and there is none at hand.
+    Return None when the producer id must be replaced and no other id is at hand.
     """
     raised = min(known.epoch + 1, EPOCH_MAX)
     if version < EPOCH_RAISED_SINCE:
@@ -239,14 +240,14 @@ def end(
     take_id: TakeId,
     now_ms: int,
 ) -> Transaction | ErrorCode:
-    """Prepare the end that a producer asks for; NONE when it was asked before and is done."""
+    """Prepare the end that a producer asks for; NONE when an earlier request has completed it."""
     if version < EPOCH_RAISED_SINCE:
         return _end_in_one_epoch(known, producer, is_commit, now_ms)
     return _end_and_raise(known, producer, is_commit, version, take_id, now_ms)
 
 
 def complete(known: Transaction, now_ms: int) -> Transaction:
-    """End a prepared transaction: each of its partitions has the marker."""
+    """End a prepared transaction, after all its partitions have the marker."""
     is_commit = known.state is TransactionState.PREPARE_COMMIT
     changed = _moved(
         known,
@@ -281,7 +282,7 @@ def _end_and_raise(
     now_ms: int,
 ) -> Transaction | ErrorCode:
     state = known.state
-    # A repeated request has the epoch that the first one has raised, or replaced.
+    # A repeated request has the old epoch: the first one has raised it, or replaced the id.
     has_replaced = (
         known.previous_producer_id == producer.producer_id
         and producer.epoch == EPOCH_MAX - 1
@@ -301,7 +302,7 @@ def _end_and_raise(
         return ErrorCode.PRODUCER_FENCED
     is_empty = state in ENDED and not is_repeated
     if state is not TransactionState.ONGOING and (is_commit or not is_empty):
-        # Nothing that was done can be committed, but it can be aborted (see below).
+        # A transaction without partitions cannot be committed, but can be aborted (see below).
         return ErrorCode.INVALID_TXN_STATE if is_empty else _repeated(state, is_commit)
     next_id = NO_PRODUCER
     if known.is_exhausted:
@@ -311,12 +312,12 @@ def _end_and_raise(
         next_id = taken
     raised = Producer(next_id, min(known.epoch + 1, EPOCH_MAX))
     prepared = _prepared(known, is_commit, raised, known.epoch, version, now_ms)
-    # A transaction without partitions that have been added began as late as this.
+    # The start of a transaction without partitions is the time of its end.
     return replace(prepared, started_ms=now_ms) if is_empty else prepared
 
 
 def _repeated(state: TransactionState, is_commit: bool) -> ErrorCode:
-    """Answer a request for an end that is prepared or done."""
+    """Return the answer to a request for an end that is prepared or done."""
     prepared = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
     done = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
     if state is done:
@@ -360,7 +361,7 @@ def _is_exhausted(epoch: int) -> bool:
 
 
 def _moved(known: Transaction, state: TransactionState, **changes: object) -> Transaction:
-    # mypy cannot see that the names are right: dataclasses check them.
+    # mypy cannot check the names of the changes; dataclasses check them at run time.
     return replace(
         known,
         state=state,

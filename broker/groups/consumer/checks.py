@@ -1,4 +1,4 @@
-"""Why a consumer group does not carry a request out, in Kafka's words.
+"""The checks of requests to consumer groups; refusals have Kafka's messages.
 
 Kafka's source: GroupMetadataManager, throwIf...; GroupCoordinatorService,
 throwIfConsumerGroupHeartbeatRequestIsInvalid.
@@ -22,7 +22,7 @@ from broker.groups.consumer.reconcile import Owned
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
-# From this version on members make their own ids (KIP-1082).
+# From this version on, members create their own ids (KIP-1082).
 _OWN_ID_VERSION = 1
 _NAME_BYTES_MAX = 2**15 - 1
 
@@ -30,7 +30,7 @@ _NAME_BYTES_MAX = 2**15 - 1
 def check_heartbeat(
     request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]
 ) -> None:
-    """Raise Refusal for a heartbeat that makes no sense in any group."""
+    """Raise Refusal for a heartbeat that is invalid in any group."""
     check_names(request.group_id, request.member_id, request.subscribed_topic_regex or "")
     epoch = request.member_epoch
     if api_version >= _OWN_ID_VERSION or epoch > JOINING_EPOCH or epoch == LEAVING_EPOCH:
@@ -54,7 +54,7 @@ def check_heartbeat(
 
 
 def check_names(*names: str) -> None:
-    """Raise Refusal for names that have no room in the key of a record."""
+    """Raise Refusal for names that are too long for the key of a record."""
     if any(len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES_MAX for name in names):
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -69,7 +69,7 @@ def check_size(members: Mapping[str, object], size_max: int, member_id: str) -> 
 
 
 def known_member(group: ConsumerGroup, member_id: str) -> Member:
-    """Return a member; raises Refusal when there is none of this id."""
+    """Return a member; raises Refusal when no member has this id."""
     member = group.members.get(member_id)
     if member is None:
         raise unknown_member(f"Member {member_id} is not a member of group {group.group_id}.")
@@ -77,7 +77,7 @@ def known_member(group: ConsumerGroup, member_id: str) -> Member:
 
 
 def known_instance(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
-    """Return the member of an instance, which must have the id that it tells."""
+    """Return the member of an instance; raises Refusal when its id is another one."""
     member = group.static_member(instance_id)
     if member is None:
         raise unknown_member(f"Instance id {instance_id} is unknown.")
@@ -91,10 +91,10 @@ def known_instance(group: ConsumerGroup, instance_id: str, member_id: str) -> Me
 
 
 def check_epoch(member: Member, epoch: int, owned: Owned | None) -> None:
-    """Raise Refusal for a member that is not at the epoch that it should be at.
+    """Raise Refusal for a request whose epoch is not that of its member.
 
-    The epoch before will do where it owns nothing that is not its: the answer that told it the
-    next one may have been lost.
+    The member's former epoch is accepted, too, if it owns only partitions assigned to it: the
+    answer with the next epoch may have been lost.
     """
     if epoch == JOINING_EPOCH or epoch == member.epoch:
         return
@@ -111,7 +111,7 @@ def check_epoch(member: Member, epoch: int, owned: Owned | None) -> None:
 
 
 def check_state(member: Member, owned: Owned | None) -> None:
-    """Raise Refusal for a member in a state of a newer Kafka, unless it has begun again."""
+    """Raise Refusal for a state of a newer Kafka, unless the member reports no partitions."""
     if member.state is MemberState.UNKNOWN and (owned is None or owned):
         raise Refusal(
             ErrorCode.FENCED_MEMBER_EPOCH,
@@ -121,7 +121,7 @@ def check_state(member: Member, owned: Owned | None) -> None:
 
 
 def check_released(member: Member, member_id: str) -> None:
-    """Raise Refusal when the member whose place a static one wants has not left it."""
+    """Raise Refusal unless the present member has left the place that a static member wants."""
     if member.epoch != LEFT_EPOCH:
         raise Refusal(
             ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -131,12 +131,12 @@ def check_released(member: Member, member_id: str) -> None:
 
 
 def unknown_member(message: str) -> Refusal:
-    """Refuse who is no member."""
+    """Return the refusal of a client that is no member."""
     return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, message)
 
 
 def no_such_group(message: str) -> Refusal:
-    """Refuse for a group that is not there, or is of another type."""
+    """Return the refusal for a group that does not exist, or is of another type."""
     return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, message)
 
 
@@ -153,7 +153,7 @@ def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def _refuse_empty(value: str | None, name: str) -> None:
-    # Kafka takes spaces alone for nothing.
+    # For Kafka, a text of spaces is empty.
     if value is not None and not value.strip():
         raise _invalid(f"{name} can't be empty.")
 

@@ -1,8 +1,8 @@
-"""Members of the classic protocol in a consumer group: JoinGroup, SyncGroup and what follows.
+"""Members of the classic protocol in a consumer group: JoinGroup, SyncGroup and later requests.
 
-The coordinator assigns their partitions, too. A member is told by its heartbeat to join again
-whenever it has to move: to give partitions up, to be given others, or to come to another epoch.
-JoinGroup tells it the epoch as its generation, SyncGroup its assignment; nobody leads.
+The coordinator assigns their partitions, too. The answer to a heartbeat makes a member join again
+when it must give up partitions, may get others, or must move to another epoch. The answer to
+JoinGroup has the epoch as the generation, that to SyncGroup the assignment; no member is leader.
 
 Kafka's source: GroupMetadataManager, classicGroupJoinToConsumerGroup and the like.
 """
@@ -89,7 +89,7 @@ def join(turn: ConsumerTurn, request: JoinGroupRequest, caller: Caller) -> None:
 
 
 def sync(turn: ConsumerTurn, request: SyncGroupRequest, caller: Caller) -> None:
-    """Tell a member its assignment; raises Refusal where it has to join first."""
+    """Answer with a member's assignment, or make it join first; raises Refusal."""
     group = turn.group
     member = _classic_member(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
@@ -121,7 +121,7 @@ def sync(turn: ConsumerTurn, request: SyncGroupRequest, caller: Caller) -> None:
 
 
 def heartbeat(turn: ConsumerTurn, request: HeartbeatRequest, caller: Caller) -> None:
-    """Keep a member's session, and tell it when it must join again; raises Refusal."""
+    """Renew a member's session; the answer says whether it must join again. Raises Refusal."""
     group = turn.group
     member = _classic_member(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
@@ -144,7 +144,7 @@ def heartbeat(turn: ConsumerTurn, request: HeartbeatRequest, caller: Caller) -> 
 
 
 def leave(turn: ConsumerTurn, leaving: Sequence[MemberIdentity], caller: Caller) -> None:
-    """Take members out of the group, of either protocol."""
+    """Remove members of either protocol from the group."""
     answers, gone = [], {}
     for identity in leaving:
         error = ErrorCode.NONE

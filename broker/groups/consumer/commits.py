@@ -1,7 +1,9 @@
-"""Whose offsets a consumer group takes and tells: its members at their epoch, or anybody's.
+"""The rights to commit and read a consumer group's offsets: those of members at their epochs.
 
-A member may be behind its epoch for a moment: what it was assigned at an epoch that is not after
-the one it tells is still its own to commit (KIP-1251).
+A member may be behind its epoch for a moment: it may still commit offsets of partitions that were
+assigned to it at or before the epoch of its request (KIP-1251). Any client may send requests
+without an epoch: fetches and commits in transactions always, other commits while the group has no
+members.
 
 Kafka's source: ConsumerGroup.validateOffsetCommit, validateOffsetFetch.
 """
@@ -17,7 +19,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-# Members of the consumer protocol commit from this version of OffsetCommit on.
+# Members of the consumer protocol need this version of OffsetCommit, or a later one.
 _CONSUMER_VERSION = 9
 _NO_GENERATION = -1
 Partition = tuple[str, bytes, int]
@@ -26,7 +28,7 @@ Partition = tuple[str, bytes, int]
 def commit_problem(
     group: ConsumerGroup, request: OffsetCommitRequest, api_version: int
 ) -> ErrorCode:
-    """Say why a request may not commit offsets; NONE when it may."""
+    """Return the error that forbids a request to commit offsets, NONE without one."""
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and not group.members:
         return ErrorCode.NONE
@@ -46,7 +48,7 @@ def commit_problem(
 def transaction_problem(
     group: ConsumerGroup, request: TxnOffsetCommitRequest, topic_ids: Iterable[bytes]
 ) -> ErrorCode:
-    """Say why a request may not commit offsets in a transaction; NONE when it may."""
+    """Return the error that forbids to commit offsets in a transaction, NONE without one."""
     epoch = request.generation_id
     if epoch < 0 and not group.members:
         return ErrorCode.NONE
@@ -62,12 +64,12 @@ def transaction_problem(
         for partition in topic.partitions
     )
     error = _epoch_problem(member, epoch, partitions)
-    # The request knows no other word for it.
+    # TxnOffsetCommit has no other code for a stale epoch.
     return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
 
 
 def fetch_problem(group: ConsumerGroup, request: OffsetFetchRequestGroup) -> ErrorCode:
-    """Say why a request may not read offsets; NONE when it may."""
+    """Return the error that forbids a request to read offsets, NONE without one."""
     if request.member_id is None and request.member_epoch < 0:
         return ErrorCode.NONE
     member = group.members.get(request.member_id or "")

@@ -1,8 +1,8 @@
-"""How a group changes its protocol while it has members (group.consumer.migration.policy).
+"""Changes of a group's protocol while it has members (group.consumer.migration.policy).
 
-The first member that joins a classic group by the consumer protocol makes it a consumer group:
-the others stay in it as classic members, each with what it was assigned. When the last member of
-the consumer protocol is gone, the group is a classic one again, and rebalances.
+The first member that joins a classic group by the consumer protocol turns it into a consumer
+group: the others stay as classic members, with their assignments. When the last member of the
+consumer protocol has left, the group becomes a classic group again, and rebalances.
 
 Kafka's source: GroupMetadataManager.convertToConsumerGroup and convertToClassicGroup.
 """
@@ -46,7 +46,7 @@ def check_upgrade(group: ClassicGroup, config: GroupConfig) -> None:
 
 
 def read_members(group: ClassicGroup, turn: ConsumerTurn) -> list[Member]:
-    """Return a classic group's members as a consumer group has them; raises Refusal."""
+    """Return a classic group's members as members of a consumer group; raises Refusal."""
     if group.protocol is None:
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
     head = f"Cannot upgrade classic group {group.group_id} to consumer group because"
@@ -59,7 +59,7 @@ def read_members(group: ClassicGroup, turn: ConsumerTurn) -> list[Member]:
 
 
 def upgrade(group: ClassicGroup, members: Collection[Member], turn: ConsumerTurn) -> None:
-    """Make a classic group's members those of a consumer group, at its generation."""
+    """Turn a classic group's members into those of a consumer group, at its generation."""
     _dismiss(group, turn)
     turn.records.append(GroupRecord(group.group_id, None))
     targets = {m.member_id: {t: tuple(sorted(p)) for t, p in m.assigned.items()} for m in members}
@@ -82,7 +82,7 @@ def upgrade(group: ClassicGroup, members: Collection[Member], turn: ConsumerTurn
 
 
 def may_downgrade(turn: ConsumerTurn, gone: Collection[Member]) -> bool:
-    """Return whether a group becomes a classic one when some members are gone."""
+    """Return whether a group becomes a classic group when some members have left."""
     group, config = turn.group, turn.config
     left = len(group.members) - len(gone)
     classic = group.classic_count - sum(member.classic is not None for member in gone)
@@ -93,7 +93,7 @@ def may_downgrade(turn: ConsumerTurn, gone: Collection[Member]) -> bool:
 
 
 def may_downgrade_for(turn: ConsumerTurn, replaced: Member, updated: Member) -> bool:
-    """Return whether a group becomes a classic one when a classic member takes another's place."""
+    """Return whether a group becomes a classic group when a classic member replaces another."""
     group, config = turn.group, turn.config
     others_are_classic = group.classic_count == len(group.members) - 1
     return (
@@ -106,11 +106,11 @@ def may_downgrade_for(turn: ConsumerTurn, replaced: Member, updated: Member) -> 
 
 
 def _agree(members: Iterable[Member]) -> bool:
-    """Return whether classic members have a protocol in common, with metadata that can be read.
+    """Return whether classic members have a common protocol, with metadata that can be decoded.
 
-    A coordinator of consumer groups reads the metadata of a member's first protocol alone, and
-    the log may hold any. Kafka refuses the request that takes the last other member out then;
-    here that member is gone, and the group stays a consumer group.
+    A coordinator of consumer groups reads only the metadata of a member's first protocol, and
+    the log may contain any bytes. Kafka then refuses the request that removes the last other
+    member; here that member is removed, and the group stays a consumer group.
     """
     parts = [member.classic for member in members if member.classic is not None]
     shared = set.intersection(*({name for name, _ in part.protocols} for part in parts))
@@ -125,7 +125,7 @@ def _agree(members: Iterable[Member]) -> bool:
 
 
 def downgrade(turn: ConsumerTurn, gone: Collection[str], *, reason: str | None) -> None:
-    """Make a consumer group's remaining members, all of them classic, those of a classic group.
+    """Turn a consumer group whose remaining members are all classic into a classic group.
 
     With a reason the group rebalances.
     """
@@ -156,7 +156,7 @@ def downgrade(turn: ConsumerTurn, gone: Collection[str], *, reason: str | None) 
 
 
 def tombstones(group: ConsumerGroup) -> list[Record]:
-    """List what takes a group out of the log, in Kafka's order."""
+    """List the tombstones that remove a group from the log, in Kafka's order."""
     group_id, members = group.group_id, list(group.members)
     named = [
         *((Kind.CURRENT, member_id) for member_id in members),
@@ -171,7 +171,7 @@ def tombstones(group: ConsumerGroup) -> list[Record]:
 
 
 def _dismiss(group: ClassicGroup, turn: ConsumerTurn) -> None:
-    """Have the members that wait for a rebalance join again."""
+    """Answer the members that wait for a rebalance, so that they join again."""
     error = ErrorCode.REBALANCE_IN_PROGRESS
     for member in group.membership.all():
         join = group.membership.unpark_join(member)

@@ -1,4 +1,4 @@
-"""How consumer groups are described and listed."""
+"""Descriptions and lists of consumer groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CONSUMER_MEMBER = 1
 
 
 def described(group: ConsumerGroup, topics: TopicView, assignor: str) -> DescribedGroup:
-    """Describe a group; the assignor is the one that it has where no member asks for one."""
+    """Describe a group; `assignor` is its assignor if no member asks for one."""
     return DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
@@ -40,12 +40,12 @@ def described(group: ConsumerGroup, topics: TopicView, assignor: str) -> Describ
 
 
 def refused(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedGroup:
-    """Refuse to describe a group."""
+    """Return the description of a group that an error prevents."""
     return DescribedGroup(error_code=error, error_message=message, group_id=group_id)
 
 
 def listed(group: ConsumerGroup) -> ListedGroup:
-    """Name a group for a list."""
+    """Return a group's entry in a list."""
     return ListedGroup(
         group_id=group.group_id,
         protocol_type=GROUP_TYPE,
@@ -72,7 +72,7 @@ def _member(group: ConsumerGroup, topics: TopicView, member: Member) -> Describe
 
 
 def _still_read(member: Member) -> dict[bytes, list[int]]:
-    """Return what a member has, and after it what it is still to give up, in Kafka's order."""
+    """Return a member's partitions, then those it must still give up, in Kafka's order."""
     topic_ids = HashMapKeys(uuid_hash)
     read: dict[bytes, list[int]] = {}
     for held in (member.assigned, member.revoking):
@@ -83,7 +83,7 @@ def _still_read(member: Member) -> dict[bytes, list[int]]:
 
 
 def _assignment(topics: TopicView, partitions: Mapping[bytes, Sequence[int]]) -> Assignment:
-    """Name the topics of partitions; those that are gone are left out."""
+    """Return partitions with the names of their topics, without deleted topics."""
     named = ((topic_id, topics.name_of(topic_id), some) for topic_id, some in partitions.items())
     return Assignment(
         topic_partitions=[

@@ -1,4 +1,4 @@
-"""What the machine of consumer groups waits for: its deadlines, and the log."""
+"""The deadlines and tickets of the machine of consumer groups."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from protocol.errors import ErrorCode
 
 
 class ConsumerTimer(enum.Enum):
-    """What a deadline of a consumer group is for."""
+    """The purpose of a deadline of a consumer group."""
 
-    SESSION = "session"  # a member has sent no heartbeat
-    REBALANCE = "rebalance"  # a member has not given up its partitions
-    JOIN = "join"  # a classic member has not joined again
-    SYNC = "sync"  # a classic member has not asked for its assignment
-    EXPRESSIONS = "expressions"  # regular expressions are to be matched again
+    SESSION = "session"  # A member has sent no heartbeat.
+    REBALANCE = "rebalance"  # A member has not given up its partitions.
+    JOIN = "join"  # A classic member has not joined again.
+    SYNC = "sync"  # A classic member has not asked for its assignment.
+    EXPRESSIONS = "expressions"  # Regular expressions must be matched again.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,32 +27,32 @@ class MatchExpressions:
     group_id: str
     expressions: tuple[str, ...]
     topics: tuple[str, ...]
-    version: int  # of the metadata that has these topics
+    version: int  # the version of the metadata with these topics
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer that waits for the log; `refuse` makes the one for when the log fails."""
+    """An answer that waits for the log; `refuse` creates the answer after a failure."""
 
     token: Token
     response: object
     refuse: Callable[[ErrorCode], object]
-    # Timers that run from when the answer is given.
+    # Timers to start when the answer is sent.
     timers: tuple[StartTimer, ...] = ()
 
 
 @dataclass(slots=True)
 class ConsumerStored:
-    """Records of consumer groups, already taken in, with what is to be answered after them.
+    """Records of consumer groups, already taken in, with the answers that wait for them.
 
-    Later requests that need no records of their own wait here too: what they are told must
-    not be lost either.
+    Later requests without records of their own wait here, too: their answers depend on these
+    records.
     """
 
     answers: list[Answer] = field(default_factory=list)
 
     def replies(self, error: ErrorCode) -> list[Reply | StartTimer]:
-        """Answer all, now that the log has the records or has refused them."""
+        """Answer all requests, after the log has the records or has refused them."""
         effects: list[Reply | StartTimer] = []
         for one in self.answers:
             failed = error is not ErrorCode.NONE

@@ -1,7 +1,6 @@
-"""What members of the classic protocol tell one another, which a consumer group reads and writes.
+"""Subscriptions and assignments of classic members, which a consumer group reads and writes.
 
-Each subscription and assignment begins with an int16 version (protocol/messages/
-consumer_protocol.py).
+Each begins with an int16 version (protocol/messages/consumer_protocol.py).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NEWEST = 3
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """Read a subscription; raises ProtocolError for bytes that are none."""
+    """Read a subscription; raises ProtocolError for invalid bytes."""
     view = memoryview(data)
     version = min(version_of(data), _NEWEST)
     return decode_prefix(
@@ -34,7 +33,7 @@ def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """Read an assignment, no bytes as an empty one; raises ProtocolError for bad bytes."""
+    """Read an assignment, empty for no bytes; raises ProtocolError for invalid bytes."""
     if not data:
         return ConsumerProtocolAssignment(assigned_partitions=[])
     view = memoryview(data)
@@ -60,7 +59,7 @@ def write_assignment(
 
 
 def version_of(data: bytes) -> int:
-    """Return the version that bytes begin with; raises ProtocolError when they do not."""
+    """Return the version at the beginning of bytes; raises ProtocolError without a valid one."""
     if len(data) < _INT16.size:
         raise ProtocolError("neither subscription nor assignment: there is no version")
     version: int = _INT16.unpack_from(data)[0]
@@ -70,6 +69,6 @@ def version_of(data: bytes) -> int:
 
 
 def by_id(topics: TopicView, partitions: Sequence[TopicPartition]) -> Owned:
-    """Return partitions by the ids of their topics; topics that are gone are left out."""
+    """Return partitions by the ids of their topics, without deleted topics."""
     found = ((topics.id_of(one.topic), one.partitions) for one in partitions)
     return {topic_id: set(some) for topic_id, some in found if topic_id is not None}

@@ -1,8 +1,8 @@
-"""How a group's epochs grow: with its subscriptions and topics, and with its target assignment.
+"""Raises a group's epoch after changes, computes its target assignment, and moves members to it.
 
-The target assignment is computed by the heartbeat that finds the group's epoch ahead of it, but
-not sooner than group.consumer.assignment.interval.ms after the one before (KIP-1263): members
-that come together are assigned together.
+The heartbeat that finds the group's epoch ahead of the target assignment computes a new one, but
+not sooner than group.consumer.assignment.interval.ms after the last (KIP-1263): members that come
+together are assigned together.
 
 Kafka's source: GroupMetadataManager, updateSubscriptionMetadata, maybeUpdateTargetAssignment and
 maybeReconcile.
@@ -23,11 +23,10 @@ from broker.orders.java import hash_set_order
 from protocol.messages.consumer_group_records import ConsumerGroupTargetAssignmentMetadataValue
 
 ASSIGNORS: Mapping[str, Assignor] = {uniform.NAME: uniform.assign, ranges.NAME: ranges.assign}
-# How long a group rests before it looks whether topics have changed: until it is told so.
 
 
 def refresh(turn: ConsumerTurn, *, has_changed: bool) -> None:
-    """Raise the group's epoch when its subscriptions have changed, or topics that it reads."""
+    """Raise the group's epoch when its subscriptions, or topics that it reads, have changed."""
     group = turn.group
     if not has_changed and not group.needs_refresh:
         return
@@ -41,10 +40,10 @@ def refresh(turn: ConsumerTurn, *, has_changed: bool) -> None:
 def update_targets(
     turn: ConsumerTurn, assignor: str | None, newcomer: str | None = None
 ) -> None:
-    """Compute the target assignment of the group's epoch, if it is time for it.
+    """Compute the target assignment of the group's epoch, if it is due.
 
-    The assignor is the one that most members ask for, None where none asks for one. What a
-    newcomer is to have is stored again, as Kafka does for one that takes another's place.
+    `assignor` is the one that most members ask for, None if none does. The target of `newcomer`,
+    a member that takes another's place, is stored even if it is unchanged, as in Kafka.
     """
     group = turn.group
     interval_ms = turn.config.consumer(group.group_id).assignment_interval_ms
@@ -52,7 +51,7 @@ def update_targets(
         return
     if not may_compute(group.targets.computed_ms, interval_ms, turn.now_ms):
         return
-    # A record may name one that is not known here: a Kafka may have had assignors of its own.
+    # A record may name an unknown assignor: a Kafka broker may have had assignors of its own.
     name = turn.config.consumer_assignors[0]
     if assignor is not None and assignor in ASSIGNORS:
         name = assignor
@@ -72,7 +71,7 @@ def update_targets(
 def reconcile(
     turn: ConsumerTurn, member: Member, owned: Owned | None, *, has_changed: bool
 ) -> Member:
-    """Bring a member one step towards its target; return it as it is then."""
+    """Move a member one step towards its target; return the changed member."""
     targets = turn.group.targets
     if not has_changed and member.is_reconciled_to(targets.epoch):
         return member

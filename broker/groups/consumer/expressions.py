@@ -1,10 +1,10 @@
 """Regular expressions that members subscribe to, in RE2's language and in time linear in a name.
 
-They are matched with all topics together, at most every 10 seconds: when a member brings one that
-is not matched yet, when topics have been created, and when the last time is
+All expressions of a group are matched together with all topics, at most every 10 seconds: when a
+member brings a new expression, when topics have been created, and when the last match was
 group.consumer.regex.refresh.interval.ms ago. The heartbeat does not wait for it. The coordinator
-matches them in a thread, as Kafka does, and once that is done the group's epoch is raised where
-other topics match than before.
+matches them in a thread, as Kafka does. If other topics match than before, the group's epoch is
+raised.
 
 Kafka's source: GroupMetadataManager.maybeUpdateRegularExpressions, TopicRegexResolver.
 """
@@ -28,8 +28,8 @@ from broker.groups.consumer.turn import ConsumerTurn
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_records import ConsumerGroupRegularExpressionValue
 
-# Each is matched with all topics. Members of a group subscribe alike, or differ while they are
-# updated. Kafka has no limit.
+# Each expression is matched with all topics. Members of a group have the same one, or differ
+# during an update. Kafka has no limit.
 EXPRESSIONS_MAX = 32
 # Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS.
 _REFRESH_MIN_MS = 10_000
@@ -48,16 +48,16 @@ _WORDS_OF_RE2J = {
 
 
 class Change(enum.Enum):
-    """What a member's heartbeat has done to its expression."""
+    """The change of a member's expression by its heartbeat."""
 
     NONE = "none"
-    CHANGED = "changed"  # to one that is not matched yet
+    CHANGED = "changed"  # to an expression that is not matched yet
     CHANGED_AND_RESOLVED = "changed and resolved"
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What of a group's expressions counts when a member changes its own."""
+    """The state of a group's expressions before a member changes its own."""
 
     subscriber_count: int
     resolved_count: int
@@ -67,7 +67,7 @@ class Before:
 
 
 def check(group: ConsumerGroup, member: Member, expression: str | None) -> None:
-    """Raise Refusal for an expression that is new to the group and is none."""
+    """Raise Refusal for an expression that is new to the group and invalid, or one too many."""
     if not expression or expression == member.expression:
         return
     known = group.subscriptions.expressions
@@ -75,7 +75,7 @@ def check(group: ConsumerGroup, member: Member, expression: str | None) -> None:
         if len(known) >= EXPRESSIONS_MAX:
             raise Refusal(
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
-                f"The group has {len(known)} regular expressions, as many as it may have.",
+                f"The group has reached its limit of {len(known)} regular expressions.",
             )
         try:
             compile_expression(expression)
@@ -88,7 +88,7 @@ def check(group: ConsumerGroup, member: Member, expression: str | None) -> None:
 
 
 def before(group: ConsumerGroup, expression: str | None) -> Before:
-    """Take down what counts, before a member's new subscription is taken in."""
+    """Return the state of a group's expressions, before a member's new subscription."""
     last = next(iter(group.resolved.values()), None)
     return Before(
         subscriber_count=group.subscriptions.expressions[expression or ""],
@@ -102,9 +102,9 @@ def before(group: ConsumerGroup, expression: str | None) -> Before:
 def update(
     turn: ConsumerTurn, old: str | None, new: str | None, was: Before, caller: Caller
 ) -> Change:
-    """Follow a member's change of its expression, and have all matched if it is time.
+    """Follow a member's change of its expression, and start a match of all if it is due.
 
-    They are matched with the topics that the caller may describe.
+    Only topics that the caller may describe can match.
     """
     group = turn.group
     change, is_new = Change.NONE, False
@@ -125,7 +125,7 @@ def update(
 
 
 def begin_matching(turn: ConsumerTurn) -> None:
-    """Have the group's expressions matched with all topics that there are now."""
+    """Ask for a match of the group's expressions with all present topics."""
     topics = turn.around.topics
     action = MatchExpressions(
         turn.group.group_id,
@@ -139,9 +139,9 @@ def begin_matching(turn: ConsumerTurn) -> None:
 def take_matched(
     turn: ConsumerTurn, action: MatchExpressions, found: Mapping[str, frozenset[str]]
 ) -> None:
-    """Take in the topics that expressions match, and raise the group's epoch where that is news.
+    """Take in the topics that expressions match; raise the group's epoch if they differ.
 
-    An expression that no member subscribes to any more is left out.
+    Expressions that no member subscribes to any more are left out.
     """
     group = turn.group
     describable, group.is_resolving, group.describable = group.describable, False, None
@@ -163,7 +163,7 @@ def take_matched(
 
 
 def match_all(expressions: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return the topics that each expression matches as a whole; one that is none matches none."""
+    """Return the topics that each expression matches as a whole; an invalid one matches none."""
     everything = list(names)
     return {expression: _matched(expression, everything) for expression in expressions}
 
@@ -191,7 +191,7 @@ def _is_due(turn: ConsumerTurn, was: Before, *, is_new: bool) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Return RE2's reason in the words of RE2/J, without the part of the expression it quotes."""
+    """Return RE2's reason in the words of RE2/J, without the quoted part of the expression."""
     (told,) = error.args
     text = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)
     reason = text.partition(": ")[0]

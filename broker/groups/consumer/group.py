@@ -1,11 +1,11 @@
 """A consumer group: its members, the epochs of the group and of its target assignment.
 
-The state is made of the records of its log alone: what an operation decides are records, and
-they are taken in here at once, by the same function that replays them at the start.
+The state comes from the records of its log alone. The decisions of an operation are records; they
+are taken in here at once, by the same function that replays them at the start.
 
     epoch of the group  >=  epoch of the target assignment  >=  epoch of each member
     grows when members      grows when it is computed           grows when the member
-    or topics change                                            has come to the target
+    or topics change                                            has reached the target
 
 Kafka's source: ConsumerGroup, ModernGroup.
 """
@@ -44,7 +44,7 @@ _ExpressionValue = ConsumerGroupRegularExpressionValue | None
 
 
 class ConsumerState(enum.Enum):
-    """Where a group is in its life; the value is the name that Kafka's tools show."""
+    """The state of a group; the value is the name that Kafka's tools show."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -54,7 +54,7 @@ class ConsumerState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The topics that a regular expression has matched, when, and among which topics."""
+    """The topics that a regular expression has matched, with the metadata version and time."""
 
     topics: frozenset[str]
     version: int
@@ -76,22 +76,23 @@ class ConsumerGroup:
     assignors: Counter[str] = field(default_factory=Counter)
     classic_count: int = 0
     classic_protocols: Counter[str] = field(default_factory=Counter)
-    # The epoch of the member that has each partition, or is to give it up.
+    # For each partition, the epoch of the member that has it or must give it up.
     partition_epochs: dict[tuple[bytes, int], int] = field(default_factory=dict)
-    # Whether the log has topics as Kafka kept them before 4.1.
+    # Whether the log has a record of topics, as Kafka wrote them before 4.1.
     has_topics_record: bool = False
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
     # Not in the log: topics may have changed since they were hashed.
     needs_refresh: bool = True
     is_resolving: bool = False
-    # What the member that has the expressions matched may know of; None for all topics.
+    # Picks the topics that may be described by the member for which expressions are being
+    # matched; None means all topics.
     describable: Describable | None = None
-    # Classic members that have been told to join again.
+    # Classic members whose last answer asked them to join again.
     awaited: set[str] = field(default_factory=set)
 
     @property
     def state(self) -> ConsumerState:
-        """Where the group is in its life."""
+        """The state of the group, derived from its epochs and members."""
         if not self.members:
             return ConsumerState.EMPTY
         if self.epoch > self.targets.epoch:
@@ -111,15 +112,15 @@ class ConsumerGroup:
         return self.partition_epochs.get((topic_id, partition), NOBODY)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Return whether some member reads a topic."""
+        """Return whether a member reads a topic."""
         return topic in self.subscriptions
 
     def preferred_assignor(self) -> str | None:
-        """Return the assignor that most members ask for, None when none asks for one."""
+        """Return the assignor that most members ask for, None when no member asks for one."""
         return preferred(self.assignors, None, None)
 
     def waits_for_others(self, member: Member) -> bool:
-        """Return whether a partition that a member is to have is not given up yet."""
+        """Return whether another member has not given up a partition of a member's target."""
         return any(
             partition not in member.assigned.get(topic_id, ())
             and self.partition_epoch(topic_id, partition) != NOBODY
@@ -197,7 +198,7 @@ class ConsumerGroup:
             self.static_ids[member.instance_id] = member.member_id
 
     def _count(self, member: Member, step: int) -> None:
-        """Count a member in (1) or out (-1)."""
+        """Add a member to the counts (1), or remove it from them (-1)."""
         change = self.subscriptions.add if step > 0 else self.subscriptions.remove
         change(member.topics, member.expression)
         _count(self.assignors, [member.assignor] if member.assignor else [], step)
@@ -207,7 +208,7 @@ class ConsumerGroup:
 
     def _hold(self, member: Member) -> None:
         for one in (*_each(member.assigned), *_each(member.revoking)):
-            # While it is loaded, a later owner's record may have come first.
+            # While the group is loaded, a later owner's record may have come first.
             if self.partition_epochs.get(one, member.epoch - 1) < member.epoch:
                 self.partition_epochs[one] = member.epoch
 
@@ -218,10 +219,10 @@ class ConsumerGroup:
 
 
 def preferred(counts: Mapping[str, int], old: str | None, new: str | None) -> str | None:
-    """Return the assignor that most members ask for, once a member asks for a new one.
+    """Return the assignor that most members ask for, after a member's change of its own.
 
-    Of as many for both it is the first one as Kafka has them: in a TimelineHashMap with two
-    places, and copied from there into a HashMap where both take the same place.
+    With equal counts the first in Kafka's order wins: that of a TimelineHashMap with two places,
+    copied into a HashMap where both names have the same place.
     """
     names = sorted(counts, key=lambda name: timeline_place(name, TIMELINE_PLACES))
     ordered = {name: counts[name] for name in names}
@@ -230,7 +231,7 @@ def preferred(counts: Mapping[str, int], old: str | None, new: str | None) -> st
         if not ordered[old]:
             del ordered[old]
     if new is not None:
-        # HashMap.compute puts what is new in front of its place.
+        # HashMap.compute puts a new key in front of its place.
         ordered = {new: 0, **ordered} if new not in ordered else ordered
         ordered[new] += 1
     return max(ordered, key=ordered.__getitem__, default=None)

@@ -1,8 +1,8 @@
 """The consumer groups of one partition of __consumer_offsets: a part of its Shard.
 
-As in Kafka, an operation decides on records and takes them in at once; whoever asked is answered
-when the log has them. If the log refuses, memory is ahead of it, and the partition is loaded
-again. Kafka's source: GroupMetadataManager.
+As in Kafka, an operation decides on records and takes them in at once; its request is answered
+when the log has the records. If the log refuses them, memory is ahead of the log, and the
+partition is loaded again. Kafka's source: GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class ConsumerGroups:
         classic: GroupsOfKind[ClassicGroup],
         groups: GroupsOfKind[ConsumerGroup],
     ) -> None:
-        """The classic groups are those of the same partition: a group can become the other."""
+        """`classic` has the classic groups of the same partition: a group can change its kind."""
         self.groups = groups
         self._classic = classic
         self.topics = topics
         self._hashes = TopicHashes(topics)
         self.topics_version = topics.version()
-        # What the log has been asked to store and has not answered yet.
+        # Tickets of records on their way to the log, in order.
         self._unstored: deque[ConsumerStored] = deque()
 
     def get(self, group_id: str) -> ConsumerGroup | None:
@@ -71,13 +71,13 @@ class ConsumerGroups:
         return ConsumerTurn(group, config, now_ms, around)
 
     def ticket(self) -> ConsumerStored:
-        """Make the ticket of records that have been taken in and are about to be stored."""
+        """Create the ticket of records that have been taken in and are about to be stored."""
         ticket = ConsumerStored()
         self._unstored.append(ticket)
         return ticket
 
     def stored(self, ticket: ConsumerStored, error: ErrorCode) -> list[Effect]:
-        """Answer who has waited for records that the log has now, or has refused."""
+        """Answer the requests that have waited for records which the log has, or has refused."""
         assert self._unstored.popleft() is ticket, "the log answers in its order"
         effects: list[Effect] = [*ticket.replies(error)]
         if error is not ErrorCode.NONE:
@@ -165,7 +165,7 @@ class ConsumerGroups:
         return self._settle(turn)
 
     def timer_fired(self, timer: Timer, config: GroupConfig, now_ms: int) -> list[Effect]:
-        """Do what a timer was started for."""
+        """Act on a timer that has fired."""
         group, kind = self.get(timer.owner), timer.kind
         if group is None:
             return []
@@ -196,7 +196,7 @@ class ConsumerGroups:
         return self._settle(turn)
 
     def topic_changed(self, name: str, *, is_new: bool) -> None:
-        """Have the groups that read a topic look at it again."""
+        """Mark the groups that read a topic, so that they look at its metadata again."""
         self._hashes.forget(name)
         if is_new:
             self.topics_version = self.topics.version()
@@ -205,7 +205,7 @@ class ConsumerGroups:
                 group.needs_refresh = True
 
     def loaded(self, config: GroupConfig, now_ms: int) -> Iterator[Effect]:
-        """Begin to serve what has been replayed: every member gets its timeouts."""
+        """Begin to serve the replayed groups: every member gets its whole timeouts."""
         for group in self.groups.values():
             turn = self.turn(group, config, now_ms)
             for member in group.members.values():
@@ -240,7 +240,7 @@ class ConsumerGroups:
     def _turn_of(
         self, request: ConsumerGroupHeartbeatRequest, config: GroupConfig, now_ms: int
     ) -> ConsumerTurn:
-        """Begin a heartbeat in its group, which one that joins makes where there is none.
+        """Begin a heartbeat in its group; a heartbeat that joins creates a missing group.
 
         Raises Refusal.
         """
@@ -274,7 +274,7 @@ class ConsumerGroups:
         return turn
 
     def _settle(self, turn: ConsumerTurn) -> list[Effect]:
-        """End an operation on a consumer group, which may have been made or converted by it."""
+        """End an operation on a consumer group, which it may have created or converted."""
         group_id, became = turn.group.group_id, turn.became
         if became is None:
             if turn.group.members and group_id not in self.groups:
@@ -291,7 +291,7 @@ class ConsumerGroups:
         return [*self._finish(turn), *classic_turn.effects]
 
     def _finish(self, turn: ConsumerTurn) -> list[Effect]:
-        """End an operation: have its records stored, and answers given after them."""
+        """End an operation: store its records, and answer after them."""
         effects = turn.effects
         if turn.records:
             ticket = self.ticket()

@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat: how a member enters a group, follows its assignment, and leaves.
+"""ConsumerGroupHeartbeat: a member enters a group, follows its assignment, and leaves.
 
-A heartbeat tells what has changed of the member, and is answered with its epoch and, when it has
-changed, its assignment. What follows from it is decided in three steps: the group's epoch, the
+A heartbeat contains the changes of the member. The answer contains the member's epoch and, when it
+has changed, its assignment. The consequences are decided in three steps: the group's epoch, the
 target assignment, the member's step towards it (epochs.py).
 
 Kafka's source: GroupMetadataManager.consumerGroupHeartbeat.
@@ -37,20 +37,20 @@ from protocol.messages.consumer_group_heartbeat import (
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """Who a heartbeat comes from, before it is taken in."""
+    """The sender of a heartbeat, before the heartbeat is taken in."""
 
     member: Member
-    # The static member whose place it takes, None when it takes nobody's.
+    # The static member that it replaces, if any.
     replaced: Member | None = None
 
 
 def refuse(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
-    """Refuse a heartbeat."""
+    """Return the refusal of a heartbeat."""
     return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
 
 
 def heartbeat(turn: ConsumerTurn, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> None:
-    """Carry out a heartbeat of who joins or stays; raises Refusal before anything has changed."""
+    """Carry out a heartbeat that joins or stays; raises Refusal before any change."""
     group = turn.group
     owned = owned_partitions(request)
     member_id = request.member_id or caller.fresh_id
@@ -84,16 +84,16 @@ def heartbeat(turn: ConsumerTurn, request: ConsumerGroupHeartbeatRequest, caller
 
 
 def leave_for_a_while(turn: ConsumerTurn, member: Member) -> None:
-    """Let a static member go; its place, and what it has, wait for it until its session ends."""
+    """Let a static member go; its place and its partitions are kept until its session ends."""
     since_zero = {topic_id: dict.fromkeys(held, 0) for topic_id, held in member.assigned.items()}
     left = replace(member, epoch=LEFT_EPOCH, assigned=since_zero, revoking=NOTHING_HELD)
     turn.emit_current(left)
 
 
 def remove_members(turn: ConsumerTurn, gone: Sequence[Member]) -> None:
-    """Take members out of the group: what they have is free.
+    """Remove members from the group, which frees their partitions.
 
-    Where only classic members are left, the group becomes a classic one.
+    If only classic members are left, the group becomes a classic group.
     """
     group = turn.group
     if conversion.may_downgrade(turn, gone):
@@ -110,7 +110,7 @@ def remove_members(turn: ConsumerTurn, gone: Sequence[Member]) -> None:
 
 
 def replace_static(turn: ConsumerTurn, old: Member, new: Member) -> None:
-    """Give a static member's place, with what it has, to a new id."""
+    """Give a static member's place, with its partitions, to a new id."""
     target = turn.group.targets.of(old.member_id)
     turn.emit_removal(old.member_id)
     turn.emit(Kind.MEMBER, new.metadata(), new.member_id)
@@ -120,14 +120,14 @@ def replace_static(turn: ConsumerTurn, old: Member, new: Member) -> None:
 
 
 def store_member(turn: ConsumerTurn, member: Member, updated: Member) -> bool:
-    """Store who a member is if that has changed; return whether it reads other topics by name."""
+    """Store a member's metadata if it has changed; return whether its topic names changed."""
     if updated != member:
         turn.emit(Kind.MEMBER, updated.metadata(), updated.member_id)
     return updated.topics != member.topics
 
 
 def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
-    """Return the partitions that a member tells as its own, None when it does not tell."""
+    """Return the partitions that a member reports as its own, None without a report."""
     if request.topic_partitions is None:
         return None
     owned: dict[bytes, set[int]] = {}
@@ -163,12 +163,12 @@ def _identify(
 
 
 def taking_over(present: Member, member_id: str) -> Member:
-    """Return who takes a static member's place: at the first epoch, with all that it had."""
+    """Return the successor of a static member: at epoch 0, with all its partitions."""
     return replace(present, member_id=member_id, epoch=0, previous_epoch=0)
 
 
 def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Member:
-    """Take what a heartbeat tells again; what it leaves out stays."""
+    """Return a member with the fields that a heartbeat sets; the other fields stay."""
     timeout_ms, names = request.rebalance_timeout_ms, request.subscribed_topic_names
     expression = request.subscribed_topic_regex
     return replace(
@@ -186,7 +186,7 @@ def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Cal
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Return whether a heartbeat has everything, as after an error, and is to get everything."""
+    """Return whether a heartbeat has all fields, as after an error, and so gets all fields."""
     if request.member_epoch == JOINING_EPOCH:
         return True
     names, expression = request.subscribed_topic_names, request.subscribed_topic_regex

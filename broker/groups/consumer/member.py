@@ -1,7 +1,7 @@
-"""A member of a consumer group: what it reads, what it has, and how far it has come.
+"""A member of a consumer group: its subscription, its partitions, and its epoch.
 
-A member has an epoch: that of the last target assignment that it has come to. On the way there
-it may have to give partitions up (they are pending revocation) and to wait for others to do so:
+The epoch of a member is that of the last target assignment that it has reached. On the way it may
+have to give up partitions (they are pending revocation), and to wait for others to do so:
 
     Stable -> UnrevokedPartitions -> UnreleasedPartitions -> Stable
               it must give up        others must give up
@@ -27,17 +27,17 @@ from protocol.messages.consumer_group_records import (
 
 JOINING_EPOCH = 0
 LEAVING_EPOCH = -1
-# Of a static member that has gone, and whose place waits for it.
+# The epoch of a static member that has left and whose place is kept.
 LEFT_EPOCH = -2
 
 Held = Mapping[bytes, Mapping[int, int]]
-"""Partitions by topic id, each with the epoch at which it was given, as Kafka's maps have them."""
+"""Partitions by topic id, each with the epoch of its assignment, in the order of Kafka's maps."""
 
 NOTHING_HELD: Held = {}
 
 
 class MemberState(enum.IntEnum):
-    """Where a member is on its way to the target assignment; the number is on disk."""
+    """The state of a member on its way to the target assignment; the number is on disk."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -48,7 +48,7 @@ class MemberState(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicPart:
-    """What only a member of the classic protocol has."""
+    """The attributes that only members of the classic protocol have."""
 
     session_timeout_ms: int
     # Assignors by name with the subscription for each, the preferred one first.
@@ -57,7 +57,7 @@ class ClassicPart:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member as it is now; replaced whole when it changes."""
+    """A member; a change replaces it as a whole."""
 
     member_id: str
     epoch: int = 0
@@ -76,15 +76,15 @@ class Member:
     classic: ClassicPart | None = None
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Return whether nothing is left to do on the way to a target assignment."""
+        """Return whether the member has reached a target assignment."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def at(self, epoch: int) -> Member:
-        """Return the member at another epoch; it may still come with the one before."""
+        """Return the member at another epoch; its requests may still have the former one."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch)
 
     def metadata(self) -> ConsumerGroupMemberMetadataValue:
-        """Describe who the member is, for the log."""
+        """Return the record of the member's metadata."""
         classic = None
         if self.classic is not None:
             classic = _classic_metadata(self.classic)
@@ -93,7 +93,7 @@ class Member:
             rack_id=self.rack_id,
             client_id=self.client_id,
             client_host=self.client_host,
-            # Kafka's helper sorts them: they are a set in memory.
+            # Kafka's helper sorts the names, which are a set in memory.
             subscribed_topic_names=sorted(self.topics),
             subscribed_topic_regex=self.expression,
             rebalance_timeout_ms=self.rebalance_timeout_ms,
@@ -102,7 +102,7 @@ class Member:
         )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> Member:
-        """Take who the member is from a record."""
+        """Return the member with the metadata of a record."""
         classic = value.classic_member_metadata
         return replace(
             self,
@@ -118,7 +118,7 @@ class Member:
         )
 
     def current(self) -> ConsumerGroupCurrentMemberAssignmentValue:
-        """Describe what the member has, for the log."""
+        """Return the record of the member's epochs and partitions."""
         return ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
@@ -128,7 +128,7 @@ class Member:
         )
 
     def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> Member:
-        """Take what the member has from a record; without one it is leaving with nothing."""
+        """Return the member with the epochs and partitions of a record; None means it leaves."""
         if value is None:
             gone = replace(self, epoch=LEAVING_EPOCH, previous_epoch=LEAVING_EPOCH)
             return replace(gone, assigned=NOTHING_HELD, revoking=NOTHING_HELD)
@@ -144,7 +144,7 @@ class Member:
 
 
 def partitions_of(held: Held) -> dict[bytes, list[int]]:
-    """Return the partitions without their epochs."""
+    """Return partitions without their epochs."""
     return {topic_id: list(partitions) for topic_id, partitions in held.items()}
 
 
@@ -162,7 +162,7 @@ def _stored(held: Held) -> list[TopicPartitions]:
 
 
 def _held(stored: list[TopicPartitions], member_epoch: int) -> Held:
-    """Read partitions; records from before Kafka 4.2 do not tell their epochs."""
+    """Read partitions; records from before Kafka 4.2 have no epochs for them."""
     held: dict[bytes, dict[int, int]] = {}
     for topic in stored:
         epochs = topic.assignment_epochs

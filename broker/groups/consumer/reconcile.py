@@ -1,8 +1,8 @@
-"""How a member comes from what it has to what it is to have, one heartbeat after the other.
+"""Moves a member from its present partitions to its target assignment, one heartbeat at a time.
 
-First it gives up what it is not to have any more; only when it does not tell those partitions
-as its own any more does it go on. Then it is given what is free, and it waits for the rest until
-others have given it up. So a partition never has two owners.
+First it gives up the partitions that are not in its target; it continues only when it no longer
+reports them as its own. Then it gets the free partitions of its target, and waits for the others
+until their owners have given them up. So a partition never has two owners.
 
 Kafka's source: CurrentAssignmentBuilder.
 """
@@ -20,12 +20,12 @@ from broker.orders.hash_map import HashMapKeys
 from broker.orders.java import copied_capacity, int_hash, uuid_hash
 
 Owned = Mapping[bytes, Set[int]]
-"""Partitions that a member tells as its own."""
+"""Partitions that a member reports as its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a member is to come to."""
+    """The target assignment of a member, and its epoch."""
 
     epoch: int
     assignment: Assignment
@@ -33,17 +33,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """One step of a member; `owned` is None where the member does not tell."""
+    """One step of a member; `owned` is None if the member does not report its partitions."""
 
     target: Target
-    # The ids of the topics that it reads.
+    # The ids of the topics that the member reads.
     subscribed: Set[bytes]
     has_subscription_changed: bool
     partition_epoch: Callable[[bytes, int], int]
     owned: Owned | None
 
     def step(self, member: Member) -> Member:
-        """Return the member as it is after this step, itself when nothing changes."""
+        """Return the member after this step, the same object when nothing changes."""
         match member.state:
             case MemberState.STABLE if member.epoch == self.target.epoch:
                 return self._drop_unsubscribed(member)
@@ -63,7 +63,7 @@ class Reconciliation:
         )
 
     def _drop_unsubscribed(self, member: Member) -> Member:
-        """Take away topics that the member does not read any more, before the next target."""
+        """Remove topics that the member does not read any more, before the next target."""
         if not self.has_subscription_changed:
             return member
         dropped = {t: held for t, held in member.assigned.items() if t not in self.subscribed}
@@ -80,7 +80,7 @@ class Reconciliation:
         return replace(moved, assigned=kept)
 
     def _advance(self, member: Member, epoch: int) -> Member:
-        """Reconcile with the target assignment as far as others let it."""
+        """Move towards the target assignment, as far as other members allow."""
         assigned: dict[bytes, dict[int, int]] = {}
         revoking: dict[bytes, dict[int, int]] = {}
         free: dict[bytes, list[int]] = {}
@@ -117,9 +117,9 @@ class Reconciliation:
         assigned: Mapping[bytes, Mapping[int, int]],
         free: Mapping[bytes, Sequence[int]],
     ) -> Held:
-        """Add what is free to what stays assigned, in the order of Kafka's maps.
+        """Add free partitions to those that stay assigned, in the order of Kafka's maps.
 
-        Those of partitions begin as copies of what the member has had.
+        Kafka's maps of partitions begin as copies of the member's former maps.
         """
         order = HashMapKeys(uuid_hash)
         for topic_id in assigned:
@@ -138,6 +138,6 @@ class Reconciliation:
         return held
 
     def _is_free(self, member: Member, topic_id: bytes, partition: int) -> bool:
-        # What the member is itself giving up it can have again.
+        # A partition that the member itself is giving up counts as free.
         is_own = partition in member.revoking.get(topic_id, ())
         return is_own or self.partition_epoch(topic_id, partition) == NOBODY

@@ -1,4 +1,4 @@
-"""The records of consumer groups: kind, group, and what of the group it is about.
+"""The records of consumer groups: each has a kind, a group, and a member or an expression.
 
 Layouts and kinds: protocol/messages/consumer_group_records.py. All values are of version 0.
 """
@@ -36,7 +36,7 @@ KeyValue = tuple[bytes, bytes | None]
 
 
 class Kind(enum.IntEnum):
-    """What a record is about; the number is that of its key."""
+    """The subject of a record; the number is that of its key."""
 
     GROUP = 3
     TOPICS = 4
@@ -59,11 +59,11 @@ Value = (
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRecord:
-    """A record of a consumer group; no value removes what it is about."""
+    """A record of a consumer group; without a value it removes its subject."""
 
     kind: Kind
     group_id: str
-    # The member or the regular expression, "" where it is about the whole group.
+    # The member or the regular expression, "" for the whole group.
     name: str
     value: Value | None
 
@@ -71,9 +71,9 @@ class ConsumerRecord:
 @dataclass(frozen=True, slots=True)
 class _Layout:
     key: type[Any]
-    # None where nothing of the value is needed.
+    # None if no field of the value is needed.
     value: type[Any] | None
-    # The field of the key that has the name.
+    # The field of the key with the record's name.
     name_field: str | None = None
 
 
@@ -105,7 +105,7 @@ _LAYOUTS = {
 
 
 def is_kind(number: int) -> bool:
-    """Return whether a key of this number is one of a consumer group."""
+    """Return whether keys of this number belong to consumer groups."""
     return number in _LAYOUTS
 
 
@@ -126,10 +126,10 @@ def encode_record(record: ConsumerRecord) -> KeyValue:
 
 
 def decode_record(number: int, key: bytes, value: bytes | None) -> ConsumerRecord:
-    """Decode a record of one of the kinds; raises ProtocolError for bytes that are none."""
+    """Decode a record of one of the kinds; raises ProtocolError for invalid bytes."""
     kind = Kind(number)
     layout = _LAYOUTS[kind]
-    # Kafka, too, looks at no more of a key than it knows.
+    # Kafka, too, ignores bytes of a key after the fields that it knows.
     named, _ = decode_prefix(layout.key, number, memoryview(key), _INT16.size)
     name = getattr(named, layout.name_field) if layout.name_field else ""
     return ConsumerRecord(kind, named.group_id, name, _decode_value(layout, value))
@@ -139,7 +139,7 @@ def _decode_value(layout: _Layout, value: bytes | None) -> Value | None:
     if value is None:
         return None
     if layout.value is None:
-        # That there is one is all that counts: it is to be removed.
+        # Only its existence counts: the record will be removed.
         return ConsumerGroupMetadataValue(epoch=0)
     if value[: _INT16.size] != _VALUE_HEAD:
         raise ProtocolError("a consumer group's record is not of version 0")

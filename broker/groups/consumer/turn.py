@@ -1,8 +1,8 @@
-"""One operation on one consumer group: what it may look at, and what it has decided on.
+"""One operation on one consumer group: its inputs and its decisions.
 
-A record is taken in as soon as it is decided on, so the operation goes on with the state that it
-has made. All its records are appended as one batch. So whatever refuses a request has to be found
-before the first record.
+A record is taken in as soon as it is decided on, so the operation continues with the changed
+state. All its records are appended as one batch. So an operation must make all its checks before
+its first record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from protocol.messages.consumer_group_records import (
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is around the groups of a partition."""
+    """The surroundings that the groups of a partition share."""
 
     topics: TopicView
     hashes: TopicHashes
@@ -57,10 +57,10 @@ class ConsumerTurn:
     records: list[Record] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
-    # The classic group that this one has become, and why that rebalances at once, if it does.
+    # The classic group that this one has become, and the reason for a rebalance of it, if any.
     became: ClassicGroup | None = None
     rebalance_reason: str | None = None
-    # What the members were like: Kafka takes in what is decided when all of it is.
+    # The table of members at the beginning: Kafka takes in decisions when all are made.
     begun: Moment = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class ConsumerTurn:
         self.records.append(record)
 
     def emit_target(self, member_id: str, assignment: Assignment) -> None:
-        """Decide what a member is to have."""
+        """Decide on a member's target assignment."""
         partitions = [
             TopicPartition(topic_id=topic_id, partitions=list(some))
             for topic_id, some in assignment.items()
@@ -82,16 +82,16 @@ class ConsumerTurn:
         self.emit(Kind.TARGET, value, member_id)
 
     def emit_current(self, member: Member) -> None:
-        """Decide what a member has."""
+        """Decide on a member's epochs and partitions."""
         self.emit(Kind.CURRENT, member.current(), member.member_id)
 
     def emit_removal(self, member_id: str) -> None:
-        """Take a member out of the group; the order of its tombstones matters to Kafka."""
+        """Remove a member from the group; the order of the tombstones is Kafka's."""
         for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
             self.emit(kind, None, member_id)
 
     def raise_epoch(self) -> None:
-        """Begin another epoch of the group: its target assignment is to be computed again."""
+        """Begin another epoch of the group; its target assignment must then be computed again."""
         value = ConsumerGroupMetadataValue(epoch=self.group.epoch + 1, metadata_hash=self.hash())
         self.emit(Kind.GROUP, value)
         self.note(f"raised epoch epoch={self.group.epoch}")
@@ -107,12 +107,12 @@ class ConsumerTurn:
         refuse: Callable[[ErrorCode], object],
         timers: tuple[StartTimer, ...] = (),
     ) -> None:
-        """Answer a request, if there is one, once the log has what has been decided so far."""
+        """Answer a request, if there is one, once the log has all decisions made so far."""
         if caller is not None:
             self.answers.append(Answer(caller.token, response, refuse, timers))
 
     def timer(self, kind: ConsumerTimer, member_id: str, delay_ms: int) -> StartTimer:
-        """Name a timer of a member with its delay."""
+        """Return the effect that starts a timer of a member."""
         return StartTimer(Timer(self.group.group_id, kind, member_id), delay_ms)
 
     def start_timer(self, kind: ConsumerTimer, member_id: str, delay_ms: int) -> None:
@@ -124,7 +124,7 @@ class ConsumerTurn:
         self.effects.append(CancelTimer(Timer(self.group.group_id, kind, member_id)))
 
     def cancel_timers(self, member_ids: Iterable[str]) -> None:
-        """Stop all timers of members that are gone."""
+        """Stop all timers of members that have left."""
         for member_id in member_ids:
             self.group.awaited.discard(member_id)
             for kind in ConsumerTimer:
@@ -138,7 +138,7 @@ class ConsumerTurn:
         self.start_timer(ConsumerTimer.SESSION, member.member_id, delay_ms)
 
     def watch_revocation(self, member: Member) -> None:
-        """Give a member that has to give partitions up its rebalance timeout for it."""
+        """Start the rebalance timeout of a member that must give up partitions, else stop it."""
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             timeout_ms = member.rebalance_timeout_ms
             self.start_timer(ConsumerTimer.REBALANCE, member.member_id, timeout_ms)
@@ -146,7 +146,7 @@ class ConsumerTurn:
             self.cancel_timer(ConsumerTimer.REBALANCE, member.member_id)
 
     def await_join(self, member: Member) -> None:
-        """Give a classic member its rebalance timeout to join again, from the first time on."""
+        """Start a classic member's rebalance timeout to join again, unless it runs already."""
         if member.member_id not in self.group.awaited:
             self.group.awaited.add(member.member_id)
             timeout_ms = member.rebalance_timeout_ms
@@ -158,5 +158,5 @@ class ConsumerTurn:
         self.cancel_timer(ConsumerTimer.JOIN, member_id)
 
     def note(self, text: str, *, is_warning: bool = False) -> None:
-        """Have a line logged; the group is named in front of it."""
+        """Log a line, which ends with the group's id."""
         self.effects.append(Note(f"{text} group={self.group.group_id}", is_warning))

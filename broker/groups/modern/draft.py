@@ -1,4 +1,4 @@
-"""A target assignment in the making: what each member has, with the order of Java's tables."""
+"""A draft of a target assignment: the partitions of each member, in Java's order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Draft:
         self._order: HashMapKeys[bytes] = HashMapKeys(uuid_hash, len(given))
 
     def add(self, topic_id: bytes, partition: int, *, capacity: int = _PLACES) -> None:
-        """Give a partition; the capacity is what a topic's new table is made for."""
+        """Add a partition; a new table for its topic is created with `capacity`."""
         topics = self._copied()
         if topic_id not in topics:
             topics[topic_id] = Table(int_hash, capacity=capacity)
@@ -31,19 +31,19 @@ class Draft:
         topics[topic_id].add(partition)
 
     def remove(self, topic_id: bytes, partition: int) -> None:
-        """Take a partition away."""
+        """Remove a partition."""
         topics = self._copied()
         topics[topic_id].discard(partition)
         if not topics[topic_id]:
             self.remove_topic(topic_id)
 
     def remove_topic(self, topic_id: bytes) -> None:
-        """Take a topic away."""
+        """Remove a topic."""
         self._copied().pop(topic_id, None)
         self._order.remove(topic_id)
 
     def done(self) -> Assignment:
-        """Return what has come out."""
+        """Return the resulting assignment."""
         if self._topics is None:
             return self._given
         return {topic_id: tuple(self._topics[topic_id]) for topic_id in self._order}
@@ -60,10 +60,10 @@ class Draft:
 
 
 def in_set_order(partitions: Iterable[int]) -> list[int]:
-    """Return partitions as the HashSet has them that a record's are put in."""
+    """Return partitions of a record in the order of the HashSet that Kafka reads them into."""
     return list(Table.copy_of(partitions, int_hash))
 
 
 def finish(drafts: Mapping[str, Draft]) -> Mapping[str, Assignment]:
-    """Return what has come out for each member."""
+    """Return the resulting assignment of each member."""
     return {member_id: draft.done() for member_id, draft in drafts.items()}

@@ -1,12 +1,12 @@
-"""The hash of what a group reads: it changes when topics come, go or grow (KIP-1101).
+"""The hash of the topics that a group reads: it changes when topics come, go or grow (KIP-1101).
 
-A topic's hash is XXH3-64 of this, numbers in little endian as Java's hash4j puts them:
+A topic's hash is the XXH3-64 of these fields, with little-endian numbers, as in Java's hash4j:
 
     | 0 i8 | topic id 2 x i64 | name | partition count i32 | partition i32, its racks | ...
 
-where name and racks are UTF-16 followed by their length i32; a rack has its length in front as
-well. A group's hash is that of its topics' hashes in the order of their names; 0 stands for no
-topics. Kafka's source: Utils.computeTopicHash and computeGroupHash.
+The name and the racks are UTF-16, followed by their length i32; a rack has its length in front,
+too. A group's hash is that of its topics' hashes in the order of their names; 0 means no topics.
+Kafka's source: Utils.computeTopicHash and computeGroupHash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TWO_INT64 = Struct("<qq")
 
 
 def topic_hash(topic_id: bytes, name: str, racks: Sequence[Sequence[str]]) -> int:
-    """Hash a topic, given the racks of each partition's replicas."""
+    """Hash a topic; `racks` has the racks of each partition's replicas."""
     parts = [
         _MAGIC,
         _TWO_INT64.pack(*_UUID.unpack(topic_id)),
@@ -40,7 +40,7 @@ def topic_hash(topic_id: bytes, name: str, racks: Sequence[Sequence[str]]) -> in
 
 
 def group_hash(hashes: Iterable[tuple[str, int]]) -> int:
-    """Hash topics' names and hashes."""
+    """Hash a group's topics, given as names and hashes."""
     ordered = sorted(hashes, key=lambda pair: pair[0].encode("utf-16-be", "surrogatepass"))
     if not ordered:
         return 0

@@ -1,7 +1,8 @@
-"""The range assignor: neighbouring partitions of each topic to each member.
+"""The range assignor: each member gets adjacent partitions of each topic.
 
-Topics of as many partitions are given out alike, so that what belongs together by key comes to
-one member. Static members come first, by instance id, then the others by member id.
+Topics with the same number of partitions are divided in the same way, so that records with the
+same key come to one member. Static members come first, by instance id, then the others by member
+id.
 
 Kafka's source: RangeAssignor.
 """
@@ -20,7 +21,7 @@ NAME = "range"
 
 @dataclass(slots=True)
 class _Share:
-    """How a topic is cut up."""
+    """The division of a topic among its readers."""
 
     each: int
     extra: int
@@ -28,7 +29,7 @@ class _Share:
     next: int = 0
 
     def take(self) -> tuple[int, ...]:
-        """Cut off the next member's partitions."""
+        """Return the next member's partitions."""
         count = self.each + (self.extra > 0)
         self.extra -= self.extra > 0
         first, self.next = self.next, min(self.next + count, self.partition_count)
@@ -47,7 +48,7 @@ def assign(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 def _rank(member_id: str, member: MemberSpec) -> tuple[bool, bytes]:
-    # As Java compares strings: by their UTF-16 units.
+    # Java compares strings by their UTF-16 units.
     name = member_id if member.instance_id is None else member.instance_id
     return member.instance_id is None, name.encode("utf-16-be", "surrogatepass")
 
@@ -58,7 +59,7 @@ def _share(spec: GroupSpec, topic_id: bytes, reader_count: int) -> _Share:
 
 
 def _in_order(shares: Mapping[bytes, _Share], topics: Collection[bytes]) -> Assignment:
-    """Take a member's share of each topic, in the order of the HashMap that Kafka puts it into."""
+    """Return a member's share of each topic, in the order of Kafka's HashMap."""
     taken = dict(_taken(shares, topics))
     order = Table(uuid_hash, capacity=copied_capacity(len(topics)))
     for topic_id in taken:

@@ -1,7 +1,7 @@
-"""What a server-side assignor is given, and what it gives back.
+"""The input and the output of a server-side assignor.
 
-An assignment has the partitions of each topic in the order in which Kafka has them, see
-tables.py; as a set of partitions it says the same in any order.
+An assignment has the partitions of each topic in Kafka's order (tables.py); the order does not
+change its meaning.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ NOTHING: Assignment = {}
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """What an assignor knows of a member: the topics it reads, as far as they exist."""
+    """An assignor's input for a member; `topics` has only topics that exist."""
 
     topics: tuple[bytes, ...]
-    # How many topics it has named, those that do not exist included.
+    # The number of topics that the member names, including missing topics.
     named_count: int
     instance_id: str | None
     assignment: Assignment
@@ -28,15 +28,15 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """What an assignor knows of a group."""
+    """An assignor's input for a group."""
 
-    # In the order in which Kafka goes through them.
+    # In the order in which Kafka goes through the members.
     members: Mapping[str, MemberSpec]
     is_homogeneous: bool
     partition_count: Callable[[bytes], int]
-    # Tells whether the present target assignment gives a partition to some member.
+    # Returns whether the present target assignment gives a partition to a member.
     is_assigned: Callable[[bytes, int], bool]
 
 
 Assignor = Callable[[GroupSpec], Mapping[str, Assignment]]
-"""Computes a target assignment; who is left out of it is assigned nothing."""
+"""Computes a target assignment; members that are left out get no partitions."""

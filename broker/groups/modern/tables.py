@@ -1,9 +1,9 @@
-"""The order in which Java's HashMap and HashSet, and Kafka's own table, go through what is there.
+"""The orders of iteration of Java's HashMap and HashSet, and of Kafka's own table.
 
-Kafka's assignors go through members, topics and partitions in that order, so who is given what
-depends on it: a table has a power of two of places, a key's place is told by its hash, and keys
-of one place stay in the order in which they came. (A place with eight keys becomes a tree; keys
-that collide so much are not told apart here.)
+Kafka's assignors go through members, topics and partitions in these orders, so assignments depend
+on them. The number of places of a table is a power of two, the hash of a key gives its place, and
+keys of one place stay in the order in which they came. (Java turns a place with eight keys into a
+tree, with another order; this module does not.)
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ V = TypeVar("V")
 PLACES = 16
 _INT32 = 0xFFFFFFFF
 _INT64 = 0xFFFFFFFFFFFFFFFF
-# The factor of Kafka's BaseHashTable, and how many places it begins with.
+# The factor of Kafka's BaseHashTable, and its first number of places.
 _FIBONACCI = -7046029254386353131
 TIMELINE_PLACES = 2
 
 
 class Table(Generic[K]):
-    """Keys in a hash table; owned by whoever fills it."""
+    """Keys in a hash table; the caller that fills the table owns it."""
 
     __slots__ = ("_hash", "_keys", "_places")
 
     def __init__(self, hash_of: Callable[[K], int], *, capacity: int = PLACES) -> None:
-        """Make a table for a capacity, as the constructor of HashMap takes it."""
+        """Create a table for a capacity, like the constructor of HashMap."""
         self._hash = hash_of
         self._keys: dict[K, None] = {}
         self._places = 1 << max(capacity - 1, 0).bit_length()
 
     @classmethod
     def copy_of(cls, keys: Iterable[K], hash_of: Callable[[K], int]) -> Table[K]:
-        """Make a table as HashSet(Collection) does."""
+        """Create a table from keys, like HashSet(Collection)."""
         ordered = list(dict.fromkeys(keys))
         table = cls(hash_of, capacity=max(int(len(ordered) / 0.75) + 1, PLACES))
         for key in ordered:
@@ -55,13 +55,13 @@ class Table(Generic[K]):
         return iter(sorted(self._keys, key=self._place))
 
     def add(self, key: K) -> None:
-        """Put a key in; the table doubles when it is more than three quarters full."""
+        """Add a key; the table doubles when it is more than three quarters full."""
         self._keys[key] = None
         while len(self._keys) > self._places * 3 // 4:
             self._places *= 2
 
     def discard(self, key: K) -> None:
-        """Take a key out; the table keeps its size."""
+        """Remove a key; the table keeps its size."""
         self._keys.pop(key, None)
 
     def _place(self, key: K) -> int:
@@ -70,18 +70,18 @@ class Table(Generic[K]):
 
 
 class Moment(NamedTuple):
-    """What a Timeline was like: how many places it had, and how many keys had come."""
+    """The state of a Timeline at a moment: its number of places, and of keys that had come."""
 
     places: int
     arrivals: int
 
 
 class Timeline(dict[str, V]):
-    """Values by text, with the order in which Kafka's TimelineHashMap goes through them.
+    """Values by text, in the order of Kafka's TimelineHashMap.
 
-    Its table doubles before anything is put in, be it there already, when that would make it more
-    than four thirds full; it never shrinks. Of one place the last to come is the first. (What is
-    put in otherwise than by `[]` is not counted.)
+    Before a value is put in, even for a present key, the table doubles if it would become more
+    than four thirds full; it never shrinks. In one place the last key to come is the first. (Only
+    values put in by `[]` are counted.)
     """
 
     __slots__ = ("_now", "_ordered", "_ordered_at")
@@ -93,7 +93,7 @@ class Timeline(dict[str, V]):
         self._ordered_at = (self._now, 0)
 
     def __setitem__(self, key: str, value: V) -> None:
-        """Put a value in, the last of its place unless it is there."""
+        """Put a value in; a new key becomes the last of its place."""
         places, arrivals = self._now
         if (len(self) + 1) * 3 > places * 4:
             places *= 2
@@ -101,13 +101,13 @@ class Timeline(dict[str, V]):
         super().__setitem__(key, value)
 
     def now(self) -> Moment:
-        """Return what it is like."""
+        """Return the present state of the table."""
         return self._now
 
     def in_order(self) -> Sequence[str]:
-        """Return the keys as the table has them.
+        """Return the keys in the order of the table.
 
-        They are sorted once, and again when a key has come or gone: 3 ms for 1,000 keys.
+        They are sorted once, and again when a key was added or removed: 3 ms for 1,000 keys.
         """
         at = self._now, len(self)
         if self._ordered_at != at:
@@ -116,10 +116,10 @@ class Timeline(dict[str, V]):
         return self._ordered
 
     def copied(self, since: Moment) -> list[str]:
-        """Return the keys as a HashMap has them that they were copied into.
+        """Return the keys in the order of a HashMap that they were copied into.
 
-        First those that had come at a moment, in the order of the table as it was then; after
-        them, as Kafka puts in what is being decided, those that have come since.
+        The keys that had come by a moment are copied first, in the order of the table at that
+        time, and then the later keys, as Kafka adds the members of an operation in progress.
         """
         keys = list(self)
         old = len(keys) - (self._now.arrivals - since.arrivals)
@@ -128,9 +128,9 @@ class Timeline(dict[str, V]):
 
 
 class NumberTimeline(dict[int, V]):
-    """Values by number, with the order in which Kafka's TimelineHashMap goes through them.
+    """Values by number, in the order of Kafka's TimelineHashMap.
 
-    Values are put in by `put`, or by `[]` after a look at `full`, which is faster.
+    Values are put in by `put`, or by `[]` after a check of `full`, which is faster.
     """
 
     __slots__ = ("_places", "full")
@@ -138,11 +138,11 @@ class NumberTimeline(dict[int, V]):
     def __init__(self) -> None:
         super().__init__()
         self._places = TIMELINE_PLACES
-        # With so many values the table doubles before anything is put in.
+        # With so many values the table doubles before the next value is put in.
         self.full = self._places * 4 // 3
 
     def put(self, key: int, value: V) -> None:
-        """Put a value in, the last of its place unless it is there."""
+        """Put a value in; a new key becomes the last of its place."""
         if len(self) >= self.full:
             self.grow()
         self[key] = value
@@ -153,7 +153,7 @@ class NumberTimeline(dict[int, V]):
         self.full = self._places * 4 // 3
 
     def in_order(self) -> list[int]:
-        """Return the keys as the table has them."""
+        """Return the keys in the order of the table."""
         return _in_order(self, self._places, int_hash)
 
 
@@ -163,9 +163,9 @@ def timeline_place(text: str, places: int) -> int:
 
 
 def _in_order(keys: Iterable[K], places: int, hash_of: Callable[[K], int]) -> list[K]:
-    """Return keys, in the order in which they came, as a TimelineHashMap has them.
+    """Return keys, given in the order in which they came, in the order of a TimelineHashMap.
 
-    A place has its keys as they came, and Kafka reads them from their end.
+    A place has its keys in the order in which they came, and Kafka reads them from the end.
     """
     shift = 65 - places.bit_length()
     ordered = list(keys)
@@ -175,7 +175,7 @@ def _in_order(keys: Iterable[K], places: int, hash_of: Callable[[K], int]) -> li
 
 
 def in_map_order(uuids: Iterable[bytes]) -> list[bytes]:
-    """Return topic ids as a HashMap has them that they were put in one by one."""
+    """Return topic ids in the order of a HashMap that they were put into one by one."""
     table = Table(uuid_hash)
     for value in uuids:
         table.add(value)
@@ -183,7 +183,7 @@ def in_map_order(uuids: Iterable[bytes]) -> list[bytes]:
 
 
 def in_number_order(numbers: Iterable[int]) -> list[int]:
-    """Return partitions as a HashMap has them that they were put in one by one."""
+    """Return partitions in the order of a HashMap that they were put into one by one."""
     table = Table(int_hash)
     for number in numbers:
         table.add(number)
@@ -191,5 +191,5 @@ def in_number_order(numbers: Iterable[int]) -> list[int]:
 
 
 def hash_of_text(text: str) -> int:
-    """Return what String.hashCode() would, without its sign."""
+    """Return String.hashCode(), as an unsigned number."""
     return string_hash(text) & _INT32

@@ -1,4 +1,4 @@
-"""The target assignment of a group: what each member is to have, and for which group epoch.
+"""The target assignment of a group: the future partitions of each member, and their epoch.
 
 Kafka's source: ModernGroup, TargetAssignmentBuilder.
 """
@@ -20,24 +20,24 @@ REMOVED_EPOCH = -1
 
 @dataclass(slots=True)
 class Targets:
-    """Owned by the group whose target assignment it is."""
+    """The target assignment of a group, which owns it."""
 
     epoch: int = FIRST_EPOCH
-    # When it was computed, 0 when it has not been.
+    # The time of its computation, 0 if it was not computed yet.
     computed_ms: int = 0
     by_member: dict[str, Assignment] = field(default_factory=dict)
     _owners: dict[tuple[bytes, int], str] = field(default_factory=dict)
 
     def of(self, member_id: str) -> Assignment:
-        """Return what a member is to have."""
+        """Return the target of a member."""
         return self.by_member.get(member_id, NOTHING)
 
     def is_assigned(self, topic_id: bytes, partition: int) -> bool:
-        """Return whether some member is to have a partition."""
+        """Return whether a partition is in the target of a member."""
         return (topic_id, partition) in self._owners
 
     def set(self, member_id: str, assignment: Assignment) -> None:
-        """Change what a member is to have."""
+        """Change the target of a member."""
         for one in _partitions(self.of(member_id)):
             # Another member's new assignment may have come first.
             if self._owners.get(one) == member_id:
@@ -46,7 +46,7 @@ class Targets:
         self.by_member[member_id] = assignment
 
     def remove(self, member_id: str) -> None:
-        """Forget what a member was to have."""
+        """Remove the target of a member."""
         self.set(member_id, NOTHING)
         del self.by_member[member_id]
 
@@ -56,9 +56,10 @@ class Targets:
         computed: Mapping[str, Assignment],
         newcomer: str | None = None,
     ) -> Iterator[tuple[str, Assignment]]:
-        """Iterate over the members whose assignment differs from a computed one, in their order.
+        """Iterate over the members, in their order, whose target differs from the computed one.
 
-        Who has none yet is given one, if only an empty one; so is a newcomer that has another's.
+        They include members without a target, whose new one may be empty, and `newcomer`, which
+        has the target of the member that it replaces.
         """
         for member_id in members:
             assignment = computed.get(member_id, NOTHING)
@@ -68,7 +69,7 @@ class Targets:
 
 
 def as_stored(partitions: Mapping[bytes, Sequence[int]]) -> Assignment:
-    """Return the partitions of a record in the order of the maps that Kafka reads them into."""
+    """Return the partitions of a record in the order of Kafka's maps."""
     return {one: tuple(in_set_order(partitions[one])) for one in in_map_order(partitions)}
 
 

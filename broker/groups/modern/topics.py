@@ -1,6 +1,6 @@
-"""The topics as a group's machine sees them, with the hash of each remembered.
+"""The topics as seen by a group's machine, with a cache of their hashes.
 
-A group is told when topics that it reads have changed; until then what it knows of them holds.
+A group is notified when topics that it reads have changed; until then the cached hashes are valid.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ class TopicView(Protocol):
         """Return a number that grows when topics are created."""
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic, None when there is none of this id."""
+        """Return the name of a topic, None when no topic has this id."""
 
     def id_of(self, name: str) -> bytes | None:
-        """Return the id of a topic, None when there is none of this name."""
+        """Return the id of a topic, None when no topic has this name."""
 
     def partition_count(self, name: str) -> int:
-        """Return how many partitions a topic has, 0 when there is none of this name."""
+        """Return the number of partitions of a topic, 0 when no topic has this name."""
 
     def racks(self, name: str) -> Sequence[Sequence[str]]:
-        """Return for each partition of a topic the racks that its replicas are in."""
+        """Return the racks of the replicas of each partition of a topic."""
 
 
 class _NoTopics:
-    """No topics at all, for a machine whose groups read none."""
+    """An empty set of topics, for a machine whose groups read none."""
 
     def names(self) -> Iterable[str]:
         return ()
@@ -59,7 +59,7 @@ NO_TOPICS: TopicView = _NoTopics()
 
 
 class TopicHashes:
-    """Owns the hashes of topics that groups have asked for."""
+    """Owns the hashes of the topics that groups read."""
 
     __slots__ = ("_hashes", "_topics")
 
@@ -68,11 +68,11 @@ class TopicHashes:
         self._hashes: dict[str, int] = {}
 
     def of_group(self, names: Iterable[str]) -> int:
-        """Hash what a group reads; topics that do not exist do not count."""
+        """Hash the topics that a group reads; topics that do not exist are left out."""
         return group_hash((name, self._of(name)) for name in names if self._topics.id_of(name))
 
     def forget(self, name: str) -> None:
-        """Hash a topic again when it is next asked for: it has changed."""
+        """Drop the hash of a topic that has changed."""
         self._hashes.pop(name, None)
 
     def _of(self, name: str) -> int:

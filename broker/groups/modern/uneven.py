@@ -1,8 +1,8 @@
-"""The uniform assignor where members read different topics.
+"""The uniform assignor for members that read different topics.
 
-Partitions that nobody has go, topic by topic, to the reader that has fewest. Then partitions
-are moved, again topic by topic, from the readers that have most to those that have fewest, until
-a round over all topics has moved none, or 16 rounds are over.
+Free partitions go, topic by topic, to the reader with the fewest partitions. Then partitions are
+moved, again topic by topic, from the readers with the most to those with the fewest, until a round
+over all topics has moved none, or 16 rounds are over.
 
 Kafka's source: UniformHeterogeneousAssignmentBuilder.
 """
@@ -32,7 +32,7 @@ def assign(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 class _Builder:
-    """Owns the draft; members are told by their number."""
+    """Owns the drafts; members are identified by their index."""
 
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
@@ -50,7 +50,7 @@ class _Builder:
         }
 
     def keep_what_is_read(self) -> None:
-        """Take away the topics that members do not read any more."""
+        """Remove the topics that members do not read any more."""
         for number, (member_id, member) in enumerate(self._spec.members.items()):
             for topic_id, partitions in member.assignment.items():
                 if topic_id not in member.topics:
@@ -61,7 +61,7 @@ class _Builder:
                     self._owners[topic_id][partition] = number
 
     def give_what_is_free(self) -> None:
-        """Give partitions that nobody has to whoever has fewest."""
+        """Give free partitions to the readers with the fewest partitions."""
         free = {
             topic_id: [p for p, owner in enumerate(owners) if owner == _NOBODY]
             for topic_id, owners in self._owners.items()
@@ -72,7 +72,7 @@ class _Builder:
                 self._give(topic_id, partition, scale.next_least())
 
     def balance(self) -> None:
-        """Move partitions until no move makes it more even."""
+        """Move partitions until no move makes the assignment more even."""
         topics = self._sorted(
             topic_id for topic_id, readers in self.readers.items() if len(readers) > 1
         )
@@ -123,7 +123,7 @@ class _Builder:
         self.sizes[number] -= 1
 
     def _sorted(self, topics: Iterable[bytes]) -> list[bytes]:
-        """Sort topics: most partitions a reader first, then fewest readers, then by id."""
+        """Sort topics: most partitions per reader first, then fewest readers, then by id."""
 
         def rank(topic_id: bytes) -> tuple[float, int, int, int]:
             readers = len(self.readers[topic_id])
@@ -136,11 +136,11 @@ class _Builder:
 
 
 class _Scale:
-    """The readers of a topic by how much they have: a range of fewest and a range of most.
+    """The readers of a topic by their numbers of partitions: a range of fewest and one of most.
 
-    The range of fewest grows to the right as its members are given partitions, that of most to
-    the left as they lose some; what they have in common are the levels, which tell when the
-    topic is balanced. Members that have nothing of the topic to lose leave the range of most.
+    The range of fewest grows to the right as its members get partitions, that of most to the left
+    as its members lose some. All members of a range have the same level; the two levels show when
+    the topic is balanced. Members without a partition of the topic leave the range of most.
     """
 
     def __init__(self, readers: list[int], sizes: list[int]) -> None:
@@ -153,7 +153,7 @@ class _Scale:
         self._most_level, self._next_most = most + 1, len(self._sorted) - 1
 
     def next_least(self) -> int:
-        """Return the member to give a partition to."""
+        """Return the member that gets the next partition."""
         if self._next_least >= self._least_end:
             self._least_level += 1
             while self._least_end < len(self._sorted) and (
@@ -165,7 +165,7 @@ class _Scale:
         return self._sorted[self._next_least - 1]
 
     def next_most(self) -> int | None:
-        """Return the member to take a partition from; None when all are left out."""
+        """Return the member that loses the next partition; None when all are excluded."""
         if self._next_most < self._most_start:
             if self._most_end <= self._most_start and self._most_start > 0:
                 self._most_level = self._sizes[self._sorted[self._most_start - 1]]
@@ -182,7 +182,7 @@ class _Scale:
         return self._sorted[self._next_most + 1]
 
     def exclude_most(self) -> None:
-        """Leave the member out that `next_most` has just returned."""
+        """Exclude the member that `next_most` has just returned."""
         here, last = self._next_most + 1, self._most_end - 1
         self._sorted[here], self._sorted[last] = self._sorted[last], self._sorted[here]
         self._most_end -= 1

@@ -1,7 +1,7 @@
-"""The uniform assignor: as many partitions to each member, and as few of them moved as may be.
+"""The uniform assignor: members get equal numbers of partitions, and as few as possible move.
 
-Where all members read the same topics it is enough to take from those that have too much and
-give to those that have too little; where they do not, uneven.py balances topic by topic.
+If all members read the same topics, it is enough to take partitions from members with too many
+and to give them to members with too few; otherwise uneven.py balances topic by topic.
 
 Kafka's source: UniformAssignor, UniformHomogeneousAssignmentBuilder.
 """
@@ -47,7 +47,7 @@ def _assign_alike(spec: GroupSpec) -> Mapping[str, Assignment]:
         gets_extra = extra > 0
         quota = _keep(draft, member.assignment, topics, each + gets_extra, free)
         if gets_extra and quota > 0 and len(spec.members) - index > extra:
-            # Others after it may have one partition more already, and can keep it.
+            # Later members may have one partition more already, and can keep it.
             quota, gets_extra = quota - 1, False
         extra -= gets_extra
         if quota > 0:
@@ -67,7 +67,7 @@ def _keep(
     quota: int,
     free: list[tuple[bytes, int]],
 ) -> int:
-    """Take away what is too much; return how much the member may still be given."""
+    """Remove partitions beyond a quota; return the number that the member may still get."""
     for topic_id in in_map_order(present):
         if topic_id not in topics:
             draft.remove_topic(topic_id)

@@ -1,7 +1,7 @@
-"""What administrators do to share groups without members: move where they start, delete state.
+"""Administration of share groups without members: they get other start offsets, or lose state.
 
-Each is begun here, by noting what is to happen; then the coordinator of the state does it, and
-that is noted here, too. So what a crash interrupts can be asked for again.
+An operation begins here with a record of its intention. Then the coordinator of the state carries
+it out, and another record notes its end. So an operation that a crash interrupts can be repeated.
 
 Kafka's source: GroupMetadataManager.alterShareGroupOffsets, shareGroupBuildPartitionDeleteRequest,
 sharePartitionsEligibleForOffsetDeletion.
@@ -34,20 +34,20 @@ _NOTHING_TO_DELETE = "There is no offset information to delete."
 
 @dataclass(frozen=True, slots=True)
 class Deleting:
-    """Partitions whose state is to go, by topic id, and topics that have none."""
+    """Partitions whose state will be deleted, by topic id, and refused topics."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
     topics: Mapping[bytes, Sequence[int]] = field(default_factory=dict)
     # Error and message by the topic's name.
     refused: Mapping[str, tuple[ErrorCode, str]] = field(default_factory=dict)
-    # Without anything noted of the group topics are not refused, either.
+    # Whether partitions of the group are noted at all; if not, topics are not refused, either.
     has_state: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """Where the state of partitions is to be begun again, by topic id, and with which epoch."""
+    """The offsets at which state of partitions begins again, by topic id, and the epoch."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -56,12 +56,12 @@ class Altered:
 
 
 def of(group: ShareGroup) -> StatePartitions:
-    """Return what is noted of a group's partitions."""
+    """Return the noted partitions of a group."""
     return group.partitions or StatePartitions()
 
 
 def knows(partitions: StatePartitions, topic_id: bytes) -> bool:
-    """Return whether anything is noted of a topic."""
+    """Return whether partitions of a topic are noted."""
     return (
         topic_id in partitions.initializing
         or topic_id in partitions.initialized
@@ -70,7 +70,7 @@ def knows(partitions: StatePartitions, topic_id: bytes) -> bool:
 
 
 def begin_deletion(turn: ShareTurn) -> Deleting:
-    """Note that all state of a group is to go."""
+    """Note that all state of a group will be deleted."""
     noted = turn.group.partitions
     if noted is None:
         return Deleting()
@@ -89,7 +89,7 @@ def begin_deletion(turn: ShareTurn) -> Deleting:
 
 
 def begin_offset_deletion(turn: ShareTurn, names: Sequence[str]) -> Deleting:
-    """Note that the state of topics is to go."""
+    """Note that the state of topics will be deleted."""
     noted = turn.group.partitions
     if noted is None:
         return Deleting()
@@ -113,7 +113,7 @@ def begin_offset_deletion(turn: ShareTurn, names: Sequence[str]) -> Deleting:
 
 
 def forget_deleted(turn: ShareTurn, topic_ids: Sequence[bytes]) -> None:
-    """Note that the state of topics is gone."""
+    """Note that the state of topics was deleted."""
     noted = of(turn.group)
     turn.emit_partitions(
         StatePartitions(
@@ -123,7 +123,7 @@ def forget_deleted(turn: ShareTurn, topic_ids: Sequence[bytes]) -> None:
 
 
 def alter_problem(request: AlterShareGroupOffsetsRequest, topics: TopicView) -> Altered | None:
-    """Refuse partitions below zero, in Kafka's words; it fails once it has noted them."""
+    """Return a refusal of negative partitions, with the error of Kafka, which fails later."""
     for topic in request.topics:
         topic_id = topics.id_of(topic.topic_name)
         below = next((one for one in topic.partitions if one.partition_index < 0), None)
@@ -137,9 +137,9 @@ def alter_problem(request: AlterShareGroupOffsetsRequest, topics: TopicView) -> 
 
 
 def alter(turn: ShareTurn, topics: Sequence[AlterShareGroupOffsetsRequestTopic]) -> Altered:
-    """Note that the state of partitions is to begin again, where that is wanted."""
+    """Note that the state of partitions will begin again, at the wanted offsets."""
     starts: dict[bytes, dict[int, int]] = {}
-    # All in one piece: a topic is looked up once, however often the request names it.
+    # This loop has no pauses, so a topic is looked up once, however often the request names it.
     known: dict[str, tuple[bytes | None, int]] = {}
     last: dict[bytes, tuple[str, dict[int, int]]] = {}
     for topic in topics:

@@ -1,7 +1,7 @@
-"""The coordinator of share groups: what their members and administrators ask for.
+"""The coordinator of share groups: carries out the requests of members and administrators.
 
-The groups are part of the machines of __consumer_offsets (groups.py in its Shard); here is what
-goes back and forth between them and the coordinator of the state of share-partitions.
+The groups are part of the machines of __consumer_offsets (groups.py in its Shard); this module
+connects them with the coordinator of the state of share-partitions.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _UNKNOWN_OFFSET = -1
 
 
 class ShareGroupCoordinator:
-    """Asks the machines that own the groups; the runtime that runs them is the groups' own."""
+    """Asks the machines that own the groups; GroupCoordinator owns the runtime."""
 
     def __init__(
         self,
@@ -71,14 +71,14 @@ class ShareGroupCoordinator:
         return self._is_enabled()
 
     def close(self) -> None:
-        """End what is under way by itself."""
+        """Cancel the tasks that begin state."""
         for task in self._beginning:
             task.cancel()
 
     async def heartbeat(
         self, request: ShareGroupHeartbeatRequest, requester: Requester
     ) -> ShareGroupHeartbeatResponse:
-        """Carry out a heartbeat, and begin state that partitions need because of it."""
+        """Carry out a heartbeat, and begin the state that partitions then need."""
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return heartbeats.refuse(shard).response
@@ -97,7 +97,7 @@ class ShareGroupCoordinator:
         return answer.response
 
     def has(self, group_id: str) -> bool:
-        """Return whether there is a share group of an id."""
+        """Return whether a share group with an id exists."""
         return self._find(group_id) is not None
 
     def describe(self, group_id: str) -> DescribedGroup:
@@ -121,7 +121,7 @@ class ShareGroupCoordinator:
         return self._described(group)
 
     def partitions_of(self, group_id: str) -> Numbers | ErrorCode:
-        """Return the partitions of a group that have state."""
+        """Return the partitions of a group with state."""
         shard = self._runtime.machine_of(group_id)
         if isinstance(shard, ErrorCode):
             return shard
@@ -134,7 +134,7 @@ class ShareGroupCoordinator:
     async def summarize(
         self, group_id: str, partitions: Numbers
     ) -> Mapping[SharePartitionKey, StateAnswer]:
-        """Read where a group stands in partitions: of each as it is when it is asked for."""
+        """Return the summaries of a group's state in partitions, each read at its own time."""
         begun: dict[SharePartitionKey, Answer[StateAnswer]] = {}
         for key in paced(_each_key(group_id, partitions)):
             if key not in begun:
@@ -143,7 +143,7 @@ class ShareGroupCoordinator:
         return dict(paced(zip(begun, answers, strict=True)))
 
     async def delete(self, group_id: str) -> ErrorCode:
-        """Remove an empty group, and before it all its state."""
+        """Delete all state of an empty group, then the group."""
         deleting = await self._ask(
             group_id,
             lambda shares, caller, now_ms: shares.begin_deletion(group_id, caller.token, now_ms),
@@ -165,7 +165,7 @@ class ShareGroupCoordinator:
     async def delete_offsets(
         self, group_id: str, names: Sequence[str]
     ) -> tuple[Deleting, Mapping[bytes, StateAnswer]]:
-        """Forget topics of an empty group; return what was to be done, and what failed of it."""
+        """Delete an empty group's state in topics; return the plan, and the failures."""
         deleting = await self._ask(
             group_id,
             lambda shares, caller, now_ms: shares.begin_offset_deletion(
@@ -192,7 +192,7 @@ class ShareGroupCoordinator:
     async def alter_offsets(
         self, request: AlterShareGroupOffsetsRequest
     ) -> tuple[Altered, Mapping[tuple[bytes, int], StateAnswer]]:
-        """Move where an empty group starts; return what was to be done, and what failed of it."""
+        """Change the start offsets of an empty group; return the plan, and the failures."""
         group_id = request.group_id
         altered = await self._ask(
             group_id,
@@ -221,7 +221,7 @@ class ShareGroupCoordinator:
         return altered, failures
 
     async def _begin(self, group_id: str, partitions: Numbers, group_epoch: int) -> None:
-        """Begin the state of partitions, and note whether that could be done."""
+        """Begin the state of partitions, and note the success or failure."""
         keys = _keys(group_id, partitions)
         answers = await all_of(
             [self._states.initialize(key, group_epoch, _UNKNOWN_OFFSET) for key in paced(keys)]
@@ -256,7 +256,7 @@ class ShareGroupCoordinator:
     async def _forget(
         self, group_id: str, partitions: Numbers
     ) -> Mapping[bytes, StateAnswer]:
-        """Delete the state of partitions; return the topics for which that failed, and why."""
+        """Delete the state of partitions; return the answers of topics for which that failed."""
         keys = _keys(group_id, partitions)
         answers = await all_of([self._states.delete(key) for key in paced(keys)])
         return {

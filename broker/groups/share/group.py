@@ -1,7 +1,7 @@
 """A share group: its members, the epochs of the group and of its target assignment.
 
-The state is made of the records of its log alone: what an operation decides are records, and
-they are taken in here at once, by the same function that replays them at the start.
+The state comes from the records of its log alone. The decisions of an operation are records; they
+are taken in here at once, by the same function that replays them at the start.
 
 Kafka's sources: ShareGroup, ModernGroup.
 """
@@ -35,7 +35,7 @@ _TargetValue = ShareGroupTargetAssignmentMemberValue | None
 
 
 class ShareState(enum.Enum):
-    """Where a group is in its life; the value is the name that Kafka's tools show."""
+    """The state of a group; the value is the name that Kafka's tools show."""
 
     EMPTY = "Empty"
     STABLE = "Stable"
@@ -52,7 +52,7 @@ class ShareGroup:
     members: Timeline[ShareMember] = field(default_factory=Timeline)
     targets: Targets = field(default_factory=Targets)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
-    # None while nothing has been noted of any.
+    # The partitions with state; None until the first is noted.
     partitions: StatePartitions | None = None
     # Not in the log: topics may have changed since they were hashed.
     needs_refresh: bool = True
@@ -60,7 +60,7 @@ class ShareGroup:
 
     @property
     def state(self) -> ShareState:
-        """Where the group is in its life."""
+        """The state of the group."""
         return ShareState.STABLE if self.members else ShareState.EMPTY
 
     def apply(self, record: ShareRecord, now_ms: int = LONG_AGO_MS) -> None:
@@ -118,7 +118,7 @@ class ShareGroup:
 
 
 def listed(group: ShareGroup) -> ListedGroup:
-    """Name a group for a list."""
+    """Return a group's entry in a list."""
     return ListedGroup(
         group_id=group.group_id,
         protocol_type=PROTOCOL_TYPE,

@@ -1,8 +1,8 @@
 """The share groups of one partition of __consumer_offsets: a part of its Shard.
 
-As in Kafka, an operation decides on records and takes them in at once; whoever asked is answered
-when the log has them. If the log refuses, memory is ahead of it, and the partition is loaded
-again. Kafka's source: GroupMetadataManager.
+As in Kafka, an operation decides on records and takes them in at once; its request is answered
+when the log has the records. If the log refuses them, memory is ahead of the log, and the
+partition is loaded again. Kafka's source: GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class ShareGroups:
         is_taken: Callable[[str], bool] = lambda group_id: False,
         groups: GroupsOfKind[ShareGroup] | None = None,
     ) -> None:
-        """`is_taken` tells whether an id is that of a group of another kind."""
+        """`is_taken` returns whether a group of another kind has an id."""
         self.groups = GroupsOfKind[ShareGroup](Timeline()) if groups is None else groups
         self.topics = topics
         self._hashes = TopicHashes(topics)
         self._config_of, self._is_taken = config_of, is_taken
-        # What the log has been asked to store and has not answered yet.
+        # Tickets of records on their way to the log, in order.
         self._unstored: deque[ShareStored] = deque()
 
     def get(self, group_id: str) -> ShareGroup | None:
@@ -59,7 +59,7 @@ class ShareGroups:
         return self.groups.get(group_id)
 
     def missing(self, group_id: str) -> str:
-        """Say why there is no share group of an id."""
+        """Return the message that says why no share group has an id."""
         reason = "is not a share group" if self._is_taken(group_id) else "not found"
         return f"Group {group_id} {reason}."
 
@@ -68,7 +68,7 @@ class ShareGroups:
     def heartbeat(
         self, request: ShareGroupHeartbeatRequest, caller: Caller, now_ms: int
     ) -> list[Effect]:
-        """Carry out a heartbeat; answered when what follows from it is stored."""
+        """Carry out a heartbeat; answered when the resulting records are stored."""
         group_id, epoch = request.group_id, request.member_epoch
         group = self.groups.get(group_id)
         if group is None and (epoch != JOINING_EPOCH or self._is_taken(group_id)):
@@ -88,7 +88,7 @@ class ShareGroups:
         return self._finish(turn)
 
     def timer_fired(self, timer: Timer, now_ms: int) -> list[Effect]:
-        """Take out a member that has been silent for too long."""
+        """Remove a member that has sent no heartbeat for its session timeout."""
         group = self.groups.get(timer.owner)
         if group is None or timer.member_id not in group.members:
             return []
@@ -97,12 +97,12 @@ class ShareGroups:
         heartbeats.remove(turn, timer.member_id)
         return self._finish(turn)
 
-    # --- partitions that have state -------------------------------------------------------
+    # --- partitions with state ------------------------------------------------------------
 
     def begun(
         self, group_id: str, topics: Mapping[bytes, Sequence[int]], token: Token, now_ms: int
     ) -> list[Effect]:
-        """Note that state of partitions is begun: from now on they can be assigned."""
+        """Note that partitions have state now, so that they can be assigned."""
         group = self.groups.get(group_id)
         if group is None:
             return [Reply(token, ErrorCode.GROUP_ID_NOT_FOUND)]
@@ -122,7 +122,7 @@ class ShareGroups:
     def not_begun(
         self, group_id: str, topics: Mapping[bytes, Sequence[int]], token: Token, now_ms: int
     ) -> list[Effect]:
-        """Note that state of partitions could not be begun."""
+        """Note that the state of partitions could not begin."""
         group = self.groups.get(group_id)
         if group is None or group.partitions is None or not group.partitions.initializing:
             return [Reply(token, ErrorCode.NONE)]
@@ -134,13 +134,13 @@ class ShareGroups:
     # --- administration -------------------------------------------------------------------
 
     def begin_deletion(self, group_id: str, token: Token, now_ms: int) -> list[Effect]:
-        """Note that all state of a group is to go; answered with a Deleting."""
+        """Note that all state of a group will be deleted; answered with a Deleting."""
         return self._administer(group_id, token, now_ms, administration.begin_deletion)
 
     def begin_offset_deletion(
         self, group_id: str, names: Sequence[str], token: Token, now_ms: int
     ) -> list[Effect]:
-        """Note that the state of topics is to go; answered with a Deleting."""
+        """Note that the state of topics will be deleted; answered with a Deleting."""
         return self._administer(
             group_id, token, now_ms, lambda turn: administration.begin_offset_deletion(turn, names)
         )
@@ -148,7 +148,7 @@ class ShareGroups:
     def topics_forgotten(
         self, group_id: str, topic_ids: Sequence[bytes], token: Token, now_ms: int
     ) -> list[Effect]:
-        """Note that the state of topics is gone."""
+        """Note that the state of topics was deleted."""
         group = self.groups.get(group_id)
         if group is None or group.partitions is None:
             return [Reply(token, ErrorCode.NONE)]
@@ -160,7 +160,7 @@ class ShareGroups:
     def alter(
         self, request: AlterShareGroupOffsetsRequest, token: Token, now_ms: int
     ) -> list[Effect]:
-        """Note that state is to be begun again elsewhere; answered with an Altered."""
+        """Note that state will begin again at other offsets; answered with an Altered."""
         group_id = request.group_id
         group = self.groups.get(group_id)
         if group is None and self._is_taken(group_id):
@@ -191,14 +191,14 @@ class ShareGroups:
         return self._finish(turn)
 
     def topic_changed(self, name: str) -> None:
-        """Have the groups that read a topic look at it again."""
+        """Mark the groups that read a topic, so that they look at its metadata again."""
         self._hashes.forget(name)
         for group in self.groups.values():
             if name in group.subscriptions:
                 group.needs_refresh = True
 
     def topic_deleted(self, topic_id: bytes, now_ms: int) -> list[Effect]:
-        """Forget the state of a topic that is gone."""
+        """Remove a deleted topic from the noted partitions of all groups."""
         effects: list[Effect] = []
         for group in list(self.groups.values()):
             partitions = group.partitions
@@ -215,14 +215,14 @@ class ShareGroups:
         group = self.groups.get(record.group_id)
         if group is None:
             if record.value is None:
-                return  # of a group that is gone
+                return  # The group is gone.
             group = self.groups[record.group_id] = ShareGroup(record.group_id)
         group.apply(record)
         if group.is_removed:
             del self.groups[record.group_id]
 
     def loaded(self, now_ms: int) -> Iterator[Effect]:
-        """Begin to serve what has been replayed: every member gets its session timeout."""
+        """Begin to serve the replayed groups: every member gets its whole session timeout."""
         for group in self.groups.values():
             turn = self._turn(group, now_ms)
             for member_id in group.members:
@@ -230,7 +230,7 @@ class ShareGroups:
             yield from turn.effects
 
     def stored(self, ticket: ShareStored, error: ErrorCode) -> list[Effect]:
-        """Answer who has waited for records that the log has now, or has refused."""
+        """Answer the requests that have waited for records which the log has, or has refused."""
         assert self._unstored.popleft() is ticket, "the log answers in its order"
         effects = ticket.replies(error)
         if error is not ErrorCode.NONE:
@@ -242,7 +242,7 @@ class ShareGroups:
         return ShareTurn(group, config, now_ms, self.topics, self._hashes)
 
     def _finish(self, turn: ShareTurn) -> list[Effect]:
-        """End an operation: have its records stored, and answers given after them."""
+        """End an operation: store its records, and answer after them."""
         group, effects = turn.group, turn.effects
         if turn.records:
             if group.is_removed:

@@ -1,7 +1,7 @@
-"""ShareGroupHeartbeat: how a member enters a share group, follows its assignment, and leaves.
+"""ShareGroupHeartbeat: a member enters a share group, follows its assignment, and leaves.
 
-What follows from a heartbeat is decided in four steps: the group's epoch, the target assignment,
-the member's step to it, and which partitions are to get state before they can be assigned.
+The consequences of a heartbeat are decided in four steps: the group's epoch, the target
+assignment, the member's step to it, and the partitions that need state before an assignment.
 
 Kafka's source: GroupMetadataManager.shareGroupHeartbeat.
 """
@@ -40,7 +40,7 @@ _NO_STATE = StatePartitions()
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
-    """The answer to a heartbeat, and partitions whose state is to be begun because of it."""
+    """The answer to a heartbeat, and the partitions whose state the coordinator must begin."""
 
     response: ShareGroupHeartbeatResponse
     to_begin: Mapping[bytes, Begun]
@@ -48,13 +48,13 @@ class HeartbeatAnswer:
 
 
 def refuse(error: ErrorCode, message: str | None = None) -> HeartbeatAnswer:
-    """Refuse a heartbeat."""
+    """Return the refusal of a heartbeat."""
     response = ShareGroupHeartbeatResponse(error_code=error, error_message=message)
     return HeartbeatAnswer(response, {})
 
 
 def problem(request: ShareGroupHeartbeatRequest) -> str | None:
-    """Say what is wrong with a heartbeat, whatever group it is for."""
+    """Return the error message of a heartbeat that is invalid in any group, else None."""
     if not request.member_id.strip():
         return "MemberId can't be empty."
     if not request.group_id.strip():
@@ -70,7 +70,7 @@ def problem(request: ShareGroupHeartbeatRequest) -> str | None:
 
 
 def heartbeat(turn: ShareTurn, request: ShareGroupHeartbeatRequest, caller: Caller) -> None:
-    """Carry out a heartbeat of who joins or stays; raises Refusal before anything has changed."""
+    """Carry out a heartbeat that joins or stays; raises Refusal before any change."""
     group, member_id = turn.group, request.member_id
     if len(group.members) >= turn.config.members_max and member_id not in group.members:
         message = (
@@ -115,7 +115,7 @@ def heartbeat(turn: ShareTurn, request: ShareGroupHeartbeatRequest, caller: Call
 
 
 def leave(turn: ShareTurn, request: ShareGroupHeartbeatRequest, caller: Caller) -> None:
-    """Let a member go; raises Refusal."""
+    """Remove a member that leaves; raises Refusal."""
     member = _known(turn, request.member_id)
     turn.note(f"removed member member={member.member_id}: left")
     remove(turn, member.member_id)
@@ -126,7 +126,7 @@ def leave(turn: ShareTurn, request: ShareGroupHeartbeatRequest, caller: Caller) 
 
 
 def remove(turn: ShareTurn, member_id: str) -> None:
-    """Take a member out of the group."""
+    """Remove a member from the group."""
     for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
         turn.emit(kind, None, member_id)
     turn.raise_epoch()
@@ -176,7 +176,7 @@ def _updated(
 
 
 def _is_assignment_pending(turn: ShareTurn) -> bool:
-    """Return whether state was begun for partitions that are not assigned yet."""
+    """Return whether partitions have state, but are not assigned yet."""
     group = turn.group
     if not group.members or group.partitions is None:
         return False
@@ -191,7 +191,7 @@ def _is_assignment_pending(turn: ShareTurn) -> bool:
 
 
 def _update_targets(turn: ShareTurn) -> None:
-    """Compute the target assignment of the group's epoch, if it is time for it."""
+    """Compute the target assignment of the group's epoch, if it is due."""
     group = turn.group
     interval_ms = turn.config.assignment_interval_ms
     if group.targets.epoch >= group.epoch:
@@ -238,13 +238,13 @@ def _spec(turn: ShareTurn) -> GroupSpec:
 
 
 def _topic_ids(turn: ShareTurn, member: ShareMember) -> tuple[bytes, ...]:
-    """Return the ids of the topics that a member reads and that exist, in Java's order."""
+    """Return the ids of the existing topics that a member reads, in Java's order."""
     found = (turn.topics.id_of(name) for name in hash_set_order(member.topics))
     return tuple(topic_id for topic_id in found if topic_id is not None)
 
 
 def _reconcile(turn: ShareTurn, member: ShareMember, *, again: bool) -> ShareMember:
-    """Bring a member to its target; return it as it is then."""
+    """Move a member to its target; return the changed member."""
     targets = turn.group.targets
     subscribed = set(_topic_ids(turn, member))
     moved = member.moved(
@@ -260,7 +260,7 @@ def _numbers(member: ShareMember) -> Mapping[bytes, frozenset[int]]:
 
 
 def _to_begin(turn: ShareTurn) -> Mapping[bytes, Begun]:
-    """List the partitions of topics that the group reads, and that have no state yet."""
+    """List the partitions without state, of the topics that the group reads."""
     group = turn.group
     retry_ms = turn.config.initialize_retry_ms
     known = (group.partitions or _NO_STATE).known(turn.now_ms, retry_ms)

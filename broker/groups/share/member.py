@@ -1,6 +1,6 @@
-"""A member of a share group: what it reads, what it may fetch, and how far it has come.
+"""A member of a share group: its subscription, its partitions, and its epoch.
 
-Several members may fetch the same partition, so nobody waits for anybody: a member comes to the
+Several members may fetch the same partition, so no member waits for others: a member moves to its
 target assignment in one step.
 
 Kafka's sources: ShareGroupMember, ShareGroupAssignmentBuilder.
@@ -27,7 +27,7 @@ _STABLE = 0
 
 @dataclass(frozen=True, slots=True)
 class ShareMember:
-    """A member as it is now; replaced whole when it changes."""
+    """A member; a change replaces it as a whole."""
 
     member_id: str
     epoch: int = 0
@@ -41,9 +41,9 @@ class ShareMember:
     def moved(
         self, epoch: int, target: Assignment, subscribed: Container[bytes], *, again: bool
     ) -> ShareMember:
-        """Return the member at the target assignment of an epoch, as far as it reads the topics.
+        """Return the member at the target assignment of an epoch, without topics it does not read.
 
-        One that is there already is assigned again only `again`.
+        A member that is at the epoch already gets its assignment again only if `again` is set.
         """
         if epoch == self.epoch and not again:
             return self
@@ -55,7 +55,7 @@ class ShareMember:
         return replace(self, epoch=epoch, previous_epoch=self.epoch, assigned=assigned)
 
     def metadata(self) -> ShareGroupMemberMetadataValue:
-        """Describe who the member is, for the log."""
+        """Return the record of the member's metadata."""
         return ShareGroupMemberMetadataValue(
             rack_id=self.rack_id,
             client_id=self.client_id,
@@ -64,7 +64,7 @@ class ShareMember:
         )
 
     def with_metadata(self, value: ShareGroupMemberMetadataValue) -> ShareMember:
-        """Take who the member is from a record."""
+        """Return the member with the metadata of a record."""
         return replace(
             self,
             rack_id=value.rack_id,
@@ -74,7 +74,7 @@ class ShareMember:
         )
 
     def current(self) -> ShareGroupCurrentMemberAssignmentValue:
-        """Describe what the member has, for the log."""
+        """Return the record of the member's epochs and partitions."""
         return ShareGroupCurrentMemberAssignmentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
@@ -86,7 +86,7 @@ class ShareMember:
         )
 
     def with_current(self, value: ShareGroupCurrentMemberAssignmentValue | None) -> ShareMember:
-        """Take what the member has from a record; without one it is leaving with nothing."""
+        """Return the member with the epochs and partitions of a record; None means it leaves."""
         if value is None:
             gone = LEAVING_EPOCH
             return replace(self, epoch=gone, previous_epoch=gone, assigned=NOTHING)

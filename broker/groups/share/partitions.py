@@ -1,11 +1,12 @@
-"""Which partitions of a share group have state, and which are about to get or lose it.
+"""The partitions of a share group that have state, and those that are about to get or lose it.
 
-State is begun before a partition is assigned to anyone: first it is noted here, then the
-coordinator of the state begins it, then that is noted. To lose it a topic goes the other way.
+State begins before a partition is assigned to a member: first the intention is noted here, then
+the coordinator of the state begins the state, then the success is noted. A topic loses its state
+in the same way: intention, deletion, success.
 
     initializing -> initialized -> deleting -> (forgotten)
 
-Kafka's source: ShareGroup.ShareGroupStatePartitionMetadataInfo and who uses it.
+Kafka's source: ShareGroup.ShareGroupStatePartitionMetadataInfo and its callers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LONG_AGO_MS = 0
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Partitions of a topic, and when that was noted."""
+    """Partitions of a topic, and the time when they were noted."""
 
     name: str
     partitions: frozenset[int]
@@ -39,14 +40,14 @@ Topics = Mapping[bytes, Begun]
 
 @dataclass(frozen=True, slots=True)
 class StatePartitions:
-    """The partitions of one group by topic id; replaced whole when they change."""
+    """The partitions of one group by topic id; a change replaces it as a whole."""
 
     initializing: Topics = field(default_factory=dict)
     initialized: Topics = field(default_factory=dict)
     deleting: frozenset[bytes] = frozenset()
 
     def known(self, now_ms: int, retry_ms: int) -> Topics:
-        """Return what is begun, or was tried not long ago."""
+        """Return the partitions with state, or with a recent attempt to begin it."""
         tried = {
             topic_id: one
             for topic_id, one in self.initializing.items()
@@ -55,14 +56,14 @@ class StatePartitions:
         return combined(self.initialized, tried)
 
     def begin(self, topics: Topics) -> StatePartitions:
-        """Note that state of partitions is about to be begun."""
+        """Note that state of partitions is about to begin."""
         initializing = combined(self.initializing, topics)
         return replace(
             self, initializing=initializing, deleting=self.deleting - initializing.keys()
         )
 
     def begun(self, topics: Topics) -> StatePartitions:
-        """Note that state of partitions is begun."""
+        """Note that partitions have state now."""
         return StatePartitions(
             without(self.initializing, _numbers(topics)),
             combined(self.initialized, topics),
@@ -70,11 +71,11 @@ class StatePartitions:
         )
 
     def not_begun(self, topics: Mapping[bytes, Iterable[int]]) -> StatePartitions:
-        """Note that state of partitions could not be begun."""
+        """Note that the state of partitions could not begin."""
         return replace(self, initializing=without(self.initializing, topics))
 
     def without_topics(self, topic_ids: frozenset[bytes]) -> StatePartitions:
-        """Forget topics that are gone."""
+        """Remove deleted topics."""
         return StatePartitions(
             {one: begun for one, begun in self.initializing.items() if one not in topic_ids},
             {one: begun for one, begun in self.initialized.items() if one not in topic_ids},
@@ -84,7 +85,7 @@ class StatePartitions:
     def stored(
         self, name_of: Callable[[bytes], str | None]
     ) -> ShareGroupStatePartitionMetadataValue:
-        """Describe them for the log."""
+        """Return the record of the partitions."""
         return ShareGroupStatePartitionMetadataValue(
             initializing_topics=_told(self.initializing),
             initialized_topics=_told(self.initialized),
@@ -96,7 +97,7 @@ class StatePartitions:
 
     @staticmethod
     def read(value: ShareGroupStatePartitionMetadataValue, now_ms: int) -> StatePartitions:
-        """Take them from a record."""
+        """Read the partitions from a record."""
         return StatePartitions(
             _read(value.initializing_topics, now_ms),
             _read(value.initialized_topics, now_ms),
@@ -105,7 +106,7 @@ class StatePartitions:
 
 
 def combined(former: Topics, latter: Topics) -> Topics:
-    """Put partitions together; of a topic in both the latter tells name and time."""
+    """Combine partitions; a topic in both has the name and time of the latter."""
     both = dict(former)
     for topic_id, one in latter.items():
         known = former.get(topic_id)
@@ -116,7 +117,7 @@ def combined(former: Topics, latter: Topics) -> Topics:
 
 
 def without(topics: Topics, gone: Mapping[bytes, Iterable[int]]) -> Topics:
-    """Take partitions away, and topics that have none left."""
+    """Remove partitions, and topics that have none left."""
     left = {}
     for topic_id, one in topics.items():
         partitions = one.partitions - set(gone.get(topic_id, ()))
@@ -126,7 +127,7 @@ def without(topics: Topics, gone: Mapping[bytes, Iterable[int]]) -> Topics:
 
 
 def in_order(partitions: Iterable[int]) -> list[int]:
-    """Return partitions as a HashSet has them."""
+    """Return partitions in the order of a HashSet."""
     return list(Table.copy_of(sorted(partitions), int_hash))
 
 

@@ -1,4 +1,4 @@
-"""The records of share groups: kind, group, and the member that it is about.
+"""The records of share groups: each has a kind, a group, and possibly a member.
 
 Layouts and kinds: protocol/messages/share_group_metadata.py. All values are of version 0.
 """
@@ -35,7 +35,7 @@ KeyValue = tuple[bytes, bytes | None]
 
 
 class Kind(enum.IntEnum):
-    """What a record is about; the number is that of its key."""
+    """The subject of a record; the number is that of its key."""
 
     MEMBER = 10
     GROUP = 11
@@ -57,11 +57,11 @@ Value = (
 
 @dataclass(frozen=True, slots=True)
 class ShareRecord:
-    """A record of a share group; no value removes what it is about."""
+    """A record of a share group; without a value it removes its subject."""
 
     kind: Kind
     group_id: str
-    # "" where it is about the whole group.
+    # "" for a record of the whole group.
     member_id: str
     value: Value | None
 
@@ -92,7 +92,7 @@ _LAYOUTS = {
 
 
 def is_kind(number: int) -> bool:
-    """Return whether a key of this number is one of a share group."""
+    """Return whether keys of this number belong to share groups."""
     return number in _LAYOUTS
 
 
@@ -116,13 +116,13 @@ def decode_record(kind: int, key: bytes, value: bytes | None) -> ShareRecord:
     Raises ProtocolError for bytes that are no such record.
     """
     layout = _LAYOUTS[Kind(kind)]
-    # Kafka, too, looks at no more of a key than it knows.
+    # Kafka, too, ignores bytes of a key after the fields that it knows.
     name: Any = decode_prefix(layout.key, kind, memoryview(key), _INT16.size)[0]
     member_id = name.member_id if layout.has_member else ""
     if value is None:
         return ShareRecord(Kind(kind), name.group_id, member_id, None)
     if value[: _INT16.size] != _VALUE_HEAD:
-        raise ProtocolError(f"a value of kind {kind} is of a version that is not known")
-    # What follows the fields is left alone: a newer Kafka may have added to the end.
+        raise ProtocolError(f"a value of kind {kind} has an unknown version")
+    # Bytes after the fields are ignored: a newer Kafka may have added fields at the end.
     read: Value = decode_prefix(layout.value, _VALUE_VERSION, memoryview(value), _INT16.size)[0]
     return ShareRecord(Kind(kind), name.group_id, member_id, read)

@@ -1,8 +1,8 @@
-"""The assignor of share groups: partitions are shared out evenly, and members keep what they have.
+"""The assignor of share groups: it distributes partitions evenly, and members keep theirs.
 
 With no more members than partitions each partition goes to one member; with more, each member gets
-one partition, and partitions are shared by as many members as that takes. Who is given what
-depends on the order of Java's tables (modern/tables.py).
+one partition, and as many members share a partition as necessary. The assignment depends on the
+order of Java's tables (modern/tables.py).
 
 Kafka's sources: SimpleAssignor, SimpleHomogeneousAssignmentBuilder and its heterogeneous sibling.
 """
@@ -68,7 +68,7 @@ def assign(
 
 
 class _Draft:
-    """The assignment of one member in the making; a topic may be left without partitions."""
+    """The draft of one member's assignment; it may keep a topic without partitions."""
 
     __slots__ = ("_given", "_order", "_topics")
 
@@ -78,21 +78,21 @@ class _Draft:
         self._topics: dict[bytes, Table[int]] = {}
 
     def given(self) -> list[tuple[bytes, list[int]]]:
-        """Return what the member had, in Java's order."""
+        """Return the member's former partitions, in Java's order."""
         return [(one, _in_order(self._given[one])) for one in in_map_order(self._given)]
 
     def of(self, topic_id: bytes) -> list[int]:
-        """Return what the member had of a topic."""
+        """Return the member's former partitions of a topic."""
         return _in_order(self._given.get(topic_id, ()))
 
     def add(self, topic_id: bytes, partition: int) -> None:
-        """Give a partition."""
+        """Add a partition."""
         if self._copied().compute(topic_id):
             self._topics[topic_id] = Table(int_hash)
         self._topics[topic_id].add(partition)
 
     def remove(self, topic_id: bytes, partition: int) -> bool:
-        """Take a partition away; return whether it was there."""
+        """Remove a partition; return whether the member had it."""
         self._copied()
         found = self._topics.get(topic_id)
         if found is None or partition not in found:
@@ -101,19 +101,19 @@ class _Draft:
         return True
 
     def remove_topic(self, topic_id: bytes) -> None:
-        """Take a topic away."""
+        """Remove a topic."""
         self._copied().remove(topic_id)
         self._topics.pop(topic_id, None)
 
     def done(self) -> Assignment:
-        """Return what has come out."""
+        """Return the resulting assignment."""
         if self._order is None:
             return self._given
         return {topic_id: tuple(self._topics[topic_id]) for topic_id in self._order}
 
     def _copied(self) -> HashMapKeys[bytes]:
         if self._order is None:
-            # AssignorHelpers.deepCopyAssignment makes a table for just so many.
+            # AssignorHelpers.deepCopyAssignment creates a table with this capacity.
             self._order = HashMapKeys(uuid_hash, len(self._given))
             for topic_id, partitions in self.given():
                 self._order.put(topic_id)
@@ -122,7 +122,7 @@ class _Draft:
 
 
 class _Sharing(Generic[K]):
-    """Who has which partitions, while they are shared out."""
+    """The partitions of members, and the members of partitions, during the distribution."""
 
     __slots__ = ("by_member", "by_partition", "members", "order")
 
@@ -141,24 +141,24 @@ class _Sharing(Generic[K]):
         self.give(member, partition, hash_of)
 
     def give(self, member: int, partition: K, hash_of: Callable[[K], int]) -> None:
-        """Count a partition to a member."""
+        """Add a partition to those of a member."""
         self.members.compute(member)
         self.by_member.setdefault(member, Table(hash_of)).add(partition)
 
     def take_in(self, partition: K, capacity: int = 16) -> None:
-        """Note that there is a partition."""
+        """Add a partition, without members."""
         if self.order.compute(partition):
             self.by_partition[partition] = Table(int_hash, capacity=capacity)
 
     def count(self, member: int) -> int:
-        """Count what a member has."""
+        """Return the number of a member's partitions."""
         return len(self.by_member.get(member, ()))
 
 
 def _share_alike(
     topics: Sequence[bytes], targets: Sequence[Partition], drafts: Sequence[_Draft]
 ) -> None:
-    """Share out the partitions of topics that all members read."""
+    """Distribute the partitions of topics that all members read."""
     count = len(drafts)
     sharing_max, wanted = _wanted(len(targets), count)
     sharing: _Sharing[Partition] = _Sharing(_partition_hash, len(targets), count)
@@ -204,7 +204,7 @@ def _share_topic(
     subscribed: Sequence[int],
     drafts: Sequence[_Draft],
 ) -> None:
-    """Share out the partitions of one topic among the members that read it."""
+    """Distribute the partitions of one topic among the members that read it."""
     sharing_max, counts = _wanted(len(targets), len(subscribed))
     wanted = [0] * len(drafts)
     for index, count in zip(subscribed, counts, strict=True):
@@ -238,7 +238,7 @@ def _share_topic(
 
 
 def _wanted(partition_count: int, member_count: int) -> tuple[int, list[int]]:
-    """Return how many members share a partition at most, and how many each member is to get."""
+    """Return the most members of a partition, and the number of partitions of each member."""
     sharing = -(-member_count // partition_count) if partition_count else 0
     each = sharing * partition_count / member_count
     counts = [
@@ -248,7 +248,7 @@ def _wanted(partition_count: int, member_count: int) -> tuple[int, list[int]]:
 
 
 def _too_many(members: Table[int], sharing_max: int) -> Iterable[int]:
-    """Go through the members of a partition as long as there are too many of them."""
+    """Iterate over the members of a partition while it has too many."""
     for member in list(members):
         if len(members) <= sharing_max:
             return
@@ -263,7 +263,7 @@ def _fill(
     hash_of: Callable[[K], int],
     give: Callable[[int, K], None],
 ) -> None:
-    """Give partitions that may have more members to those that want more, in turn."""
+    """Give partitions with room for members to members that lack partitions, in turn."""
     turn, has_given = iter(list(unfilled)), False
     for partition in sharing.order:
         assigned = sharing.by_partition[partition]
@@ -297,6 +297,6 @@ def _in_order(partitions: Iterable[int]) -> list[int]:
 
 
 def _partition_hash(partition: Partition) -> int:
-    """Return what the hashCode of a record of topic id and number would, without its sign."""
+    """Return the hashCode of a Java record of topic id and number, as unsigned."""
     topic_id, number = partition
     return (31 * uuid_hash(topic_id) + number) & _INT32

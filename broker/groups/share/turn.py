@@ -1,7 +1,7 @@
-"""One operation on one share group: what it may look at, and what it has decided on.
+"""One operation on one share group: its inputs and its decisions.
 
-A record is taken in as soon as it is decided on, so the operation goes on with the state that it
-has made. All its records are appended as one batch, and who asked is answered after that.
+A record is taken in as soon as it is decided on, so the operation continues with the changed
+state. All its records are appended as one batch, and the request is answered after that.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from protocol.messages.share_group_metadata import ShareGroupMetadataValue
 
 
 class ShareTimer(enum.Enum):
-    """What a deadline of a share group is for."""
+    """The purpose of a deadline of a share group."""
 
-    SESSION = "session"  # a member has sent no heartbeat
+    SESSION = "session"  # A member has sent no heartbeat.
 
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupConfig:
-    """What governs the members of a share group, with Kafka's defaults."""
+    """The options for the members of a share group, with Kafka's defaults."""
 
     members_max: int = 200
     session_timeout_ms: int = 45_000
@@ -39,7 +39,7 @@ class ShareGroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer that waits for the log; `refuse` makes the one for when the log fails."""
+    """An answer that waits for the log; `refuse` creates the answer after a failure."""
 
     token: Token
     response: object
@@ -48,16 +48,16 @@ class Answer:
 
 @dataclass(slots=True)
 class ShareStored:
-    """Records of share groups, already taken in, with what is to be answered after them.
+    """Records of share groups, already taken in, with the answers that wait for them.
 
-    Later requests that need no records of their own wait here too: what they are told must not
-    be lost either.
+    Later requests without records of their own wait here, too: their answers depend on these
+    records.
     """
 
     answers: list[Answer] = field(default_factory=list)
 
     def replies(self, error: ErrorCode) -> list[Effect]:
-        """Answer all, now that the log has the records or has refused them."""
+        """Answer all requests, after the log has the records or has refused them."""
         failed = error is not ErrorCode.NONE
         return [
             Reply(one.token, one.refuse(error) if failed else one.response)
@@ -77,7 +77,7 @@ class ShareTurn:
     records: list[ShareRecord] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
-    # What the members were like: Kafka takes in what is decided when all of it is.
+    # The table of members at the beginning: Kafka takes in decisions when all are made.
     begun: Moment = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,11 +90,11 @@ class ShareTurn:
         self.records.append(record)
 
     def emit_partitions(self, partitions: StatePartitions) -> None:
-        """Note which partitions have state."""
+        """Decide on the partitions with state."""
         self.emit(Kind.PARTITIONS, partitions.stored(self.topics.name_of))
 
     def raise_epoch(self) -> None:
-        """Begin another epoch of the group: its target assignment is to be computed again."""
+        """Begin another epoch of the group; its target assignment must then be computed again."""
         value = ShareGroupMetadataValue(epoch=self.group.epoch + 1, metadata_hash=self.hash())
         self.emit(Kind.GROUP, value)
 
@@ -105,7 +105,7 @@ class ShareTurn:
     def answer(
         self, token: Token, response: object, refuse: Callable[[ErrorCode], object]
     ) -> None:
-        """Answer a request once the log has what has been decided so far."""
+        """Answer a request once the log has all decisions made so far."""
         self.answers.append(Answer(token, response, refuse))
 
     def watch(self, member_id: str) -> None:
@@ -114,11 +114,11 @@ class ShareTurn:
         self.effects.append(StartTimer(timer, self.config.session_timeout_ms))
 
     def unwatch(self, member_id: str) -> None:
-        """Wait for a member no more."""
+        """Stop the session timeout of a member."""
         self.effects.append(
             CancelTimer(Timer(self.group.group_id, ShareTimer.SESSION, member_id))
         )
 
     def note(self, text: str) -> None:
-        """Have a line logged; the group is named behind it."""
+        """Log a line, which ends with the group's id."""
         self.effects.append(Note(f"{text} group={self.group.group_id}"))
