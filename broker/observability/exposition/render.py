@@ -14,6 +14,7 @@ from prometheus_client.core import Metric
 
 from broker.observability.exposition.authorization import authorization_families
 from broker.observability.exposition.cleaner import cleaner_families
+from broker.observability.exposition.clients import client_families
 from broker.observability.exposition.groups import group_families
 from broker.observability.exposition.logins import login_families
 from broker.observability.exposition.quotas import quota_families
@@ -21,7 +22,6 @@ from broker.observability.exposition.requests import request_families
 from broker.observability.exposition.snapshot import Snapshot
 from broker.observability.exposition.storage import storage_families
 from broker.observability.exposition.whole import whole_families
-from broker.telemetry.exposition import client_families
 
 
 def render(snapshot: Snapshot) -> bytes:
