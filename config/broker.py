@@ -163,7 +163,7 @@ class BrokerConfig:
         "queued.max.request.bytes",
         default=-1,
         doc="How many bytes of requests may be arriving or waiting for the disk, over all "
-        "connections. At this limit the broker begins to read no new request; -1 means no limit.",
+        "connections, before the broker stops reading new requests; -1 means no limit.",
     )
     odradek_unsent_bytes_max: int64 = option(
         "odradek.unsent.bytes.max",
