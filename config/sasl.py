@@ -52,7 +52,7 @@ class SaslConfig:
         "sasl.jaas.config",
         default=None,
         dynamic="per-broker",
-        doc="A login module with its options, to be set for a mechanism of a listener: "
+        doc="A login module with its options, for one mechanism of a listener: "
         "listener.name.<listener>.plain.sasl.jaas.config has the users of PLAIN as "
         'user_<name>="<password>".',
     )

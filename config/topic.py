@@ -115,8 +115,8 @@ class TopicConfig:
         default=INT64_MAX,
         valid=at_least(1),
         broker="log.flush.interval.messages",
-        doc="Flush a partition to disk after this many records, before they are acknowledged; 1 "
-        "flushes after each append.",
+        doc="How many records are appended to a partition before it is flushed to disk and they "
+        "are acknowledged; 1 flushes after each append.",
     )
     flush_ms: int64 = option(
         "flush.ms",

@@ -62,7 +62,7 @@ def item_bytes(field: Field, version: int) -> int:
 
 
 def has_arrays(cls: type) -> bool:
-    """Return whether there is an array in a struct, or in one inside it."""
+    """Return whether a struct, or a struct inside it, has an array."""
     return any(
         field.is_array or (field.struct is not None and has_arrays(field.struct))
         for field in fields_of(cls)

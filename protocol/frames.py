@@ -68,7 +68,7 @@ class FrameReader:
         # Received bytes that are not cut yet: part of the shared buffer, or a copy of it.
         self._data: memoryview | bytes = b""
         self._position = 0
-        # A frame that is partly here.
+        # A frame that has arrived in part.
         self._frame: bytearray | None = None
         self._frame_size = 0
         self._filled = 0
@@ -127,7 +127,7 @@ class FrameReader:
 
     @property
     def begun_bytes(self) -> int:
-        """The size of the frame that is partly here, 0 when there is none."""
+        """The size of the frame that has arrived in part, 0 when there is none."""
         return 0 if self._frame is None else self._frame_size
 
     def settle(self) -> None:

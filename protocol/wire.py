@@ -82,7 +82,7 @@ def uvarint(value: int) -> bytes:
 
 
 def take(buffer: memoryview, position: int, size: int) -> memoryview:
-    """Return the next `size` bytes, or raise ProtocolError when they are not there."""
+    """Return the next `size` bytes; raise ProtocolError when fewer are left."""
     if size < 0:
         raise ProtocolError(f"negative length {size}")
     if position + size > len(buffer):
