@@ -1,4 +1,4 @@
-"""What a broker is told of authorization: whether there is any, and who is above it."""
+"""The settings of authorization: the authorizer, if there is one, and the super users."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ class AclConfig:
     authorizer_class_name: str = option(
         "authorizer.class.name",
         default="",
-        doc=f"Empty: every client may do everything. {STANDARD_AUTHORIZER}: what the ACLs allow, "
-        "decided as Kafka's class of that name does. There are no others.",
+        doc=f"Empty: every client may do everything. {STANDARD_AUTHORIZER}: a client may do what "
+        "the ACLs allow, by the rules of Kafka's class of that name. There is no other class.",
     )
     super_users: str = option(
         "super.users",
         default="",
-        doc="Who may do everything, whatever the ACLs say: principals with ; between them, as "
-        "in User:ann;User:CN=bob,O=example.",
+        doc="The principals that may do everything, whatever the ACLs say, separated by "
+        "semicolons, as in User:ann;User:CN=bob,O=example.",
     )
     allow_everyone_if_no_acl_found: bool = option(
         "allow.everyone.if.no.acl.found",
         default=False,
-        doc="Whether everybody may do everything to a resource that no ACL is about. Else only "
-        "super users may.",
+        doc="Whether every client may do everything to a resource that has no ACL. Otherwise "
+        "only super users may.",
     )
 
     odradek_audit_log: str = option(
         "odradek.audit.log",
         default="",
-        doc="A file for what the authorizer has denied, which else goes to the broker's log; "
-        "what it has allowed as well once the logger kafka.authorizer.logger is at DEBUG. When "
-        "the file is moved away a new one is begun.",
+        doc="A file for the authorizer's denials, which otherwise go to the broker's log. It "
+        "also gets the operations allowed while the logger kafka.authorizer.logger is at DEBUG. "
+        "When the file is moved away, the broker begins a new one.",
     )
 
     @property
     def has_authorizer(self) -> bool:
-        """Whether clients are asked for rights at all."""
+        """Whether there is an authorizer, so that clients need rights."""
         return bool(self.authorizer_class_name)
 
     @property
@@ -53,7 +53,7 @@ class AclConfig:
 
 
 def acl_problems(config: AclConfig) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield what cannot be, with the names that it is about."""
+    """Yield each setting that cannot be used, with the names of its options."""
     name = config.authorizer_class_name
     if name not in ("", STANDARD_AUTHORIZER):
         yield (

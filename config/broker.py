@@ -1,8 +1,8 @@
-"""What a broker is told when it starts, and what of it may be changed while it runs.
+"""The settings of a broker, and which of them may change while it runs.
 
-The names and meanings are Kafka 4.3's. Defaults differ where Kafka's would be wrong for one
-broker on its own machine; the sentence of such an option says so. Options of Kafka's that
-have no meaning here are in config.inert.
+The names and meanings are Kafka 4.3's. A default differs where Kafka's would be wrong for one
+broker on its own machine; the text of such an option says so. Kafka's options that have no
+meaning here are in config.inert.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ ROLES = ("broker", "controller")
 class BrokerConfig:
     """The settings of this broker, as they are in force."""
 
-    # Who it is and where it is reached.
+    # The broker's identity and addresses.
 
     node_id: int32 = option(
         "node.id",
         default=1,
         valid=at_least(0),
-        doc="The number that names this broker in the cluster. Kafka requires it.",
+        doc="The number that identifies this broker in the cluster. Kafka requires it.",
     )
     broker_id: int32 = option(
         "broker.id",
@@ -55,71 +55,72 @@ class BrokerConfig:
     broker_rack: str | None = option(
         "broker.rack",
         default=None,
-        doc="Where the broker stands, told to clients that ask for metadata.",
+        doc="The rack that the broker stands in, which clients find in the metadata.",
     )
     process_roles: tuple[str, ...] = option(
         "process.roles",
         default=("broker",),
         valid=subset_of(*ROLES),
-        doc="Must name broker. A controller's work is done by the broker itself.",
+        doc="Must contain broker. The broker itself does a controller's work.",
     )
     odradek_cluster_id: str | None = option(
         "odradek.cluster.id",
         default=None,
-        doc="The cluster id to give a new data directory, by default a random one. The variable "
-        "CLUSTER_ID of Kafka's images sets it.",
+        doc="The cluster id of a new data directory, by default a random one. The environment "
+        "variable CLUSTER_ID of Kafka's images sets it.",
     )
     listeners: tuple[str, ...] = option(
         "listeners",
         default=("PLAINTEXT://127.0.0.1:9092",),
         valid=words(),
-        doc="Where to listen, as NAME://host:port; an empty host is every interface. The "
-        "default answers this machine only, where Kafka's answers everybody.",
+        doc="The addresses to listen at, as NAME://host:port; an empty host means every "
+        "interface. The default serves only this machine, where Kafka's serves everybody.",
     )
     advertised_listeners: tuple[str, ...] | None = option(
         "advertised.listeners",
         default=None,
         valid=words(),
-        doc="What clients are told to connect to, when that is not what listeners says.",
+        doc="The addresses that clients connect to, when they differ from listeners.",
     )
     listener_security_protocol_map: str = option(
         "listener.security.protocol.map",
         default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        doc="Which protocol each listener name speaks: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.",
+        doc="The protocol of each listener name: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )
     controller_listener_names: tuple[str, ...] = option(
         "controller.listener.names",
         default=(),
         valid=words(empty=True),
-        doc="Listener names that belong to Kafka's controller; they are not opened.",
+        doc="Listener names that belong to Kafka's controller; the broker does not open them.",
     )
     metrics_listener: str = option(
         "metrics.listener",
         default="127.0.0.1:9308",
         valid=Validator("host:port", check_address),
-        doc="Where metrics, health and the web page are served over HTTP; empty turns it off. "
-        "Kafka has no such option.",
+        doc="The address where metrics, health and the web page are served over HTTP; empty "
+        "turns it off. Kafka has no such option.",
     )
     odradek_admin_token: password | None = option(
         "odradek.admin.token",
         default=None,
         valid=TOKEN,
-        doc="What a request over HTTP has to show (Authorization: Bearer …) to change anything: "
-        "to have the cleaner run, or try again what failed. By default a random one, new at "
-        "each start, in the file odradek-admin-token of the first log directory and printed.",
+        doc="The token that a request over HTTP must show (Authorization: Bearer …) to change "
+        "anything, such as to start the cleaner or to retry a failed cleaning. By default the "
+        "broker makes a random token at each start, prints it, and writes it to the file "
+        "odradek-admin-token of the first log directory.",
     )
     log_dir: tuple[str, ...] = option(
         "log.dir",
         default=("./data",),
         valid=words(),
-        doc="The directory of the data when log.dirs is not set. The default is under the "
-        "directory that the broker is started in; Kafka's is /tmp/kafka-logs.",
+        doc="The data directory when log.dirs is not set. The default lies under the directory "
+        "that the broker is started in; Kafka's is /tmp/kafka-logs.",
     )
     log_dirs: tuple[str, ...] | None = option(
         "log.dirs",
         default=None,
         valid=words(),
-        doc="The directories of the data; each new partition goes to the one with the fewest.",
+        doc="The data directories; a new partition goes to the one with the fewest partitions.",
     )
 
     # Connections and requests.
@@ -128,13 +129,13 @@ class BrokerConfig:
         "socket.request.max.bytes",
         default=100 * 1024 * 1024,
         valid=at_least(1),
-        doc="The largest request; a larger one closes its connection.",
+        doc="The size of the largest request; a larger one closes its connection.",
     )
     max_request_partition_size_limit: int32 = option(
         "max.request.partition.size.limit",
         default=2000,
         valid=at_least(1),
-        doc="How many partitions one DescribeTopicPartitions response tells of at most.",
+        doc="The most partitions that one DescribeTopicPartitions response may hold.",
     )
     socket_receive_buffer_bytes: int32 = option(
         "socket.receive.buffer.bytes",
@@ -161,35 +162,36 @@ class BrokerConfig:
     queued_max_request_bytes: int64 = option(
         "queued.max.request.bytes",
         default=-1,
-        doc="How many bytes of requests may be received or wait for the disk, of all connections, "
-        "before no further one is begun; -1 is no limit.",
+        doc="How many bytes of requests may be arriving or waiting for the disk, over all "
+        "connections, before the broker stops reading new requests; -1 means no limit.",
     )
     odradek_unsent_bytes_max: int64 = option(
         "odradek.unsent.bytes.max",
         default=256 * 1024 * 1024,
         valid=at_least(0),
         dynamic="cluster-wide",
-        doc="How many bytes of responses may wait for clients that read slowly; past that each "
-        "fetch is answered with one batch.",
+        doc="How many bytes of responses may wait for clients that read slowly; above that each "
+        "fetch gets only one batch.",
     )
     connections_max_idle_ms: int64 = option(
         "connections.max.idle.ms",
         default=600_000,
-        doc="How long a connection may be silent before it is closed; below 0 is for ever.",
+        doc="How long a connection may be idle before the broker closes it; a negative value "
+        "means for ever.",
     )
     max_connections_per_ip: int32 = option(
         "max.connections.per.ip",
         default=INT32_MAX,
         valid=at_least(0),
         dynamic="cluster-wide",
-        doc="How many connections one address may have; one more is closed at once.",
+        doc="How many connections one address may have; each further one is closed at once.",
     )
     max_connections_per_ip_overrides: str = option(
         "max.connections.per.ip.overrides",
         default="",
         valid=Validator("host:count,...", check_host_counts),
         dynamic="cluster-wide",
-        doc="Other limits than max.connections.per.ip for some hosts.",
+        doc="Limits for some hosts that replace max.connections.per.ip.",
     )
     max_incremental_fetch_session_cache_slots: int32 = option(
         "max.incremental.fetch.session.cache.slots",
@@ -201,15 +203,15 @@ class BrokerConfig:
         "odradek.fetch.session.partitions.max",
         default=10_000,
         valid=at_least(0),
-        doc="How many partitions a fetch session may have; a client that fetches more of them "
-        "names all in every request.",
+        doc="How many partitions a fetch session may have; a client that fetches more partitions "
+        "names all of them in every request.",
     )
     odradek_fetch_hurry: bool = option(
         "odradek.fetch.hurry",
         default=True,
         dynamic="cluster-wide",
-        doc="Whether a fetch that waits for records is answered with what there is once the "
-        "client sends another request, no fetch, on the same connection. Without this, as in "
+        doc="Whether a waiting fetch is answered with the records there are as soon as the "
+        "client sends a request other than a fetch on the same connection. Without this, as in "
         "Kafka, that request waits for the fetch, and fetch.min.bytes holds for clients that "
         "send all their requests on one connection.",
     )
@@ -217,15 +219,16 @@ class BrokerConfig:
         "fetch.max.bytes",
         default=55 * 1024 * 1024,
         valid=at_least(1024),
-        doc="The most that one fetch is answered with, whatever it asked for; one batch "
-        "is sent even if it is larger.",
+        doc="The most bytes that one fetch returns, whatever it asks for; one batch is returned "
+        "even if it is larger.",
     )
     num_io_threads: int32 = option(
         "num.io.threads",
         default=8,
         valid=at_least(1),
         dynamic="cluster-wide",
-        doc="How many threads do what would block the event loop: cold reads and flushes.",
+        doc="How many threads do the work that would block the event loop: cold reads and "
+        "flushes.",
     )
     background_threads: int32 = option(
         "background.threads",
@@ -237,35 +240,35 @@ class BrokerConfig:
     odradek_create_missing_partitions: bool = option(
         "odradek.create.missing.partitions",
         default=False,
-        doc="Whether a partition whose directory is gone is made again, empty, at the start. "
-        "Without this it is offline, since a disk may just not be there.",
+        doc="Whether a partition whose directory is missing is created again, empty, at the "
+        "start. Otherwise it is offline, since a disk may only be absent for a while.",
     )
     odradek_open_files_max: int32 = option(
         "odradek.open.files.max",
         default=4096,
         valid=at_least(16),
-        doc="How many files of partitions are kept open; those not used lately are closed and "
-        "opened again when they are needed. At most half of what the system allows the process.",
+        doc="How many files of partitions are kept open, at most half of the process's limit; "
+        "files that were not used lately are closed, and opened again when needed.",
     )
     telemetry_max_bytes: int32 = option(
         "telemetry.max.bytes",
         default=1024 * 1024,
         valid=at_least(1),
-        doc="The largest compressed metrics that a client may push at once (KIP-714).",
+        doc="The most bytes of compressed metrics that a client may push at once (KIP-714).",
     )
     odradek_telemetry_series_max: int32 = option(
         "odradek.telemetry.series.max",
         default=100_000,
         valid=at_least(0),
-        doc="How many values that clients pushed are kept for /metrics, of all clients together. "
-        "With their names and labels they take 2 KiB each on average at most.",
+        doc="How many values pushed by clients are kept for /metrics, over all clients. With its "
+        "name and labels a value takes at most 2 KiB on average.",
     )
     odradek_group_series_max: int32 = option(
         "odradek.group.series.max",
         default=10_000,
         valid=at_least(0),
-        doc="How many partitions /metrics tells offsets and lag for, of all consumer groups; as "
-        "many of share groups.",
+        doc="The number of consumer groups' partitions, over all groups, for which /metrics "
+        "shows offsets and lag; the same limit holds for share groups.",
     )
     num_recovery_threads_per_data_dir: int32 = option(
         "num.recovery.threads.per.data.dir",
@@ -275,12 +278,12 @@ class BrokerConfig:
         doc="How many threads per data directory load and recover logs at the start.",
     )
 
-    # Topics. What one may set itself is declared with TopicConfig, under both names.
+    # Topics. TopicConfig declares a topic's own options, under the names of both.
 
     auto_create_topics_enable: bool = option(
         "auto.create.topics.enable",
         default=True,
-        doc="Whether asking for a topic that does not exist creates it.",
+        doc="Whether a client's request for a topic that does not exist creates it.",
     )
     delete_topic_enable: bool = option(
         "delete.topic.enable",
@@ -291,12 +294,12 @@ class BrokerConfig:
         "num.partitions",
         default=1,
         valid=at_least(1),
-        doc="How many partitions a topic gets when its creator does not say.",
+        doc="How many partitions a topic gets when the request to create it gives no number.",
     )
     default_replication_factor: int32 = option(
         "default.replication.factor",
         default=1,
-        doc="How many replicas a partition gets when its creator does not say.",
+        doc="How many replicas a partition gets when the request to create it gives no number.",
     )
 
     # Logs.
@@ -305,14 +308,14 @@ class BrokerConfig:
         "log.retention.check.interval.ms",
         default=300_000,
         valid=at_least(1),
-        doc="How often the broker looks for segments that retention lets it drop.",
+        doc="How often the broker looks for segments that are past their retention.",
     )
     log_initial_task_delay_ms: int64 = option(
         "log.initial.task.delay.ms",
         default=30_000,
         valid=at_least(0),
         internal=True,
-        doc="How long after the start the first round of retention and checkpoints waits.",
+        doc="How long after the start the first round of retention and checkpoints begins.",
     )
     log_flush_acks_all: bool = option(
         "log.flush.acks.all",
@@ -324,13 +327,14 @@ class BrokerConfig:
         "log.flush.offset.checkpoint.interval.ms",
         default=60_000,
         valid=at_least(0),
-        doc="How often recovery points are written down; a crash re-reads what follows them.",
+        doc="How often recovery points are written to disk; after a crash the broker reads the "
+        "log again from there.",
     )
     log_flush_start_offset_checkpoint_interval_ms: int32 = option(
         "log.flush.start.offset.checkpoint.interval.ms",
         default=60_000,
         valid=at_least(0),
-        doc="How often log start offsets are written down.",
+        doc="How often log start offsets are written to disk.",
     )
 
     # The cleaner.
@@ -338,66 +342,68 @@ class BrokerConfig:
     log_cleaner_enable: bool = option(
         "log.cleaner.enable",
         default=True,
-        doc="Whether compacted topics are cleaned. Without it they grow for ever.",
+        doc="Whether compacted topics are cleaned. Without cleaning they grow for ever.",
     )
     log_cleaner_threads: int32 = option(
         "log.cleaner.threads",
         default=1,
         valid=at_least(0),
         dynamic="cluster-wide",
-        doc="How many threads clean.",
+        doc="How many threads clean logs.",
     )
     log_cleaner_backoff_ms: int64 = option(
         "log.cleaner.backoff.ms",
         default=15_000,
         valid=at_least(0),
         dynamic="cluster-wide",
-        doc="How long a cleaner thread rests when no log needs cleaning.",
+        doc="How long a cleaner thread waits when no log needs cleaning.",
     )
     log_cleaner_dedupe_buffer_size: int64 = option(
         "log.cleaner.dedupe.buffer.size",
         default=128 * 1024 * 1024,
         dynamic="cluster-wide",
-        doc="The most memory that all cleaner threads together use to index keys. It is taken "
-        "as needed and given back, where Kafka takes all of it at the start.",
+        doc="The most memory that all cleaner threads together use to index keys. They take it "
+        "as needed and give it back, where Kafka takes all of it at the start.",
     )
     log_cleaner_io_buffer_size: int32 = option(
         "log.cleaner.io.buffer.size",
         default=512 * 1024,
         valid=at_least(0),
         dynamic="cluster-wide",
-        doc="The memory that all cleaner threads together read and write through.",
+        doc="The size of the buffers through which all cleaner threads together read and write.",
     )
     log_cleaner_io_buffer_load_factor: float = option(
         "log.cleaner.io.buffer.load.factor",
         default=0.9,
         dynamic="cluster-wide",
-        doc="How full the index of keys may get. Fuller holds more keys and finds them slower.",
+        doc="How full the index of keys may get. A fuller index holds more keys and finds them "
+        "more slowly.",
     )
     log_cleaner_io_max_bytes_per_second: float = option(
         "log.cleaner.io.max.bytes.per.second",
         default=DOUBLE_MAX,
         dynamic="cluster-wide",
-        doc="The most that all cleaner threads together read and write in a second.",
+        doc="The most bytes that all cleaner threads together read and write in a second.",
     )
 
     log_cleaner_verify: bool = option(
         "log.cleaner.verify",
         default=False,
         dynamic="cluster-wide",
-        doc="Whether each cleaning proves, before its output takes the place of the log's "
-        "segments, that exactly the surviving records are in it. It reads the log's dirty section "
-        "once more, and what is rewritten twice more, in plain Python: some 30 times slower. "
-        "Meanwhile it keeps each key of the dirty section in memory, with 130 bytes beside it.",
+        doc="Whether each cleaning proves, before its output replaces the log's segments, that "
+        "the output has exactly the surviving records. The proof reads the log's dirty section "
+        "once more, and the rewritten segments twice more, in plain Python, which is some 30 "
+        "times slower. Meanwhile it keeps each key of the dirty section in memory, with 130 "
+        "bytes beside it.",
     )
     odradek_cleaner_spill_bytes_max: int64 = option(
         "odradek.cleaner.spill.bytes.max",
         default=16 * 1024**3,
         valid=at_least(0),
         dynamic="cluster-wide",
-        doc="The most that all cleaner threads together write to temporary files, 20 bytes per "
-        "record, when a log has more keys than log.cleaner.dedupe.buffer.size allows for. A log "
-        "that would need more is cleaned in several runs.",
+        doc="The most bytes that all cleaner threads together write to temporary files, 20 bytes "
+        "per record, when a log has more keys than log.cleaner.dedupe.buffer.size allows for. A "
+        "log that needs more is cleaned in several runs.",
     )
 
     # Consumer groups and their offsets.
@@ -426,14 +432,14 @@ class BrokerConfig:
     offset_metadata_max_bytes: int32 = option(
         "offset.metadata.max.bytes",
         default=4096,
-        doc="The longest note that may be committed with an offset.",
+        doc="The largest metadata that a client may commit with an offset.",
     )
     offsets_commit_timeout_ms: int32 = option(
         "offsets.commit.timeout.ms",
-        inert="Accepted without effect: a commit is answered when the disk has it or refuses it.",
+        inert="Accepted without effect: a commit is answered once the disk has it or refuses it.",
         default=5_000,
         valid=at_least(1),
-        doc="How long a commit may wait to be written before the client is told to retry.",
+        doc="How long a commit may wait to be written before the client is asked to retry.",
     )
     offsets_retention_minutes: int32 = option(
         "offsets.retention.minutes",
@@ -456,8 +462,8 @@ class BrokerConfig:
         "offsets.topic.num.partitions",
         default=50,
         valid=at_least(1),
-        doc="How many partitions __consumer_offsets is created with. A group's partition "
-        "follows from this, so it must not change afterwards.",
+        doc="How many partitions __consumer_offsets is created with. A group's partition depends "
+        "on this number, so it must not change afterwards.",
     )
     offsets_topic_replication_factor: int16 = option(
         "offsets.topic.replication.factor",
@@ -470,7 +476,7 @@ class BrokerConfig:
         "offsets.topic.segment.bytes",
         default=100 * 1024 * 1024,
         valid=at_least(1),
-        doc="The segment size of __consumer_offsets; a smaller one is cleaned sooner.",
+        doc="The segment size of __consumer_offsets; smaller segments are cleaned sooner.",
     )
 
     # Idempotent producers and transactions.
@@ -480,14 +486,14 @@ class BrokerConfig:
         default=DAY_MS,
         valid=at_least(1),
         dynamic="cluster-wide",
-        doc="How long a partition remembers the sequence numbers of a silent producer.",
+        doc="How long a partition remembers the sequence numbers of an idle producer.",
     )
     producer_id_expiration_check_interval_ms: int32 = option(
         "producer.id.expiration.check.interval.ms",
         default=600_000,
         valid=at_least(1),
         internal=True,
-        doc="How often partitions look for producers to forget.",
+        doc="How often each partition looks for producers to forget.",
     )
     transactional_id_expiration_ms: int32 = option(
         "transactional.id.expiration.ms",
@@ -505,7 +511,7 @@ class BrokerConfig:
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         default=10_000,
         valid=at_least(1),
-        doc="How often the broker looks for transactions to abort because they timed out.",
+        doc="How often the broker looks for transactions that have timed out, to abort them.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int32 = option(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
@@ -517,7 +523,8 @@ class BrokerConfig:
         "transaction.partition.verification.enable",
         default=True,
         dynamic="cluster-wide",
-        doc="Whether a transactional write is checked to belong to an open transaction.",
+        doc="Whether the broker checks that a transactional write belongs to an open "
+        "transaction.",
     )
     transaction_state_log_min_isr: int32 = option(
         "transaction.state.log.min.isr",
@@ -530,7 +537,7 @@ class BrokerConfig:
         default=50,
         valid=at_least(1),
         doc="How many partitions __transaction_state is created with. A transactional id's "
-        "partition follows from this, so it must not change afterwards.",
+        "partition depends on this number, so it must not change afterwards.",
     )
     transaction_state_log_replication_factor: int16 = option(
         "transaction.state.log.replication.factor",
@@ -543,7 +550,7 @@ class BrokerConfig:
         "transaction.state.log.segment.bytes",
         default=100 * 1024 * 1024,
         valid=at_least(1),
-        doc="The segment size of __transaction_state; a smaller one is cleaned sooner.",
+        doc="The segment size of __transaction_state; smaller segments are cleaned sooner.",
     )
 
     @property
@@ -553,12 +560,12 @@ class BrokerConfig:
 
     @property
     def bound_endpoints(self) -> tuple[Listener, ...]:
-        """Where to listen; ConfigError when it cannot be told or served."""
+        """The listeners to bind. Raises ConfigError when they cannot be read or served."""
         return bound_listeners(self._listener_settings())
 
     @property
     def advertised_endpoints(self) -> tuple[Listener, ...]:
-        """What to tell clients; an empty host or port 0 is to be filled in once bound."""
+        """The addresses to send to clients. An empty host or port 0 is filled in once bound."""
         return advertised_listeners(self._listener_settings())
 
     @property
@@ -568,7 +575,7 @@ class BrokerConfig:
 
     @property
     def connections_per_host(self) -> dict[str, int]:
-        """The limits of hosts that have their own, by host name or address."""
+        """The limits of hosts with a limit of their own, by host name or address."""
         return parse_host_counts(self.max_connections_per_ip_overrides)
 
     def _listener_settings(self) -> ListenerSettings:

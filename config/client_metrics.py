@@ -1,13 +1,14 @@
-"""What a client metrics subscription says: which metrics are pushed, how often, by whom (KIP-714).
+"""A client metrics subscription: which clients push which metrics, and how often (KIP-714).
 
     metrics       prefixes of metric names, "*" for all
     interval.ms   how often matching clients push
-    match         attribute=pattern, ...: all have to match; none matches every client
+    match         attribute=pattern, ...: all must match; an empty list matches every client
 
-Patterns are Java's as far as RE2 has them, which matches in time linear in an attribute. With
-Python's `re`, as with Java's, a pattern of ten bytes takes years for a client id of fifty.
+Patterns are Java's as far as RE2 supports them. RE2 matches in time linear in the attribute's
+length. With Python's `re`, as with Java's, a pattern of ten bytes takes years for a client id of
+fifty.
 
-Names, bounds and sentences are those of Kafka's ClientMetricsConfigs.
+Names, bounds and error texts are those of Kafka's ClientMetricsConfigs.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ ATTRIBUTES = (
 )
 
 CLIENT_METRICS_OPTIONS = (
-    Option(METRICS, Kind.LIST, (), "Prefixes of the names of wanted metrics; * is for all.",
+    Option(METRICS, Kind.LIST, (), "Prefixes of the names of the metrics; * means all.",
            valid=words(empty=True)),
     Option(INTERVAL_MS, Kind.INT, INTERVAL_MS_DEFAULT, "How often clients push their metrics."),
-    Option(MATCH, Kind.LIST, (), "Which clients push: attribute=pattern, of which all must match.",
+    Option(MATCH, Kind.LIST, (), "The clients that push: attribute=pattern, which must all match.",
            valid=words(empty=True)),
 )  # fmt: skip
 CLIENT_METRICS_OPTION: Mapping[str, Option] = {one.name: one for one in CLIENT_METRICS_OPTIONS}
 
-# How RE2 and Python write what Java's patterns have and theirs have not.
+# Java's syntax that RE2 and Python write in another way.
 _NAMED_GROUP = re.compile(r"\(\?<([A-Za-z]\w*)>")
 _POSIX_CLASS = re.compile(r"\\p\{(\w+)\}")
 _POSIX = {
@@ -56,9 +57,9 @@ _POSIX = {
 }  # fmt: skip
 
 
-# Of a compiled pattern: some 3,000 steps, each of up to 13 ns for a byte of an attribute.
+# Memory of a compiled pattern: some 3,000 steps, each up to 13 ns per byte of an attribute.
 _MEMORY_MAX = 2**16
-# What is longer matches no pattern. Client ids may have 32,767 bytes.
+# A longer attribute matches no pattern. Client ids may have 32,767 bytes.
 _ATTRIBUTE_MAX = 1_000
 
 
@@ -68,14 +69,14 @@ class InvalidSubscription(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscription as it is matched with clients; `match` maps attributes to patterns."""
+    """A subscription, ready to be matched with clients; `match` maps attributes to patterns."""
 
     metrics: tuple[str, ...]
     interval_ms: int
     match: Mapping[str, Any]  # compiled by RE2
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether a client is meant, by its attributes."""
+        """Return whether the subscription is for a client with these attributes."""
         return all(
             len(attributes[name]) <= _ATTRIBUTE_MAX
             and pattern.fullmatch(attributes[name]) is not None
@@ -84,7 +85,7 @@ class Subscription:
 
 
 def read_subscription(values: Mapping[str, str]) -> Subscription:
-    """Make a subscription of its settings; raise ConfigError or InvalidSubscription."""
+    """Read a subscription's settings; raise ConfigError or InvalidSubscription."""
     for name in values:
         if name not in CLIENT_METRICS_OPTION:
             raise InvalidSubscription(f"Unknown client metrics configuration: {name}")
@@ -103,7 +104,7 @@ def read_subscription(values: Mapping[str, str]) -> Subscription:
 
 
 def client_metrics_entries(values: Mapping[str, str]) -> Mapping[str, Entry]:
-    """Return what DescribeConfigs says of each option of a subscription."""
+    """Return DescribeConfigs' answer for each option of a subscription."""
     return {one.name: _entry(one, values.get(one.name)) for one in CLIENT_METRICS_OPTIONS}
 
 
@@ -117,7 +118,7 @@ def _read_match(texts: Iterable[str]) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for text in texts:
         parts = text.split("=")
-        while parts and not parts[-1]:  # Java's split() drops what is empty at the end
+        while parts and not parts[-1]:  # Java's split() drops empty parts at the end
             parts.pop()
         name = parts[0].strip() if parts else ""
         if len(parts) != 2 or name not in ATTRIBUTES:
@@ -127,8 +128,8 @@ def _read_match(texts: Iterable[str]) -> Mapping[str, Any]:
 
 
 def _compile(pattern: str, text: str) -> Any:
-    """Compile a pattern of Java's; what would be read in another way is refused."""
-    import re2  # only where somebody has subscriptions
+    """Compile one of Java's patterns; refuse one that Python or RE2 would read differently."""
+    import re2  # only where there are subscriptions
 
     ours = _NAMED_GROUP.sub(r"(?P<\1>", pattern)
     ours = _POSIX_CLASS.sub(lambda found: _POSIX.get(found[1], found[0]), ours)
@@ -138,7 +139,7 @@ def _compile(pattern: str, text: str) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            re.compile(ours)  # warns of sets within sets, whose brackets RE2 takes for letters
+            re.compile(ours)  # warns of nested sets, whose brackets RE2 takes for letters
         return re2.compile(ours, options)
     except (re.error, FutureWarning, OverflowError, RecursionError) as error:
         raise ConfigError(f"Illegal client matching pattern: {text}") from error

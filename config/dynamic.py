@@ -1,13 +1,13 @@
-"""Which settings clients may make while the broker runs: of one broker, or of all.
+"""Settings that clients may change while the broker runs: for one broker, or for all.
 
-One rule holds for an option and for what a listener sets of it: an option that needs a restart
-needs one as listener.name.<listener>.<option>, too. Clients are not trusted with the files and the
-network of the broker's machine, so this is stricter than Kafka 4.3.1 in two ways:
+One rule covers an option and a listener's own setting of it: an option that needs a restart
+also needs one as listener.name.<listener>.<option>. Clients are not trusted with the files and
+the network of the broker's machine, so this is stricter than Kafka 4.3.1 in two ways:
 
 - Kafka accepts any option under a listener's prefix, and the listener makes no use of it before
-  a restart. Here a listener follows its settings at once: a client could have it trust another
+  a restart. Here a listener applies its settings at once: a client could make it trust another
   JWKS address, or map any certificate to a super user (ssl.principal.mapping.rules).
-- Kafka lets clients set config.providers, and resolves ${file:path:key} in what they set. The
+- Kafka lets clients set config.providers, and resolves ${file:path:key} in their settings. The
   error for a value of the wrong type then quotes a line of any file that the broker can read.
 """
 
@@ -21,7 +21,7 @@ from config.per_listener import base_name, split_name
 from config.providers import has_reference, is_of_providers
 from config.tls import RECONFIGURABLE as OF_LISTENERS_ONLY
 
-# What clients may set for the listeners of all brokers (DynamicBrokerConfig).
+# The options that clients may set for the listeners of all brokers (DynamicBrokerConfig).
 _CLUSTER_WIDE_OF_LISTENERS = {
     "max.connections", "max.connection.creation.rate", "num.network.threads",
 }  # fmt: skip
@@ -30,9 +30,9 @@ _CLUSTER_WIDE_OF_LISTENERS = {
 def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
     """Check settings that clients make for a running broker, or for all brokers.
 
-    Raise ConfigError for those that need a restart, those that are one broker's alone, and
-    bad values (Kafka's DynamicBrokerConfig.validateConfigs). Whether the whole then fits
-    together is for resolve_broker to say.
+    Raise ConfigError for settings that need a restart, settings that belong to one broker, and
+    bad values (Kafka's DynamicBrokerConfig.validateConfigs). resolve_broker checks that all
+    settings then fit together.
     """
     for reason, names in _not_dynamic(values, per_broker):
         raise ConfigError(f"{reason}: [{', '.join(names)}]")
@@ -52,8 +52,8 @@ def drop_not_dynamic(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the stored settings that clients may make, and the reasons to ignore the others.
 
-    Kafka ignores them at the start, too (DynamicBrokerConfig.fromPersistentProps): an older
-    broker may have stored what this one refuses.
+    Kafka also ignores them at the start (DynamicBrokerConfig.fromPersistentProps): an older
+    broker may have stored settings that this one refuses.
     """
     refused = list(_not_dynamic(values, per_broker))
     ignored = {name for _, names in refused for name in names}
@@ -62,7 +62,7 @@ def drop_not_dynamic(
 
 
 def _not_dynamic(values: Mapping[str, str], per_broker: bool) -> Iterator[tuple[str, list[str]]]:
-    """Yield why some settings cannot be made while the broker runs, with their names."""
+    """Yield each reason that forbids some of the settings, with the names of these settings."""
     options = {name: BROKER_OPTION.get(base_name(name)) for name in values}
     fixed = [
         name
@@ -80,8 +80,8 @@ def _not_dynamic(values: Mapping[str, str], per_broker: bool) -> Iterator[tuple[
     references = [name for name, text in values.items() if has_reference(text)]
     if references:
         yield (
-            "References to values that are kept elsewhere are for the settings that the broker "
-            "is started with, set the value itself"
+            "References to values that are kept elsewhere work only in the settings that the "
+            "broker is started with, set the value itself"
         ), references
     single = [
         name
@@ -95,7 +95,7 @@ def _not_dynamic(values: Mapping[str, str], per_broker: bool) -> Iterator[tuple[
 
 
 def _is_of_one_broker(name: str) -> bool:
-    """Return whether a name is a listener's, other than those that all brokers share."""
+    """Return whether a name is a listener's, and not one that all brokers share."""
     parts = split_name(name)
     if parts is None:
         return False

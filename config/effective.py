@@ -1,8 +1,8 @@
-"""The settings in force: of the broker, and of a topic that falls back to the broker's.
+"""The settings in force: the broker's, and those of a topic that falls back to the broker's.
 
-A broker's layers are its static one (file, environment, --set) and the dynamic ones that
-clients have set since, for all brokers or for this one; the defaults go below them. A topic's
-own settings go on top of the same layers.
+A broker has a static layer (file, environment, --set) and dynamic layers, which clients have set
+since for all brokers or for this one; the defaults lie below them. A topic's own settings lie on
+top of the same layers.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from config.topic import TopicConfig, check_topic
 from config.values import Kind
 
 T = TypeVar("T")
-# Unknown names for which a similar one is looked for: that takes 0.7 ms for each, and clients may
-# set thousands.
+# How many unknown names get a suggestion: the search for a similar name takes 0.7 ms, and clients
+# may set thousands of names.
 _GUESSES_MAX = 20
-# What contradicts in a config, each time with the names that it is about.
+# Yields the contradictions in a config, each with the names of its options.
 _Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
 
-# The broker's options outside of BrokerConfig: resolved for who asks (Configs.of).
+# The broker's options outside of BrokerConfig, resolved when they are asked for (Configs.of).
 _APART: Mapping[type, _Problems] = {
     ConsumerConfig: consumer_problems,
     ConnectionConfig: connection_problems,
@@ -56,7 +56,7 @@ _APART: Mapping[type, _Problems] = {
     ProvidersConfig: lambda _: iter(()),
     OtlpConfig: otlp_problems,
 }
-# Those of them that a listener may set for itself (Configs.of_listener).
+# The classes whose options a listener may set for itself (Configs.of_listener).
 _OF_LISTENERS: tuple[type, ...] = (SaslConfig, OAuthConfig, TlsConfig, ConnectionConfig)
 _LISTENER_OPTION = {option.name: option for cls in _OF_LISTENERS for option in options_of(cls)}
 
@@ -89,10 +89,10 @@ def declared_options() -> tuple[Option, ...]:
 
 
 def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
-    """Make the broker's config out of its layers; raise one ConfigError for all bad values.
+    """Build the broker's config from its layers; raise one ConfigError for all bad values.
 
-    Names that nobody declared are warned of and not refused, as in Kafka. So are those of
-    security settings that would have no effect.
+    Names that are not declared cause a warning and no error, as in Kafka. So do security settings
+    that would have no effect.
     """
     layers = [_with_both_ids(layer) for layer in layers]
     resolved = resolve(
@@ -112,25 +112,25 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
 
 
 def resolve_apart(cls: type[T], layers: Iterable[Layer]) -> T:
-    """Make a config outside of BrokerConfig out of the broker's layers."""
+    """Build a config outside of BrokerConfig from the broker's layers."""
     return resolve(cls, [*layers, _DEFAULTS]).config
 
 
 def resolve_listener(
     cls: type[T], layers: Iterable[Layer], listener: str, mechanism: str = ""
 ) -> T:
-    """Make a config as one listener has it, or one SASL mechanism there."""
+    """Build a config for one listener, or for one SASL mechanism there."""
     return resolve_apart(cls, layers_of(layers, listener, mechanism))
 
 
 def resolve_topic(
     overrides: Mapping[str, str], broker_layers: Iterable[Layer] = ()
 ) -> Resolved[TopicConfig]:
-    """Make a topic's config out of its own settings and the broker's layers.
+    """Build a topic's config from its own settings and the broker's layers.
 
-    The config's segment_bytes is what internal.segment.bytes says where that is set; the
-    entries keep the two apart. Raise ConfigError for unknown names, bad values and
-    contradictions (Kafka's LogConfig.validate).
+    Where internal.segment.bytes is set, the config has it as segment_bytes; the entries keep the
+    two apart. Raise ConfigError for unknown names, bad values and contradictions (Kafka's
+    LogConfig.validate).
     """
     raise_any(
         f"Unknown topic config name: {name}" for name in overrides if name not in TOPIC_OPTION
@@ -147,13 +147,13 @@ def resolve_topic(
 
 
 def is_sensitive(name: str) -> bool:
-    """Return whether a setting's value must never be shown; a listener's may be one, too."""
+    """Return whether the value of a setting, also of a listener's, must never be shown."""
     option = _option_of(name)
     return option is not None and option.sensitive
 
 
 def _with_both_ids(layer: Layer) -> Layer:
-    """Let node.id stand for broker.id and the other way round (KafkaConfig.populateSynonyms)."""
+    """Let node.id stand for broker.id and vice versa (KafkaConfig.populateSynonyms)."""
     values = dict(layer.values)
     origins = dict(layer.origins)
     for one, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
@@ -164,7 +164,7 @@ def _with_both_ids(layer: Layer) -> Layer:
 
 
 def _option_of(name: str) -> Option | None:
-    """Return the option that a setting is about, which may be a listener's."""
+    """Return the option that a setting is for; the setting may be a listener's."""
     if split_name(name) is not None:
         return _LISTENER_OPTION.get(base_name(name))
     return BROKER_OPTION.get(name)
@@ -175,12 +175,12 @@ def _problems_apart(layers: Sequence[Layer]) -> Iterator[tuple[str, Sequence[str
         try:
             config: Any = resolve_apart(cls, layers)
         except ConfigError:
-            continue  # bad values have been told
+            continue  # bad values have been reported
         yield from problems(config)
 
 
 def _endpoint_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterator[str]:
-    """Yield what keeps a listener from doing what its protocol asks for."""
+    """Yield the problems that keep a listener from serving its protocol."""
 
     def sasl_of(listener: str, mechanism: str) -> SaslConfig:
         return resolve_listener(SaslConfig, layers, listener, mechanism.lower())
@@ -193,11 +193,11 @@ def _endpoint_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterato
         yield from sasl_listener_problems(endpoints, sasl_of, config.connections_max_idle_ms)
         yield from oauth_listener_problems(endpoints, sasl_of, oauth_of)
     except ConfigError:
-        return  # bad values have been told
+        return  # bad values have been reported
 
 
 def _listeners_own_problems(layers: Sequence[Layer]) -> Iterator[str]:
-    """Yield what is wrong with what listeners set for themselves."""
+    """Yield the problems in the settings that listeners have of their own."""
     found = {parts for layer in layers for name in layer.values if (parts := split_name(name))}
     places = sorted({(parts.listener, parts.mechanism) for parts in found})
     for listener, mechanism in places:
@@ -214,7 +214,7 @@ def _listeners_own_problems(layers: Sequence[Layer]) -> Iterator[str]:
 
 
 def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:
-    """Yield what is wrong with what topics would fall back to."""
+    """Yield the problems in the settings that topics fall back to."""
     try:
         topic = resolve_topic({}, layers).config
     except ConfigError as error:
@@ -226,7 +226,7 @@ def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:
 
 
 def _conflicts(resolved: Resolved[BrokerConfig]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield what contradicts, with the names that it is about."""
+    """Yield each contradiction, with the names of its options."""
     config = resolved.config
     if config.broker_id not in (-1, config.node_id):
         yield (
@@ -234,7 +234,7 @@ def _conflicts(resolved: Resolved[BrokerConfig]) -> Iterator[tuple[str, Sequence
             ("node.id", "broker.id"),
         )
     if "broker" not in config.process_roles:
-        yield "process.roles must contain broker: add it, or remove it", ("process.roles",)
+        yield "process.roles must contain broker: add it, or remove the option", ("process.roles",)
     threads = max(1, config.log_cleaner_threads)
     if config.log_cleaner_dedupe_buffer_size // threads <= _MAP_BYTES_MIN:
         yield (
@@ -268,7 +268,7 @@ def _listener_problems(config: BrokerConfig) -> Iterator[tuple[str, Sequence[str
 
 
 def _written(layers: Iterable[Layer], names: Iterable[str]) -> str:
-    """Say where the named settings were written, for the end of an error."""
+    """Return a note of where the named settings were written, for the end of an error."""
     layers = sorted(layers, key=lambda layer: layer.source)
     notes = []
     for name in names:
@@ -281,10 +281,10 @@ def _written(layers: Iterable[Layer], names: Iterable[str]) -> str:
 def _unlisted_entries(
     layers: Iterable[Layer], entries: Mapping[str, Entry]
 ) -> dict[str, Entry]:
-    """Describe names that are no option's own as Kafka does.
+    """Describe the settings that are not the broker's own options, as Kafka does.
 
-    What a listener has set for itself has the broker's value next in line. What nobody declared
-    is hidden in case it is a secret.
+    After a listener's own value comes the broker's. The value of an unknown name is hidden in
+    case it is a secret.
     """
     found: dict[str, Entry] = {}
     ordered = sorted(layers, key=lambda layer: layer.source)
@@ -327,4 +327,4 @@ def _why_unknown(name: str, may_guess: bool) -> str:
         near = difflib.get_close_matches(name, BROKER_OPTION, n=1, cutoff=0.8)
     if near:
         return f"no such option, did you mean {near[0]}?"
-    return "no such option, docs/configs.md has all that there are"
+    return "no such option, docs/configs.md lists them all"

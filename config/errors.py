@@ -1,10 +1,10 @@
-"""What is wrong with a configuration, all of it at once."""
+"""The error for a bad configuration, which has all of its problems at once."""
 
 from collections.abc import Iterable
 
 
 class ConfigError(Exception):
-    """Values that cannot be used: one sentence for each, in Kafka's words where it has them."""
+    """Values that cannot be used: one sentence for each, in Kafka's words where Kafka has any."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))

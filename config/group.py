@@ -1,8 +1,8 @@
-"""What a group may set for itself: the options of consumer, share and streams groups.
+"""The settings of a group: the options of consumer, share and streams groups.
 
-A group's own setting is bounded by the broker's `group.<kind>.min...` and `max...`, and where
-the group says nothing the broker's option of the same name behind "group." counts. Names,
-bounds, sentences and the order of checks are those of Kafka's GroupConfig.
+The broker's options `group.<kind>.min...` and `max...` bound a group's own setting. Where the
+group sets nothing, the broker's option of the same name after "group." applies. Names, bounds,
+texts and the order of checks are those of Kafka's GroupConfig.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from config.option import Option
 from config.resolution import Entry, Source, Synonym
 from config.values import INT64_MAX, Kind, Validator, Value, at_least, invalid, one_of, render
 
-# What Java's Duration.parse() reads: days, hours, minutes and seconds, each with a sign.
+# The texts that Java's Duration.parse() reads: days, hours, minutes, seconds, each with a sign.
 _DURATION = re.compile(
     r"([-+]?)P(?=.)(?:([-+]?\d{1,19})D)?(?:T(?=.)(?:([-+]?\d{1,19})H)?(?:([-+]?\d{1,19})M)?"
     r"(?:([-+]?\d{1,19})(?:[.,](\d{0,9}))?S)?)?",
@@ -40,14 +40,14 @@ def _check_offset_reset(name: str, value: Value) -> None:
 
 
 def reset_duration_ms(reset: str) -> int:
-    """Return how long before now a group begins whose offset reset says by_duration."""
+    """Return how long before now a group with a by_duration offset reset begins."""
     duration_ns = _duration_ns(reset.removeprefix(_BY_DURATION))
     assert duration_ns is not None, "the setting was checked"
     return duration_ns // 10**6
 
 
 def _duration_ns(text: str) -> int | None:
-    """Read a duration of Java's that is not negative; None for anything else."""
+    """Read a duration in Java's form that is not negative; return None for other text."""
     found = _DURATION.fullmatch(text)
     if not found:
         return None
@@ -70,11 +70,11 @@ def _timings(kind: str) -> tuple[Option, ...]:
     return (
         _number(
             f"{kind}.session.timeout.ms", 45_000, 1,
-            f"How long a member of a {kind} group may be silent before it is taken for dead.",
+            f"How long a member of a {kind} group may be silent before it is considered dead.",
         ),
         _number(
             f"{kind}.heartbeat.interval.ms", 5_000, 1,
-            f"How often the members of a {kind} group are told to send heartbeats.",
+            f"How often the members of a {kind} group send heartbeats.",
         ),
         _number(
             f"{kind}.assignment.interval.ms", 1_000, 0,
@@ -88,17 +88,17 @@ GROUP_OPTIONS = (
     *_timings("share"),
     _number(
         "share.record.lock.duration.ms", 30_000, 1_000,
-        "How long a record that a member acquired is kept for it.",
+        "How long a record stays locked for the member that acquired it.",
     ),
-    _number("share.delivery.count.limit", 5, 2, "How often a record is delivered at most."),
+    _number("share.delivery.count.limit", 5, 2, "How many times a record may be delivered."),
     _number(
         "share.partition.max.record.locks", 2_000, 100,
         "How many records of a partition may be acquired at once.",
     ),
     Option(
         "share.auto.offset.reset", Kind.STRING, "latest",
-        "Where a share group begins a partition: earliest, latest, or by_duration:<ISO 8601> "
-        "before now.",
+        "Where a share group begins to read a partition: earliest, latest, or that long before "
+        "now, by_duration:<ISO 8601>.",
         valid=Validator("", _check_offset_reset), dynamic="cluster-wide",
     ),
     Option(
@@ -119,7 +119,7 @@ GROUP_OPTIONS = (
 )  # fmt: skip
 GROUP_OPTION: Mapping[str, Option] = {option.name: option for option in GROUP_OPTIONS}
 
-# What the broker bounds, in the order of Kafka's checks.
+# The options that the broker bounds, in the order of Kafka's checks.
 _BOUNDED = (
     "consumer.heartbeat.interval.ms",
     "consumer.session.timeout.ms",
@@ -138,9 +138,9 @@ _BOUNDED = (
 
 
 def check_group(values: Mapping[str, str], broker: Mapping[str, Entry]) -> None:
-    """Check a group's own settings; raise ConfigError for what Kafka would refuse.
+    """Check a group's own settings; raise ConfigError for those that Kafka would refuse.
 
-    `broker` are the entries of the broker's options, for the bounds.
+    `broker` has the entries of the broker's options, which give the bounds.
     """
     unknown = next((name for name in values if name not in GROUP_OPTION), None)
     if unknown is not None:
@@ -155,7 +155,7 @@ def check_group(values: Mapping[str, str], broker: Mapping[str, Entry]) -> None:
 def group_entries(
     values: Mapping[str, str], broker: Mapping[str, Entry]
 ) -> Mapping[str, Entry]:
-    """Return what DescribeConfigs says of each option of a group."""
+    """Return DescribeConfigs' answer for each option of a group."""
     return {
         option.name: _entry(option, values.get(option.name), broker) for option in GROUP_OPTIONS
     }
@@ -165,7 +165,7 @@ def _problems(
     read: Mapping[str, object], values: Mapping[str, str], broker: Mapping[str, Entry]
 ) -> Iterator[str]:
     for name in _BOUNDED:
-        # What the group leaves to the broker is the broker's own business.
+        # A value that comes from the broker is not checked against the broker's bounds.
         if name not in values:
             continue
         value, lowest, highest = _integer(read[name]), _bound(name, "min"), _bound(name, "max")

@@ -1,4 +1,4 @@
-"""The HTTP listener's options but its address: who may ask, under which names, over TLS."""
+"""Options of the HTTP listener other than its address: tokens, host names, TLS, connections."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TOKEN_LENGTH_MIN = 8
 
 
 def _check_token(name: str, value: Value) -> None:
-    # An empty one is none, which is how a variable that is not set arrives.
+    # An empty token means none: a variable that is not set arrives as an empty text.
     if 0 < len(str(value)) < _TOKEN_LENGTH_MIN:
         raise ConfigError(
             f"Invalid value for configuration {name}: it is shorter than {_TOKEN_LENGTH_MIN} "
-            "characters, which can be guessed; take what `openssl rand -hex 16` prints"
+            "characters and can be guessed; use the output of `openssl rand -hex 16`"
         )
 
 
@@ -28,34 +28,35 @@ TOKEN = Validator(f"at least {_TOKEN_LENGTH_MIN} characters", _check_token)
 
 @options
 class HttpConfig:
-    """How metrics.listener is guarded."""
+    """The settings that guard metrics.listener."""
 
     odradek_http_read_token: password | None = option(
         "odradek.http.read.token",
         default=None,
         valid=TOKEN,
-        doc="What a request over HTTP has to show (Authorization: Bearer …) to read anything but "
-        "/health; the admin token does, too. By default reading is free, unless there is an "
-        "authorizer: then it takes the admin token.",
+        doc="The token that a request over HTTP must show (Authorization: Bearer …) to read "
+        "anything but /health; the admin token works, too. By default everybody may read, unless "
+        "there is an authorizer: then reading takes the admin token.",
     )
     odradek_http_hosts: tuple[str, ...] = option(
         "odradek.http.hosts",
         default=(),
         valid=words(empty=True),
-        doc="Names besides its own and localhost by which the HTTP listener may be asked for, "
-        "those of a proxy say: a page whose name is made to lead here learns nothing.",
+        doc="Host names that requests to the HTTP listener may use, besides its own and "
+        "localhost, such as a proxy's. A request with another name is refused, so that a page "
+        "whose name is made to lead here (DNS rebinding) learns nothing.",
     )
     odradek_http_tls_certificate: str | None = option(
         "odradek.http.tls.certificate",
         default=None,
-        doc="A PEM file with the HTTP listener's certificate and those between it and its "
-        "authority: metrics.listener speaks TLS then, 1.2 or newer. A file that has changed is "
+        doc="A PEM file with the HTTP listener's certificate and the certificates between it and "
+        "its authority. With it metrics.listener speaks TLS, 1.2 or newer. A changed file is "
         "read again within seconds.",
     )
     odradek_http_tls_key: str | None = option(
         "odradek.http.tls.key",
         default=None,
-        doc="The PEM file with the certificate's private key, by default the certificate's.",
+        doc="The PEM file with the certificate's private key, by default the certificate's file.",
     )
     odradek_http_tls_key_password: password | None = option(
         "odradek.http.tls.key.password",
@@ -66,13 +67,13 @@ class HttpConfig:
         "odradek.http.connections.max",
         default=256,
         valid=at_least(2),
-        doc="How many connections the HTTP listener has at a time; half of them may be of one "
-        "address. One more is closed at once.",
+        doc="How many connections the HTTP listener may have at a time; one address may have "
+        "half of them. Each further one is closed at once.",
     )
 
     @property
     def tls_files(self) -> tuple[str, str] | None:
-        """The files of certificate and key, None without TLS."""
+        """The files of certificate and key, or None without TLS."""
         certificate = self.odradek_http_tls_certificate
         if certificate is None:
             return None
@@ -80,6 +81,6 @@ class HttpConfig:
 
 
 def http_problems(config: HttpConfig) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield what contradicts, with the names that it is about."""
+    """Yield each contradiction, with the names of its options."""
     if config.odradek_http_tls_key is not None and config.odradek_http_tls_certificate is None:
         yield f"{_KEY} is set without {_CERTIFICATE}: set both, or neither", (_KEY,)

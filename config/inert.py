@@ -1,9 +1,9 @@
-"""Kafka's options that mean nothing here, accepted so that a server.properties of Kafka's loads.
+"""Kafka's options that have no meaning here, accepted so that Kafka's server.properties loads.
 
-They are checked for their type and described to clients as Kafka would, and do nothing. Each
-row of a table is a name, a type, a default (`-` for none, `""` for empty), then how a running
-broker may be told a new value, and `internal` for those that Kafka hides. Where
-Kafka's default is a Java class there is none here.
+The broker checks their type and describes them to clients as Kafka would; they do nothing. Each
+row of a table is a name, a type, a default (`-` for none, `""` for empty), then the update mode
+of a running broker, and `internal` for options that Kafka hides. Where Kafka's default is a Java
+class, the default here is none.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _UPDATES: tuple[Update, ...] = ("cluster-wide", "per-broker")
 
 @dataclass(frozen=True, slots=True)
 class InertGroup:
-    """Options that do nothing for one reason. Setting those of a loud group earns a warning."""
+    """Options that do nothing for one reason. Setting one of a loud group causes a warning."""
 
     title: str
     reason: str
@@ -117,7 +117,7 @@ INERT_GROUPS = (
     ),
     _group(
         "The process",
-        "One event loop serves all connections, and nothing of Kafka's stands behind this.",
+        "One event loop serves all connections, and nothing here needs these settings.",
         """
         cordoned.log.dirs LIST "" per-broker
         delete.records.purgatory.purge.interval.requests INT 1
@@ -130,14 +130,14 @@ INERT_GROUPS = (
     ),
     _group(
         "Two-phase commit",
-        "A version of InitProducerId asks for it that Kafka 4.3 does not announce either.",
+        "It needs a version of InitProducerId that Kafka 4.3 does not announce either.",
         """
         transaction.two.phase.commit.enable BOOLEAN false
         """,
     ),
     _group(
-        "The groups' coordinator",
-        "Groups are decided on by the event loop, and their records are appended at once.",
+        "The group coordinator",
+        "The event loop decides on groups, and appends their records at once.",
         """
         group.consumer.assignor.offload.enable BOOLEAN true internal
         group.coordinator.append.linger.ms INT -1
@@ -258,7 +258,7 @@ INERT_GROUPS = (
     ),
     _group(
         "Kerberos and Java's SASL",
-        "There is no Kerberos, Java classes cannot be loaded, and the broker logs in nowhere.",
+        "There is no Kerberos, Java classes cannot be loaded, and the broker is no client.",
         """
         sasl.client.callback.handler.class CLASS -
         sasl.kerberos.kinit.cmd STRING /usr/bin/kinit per-broker
@@ -284,7 +284,7 @@ INERT_GROUPS = (
     ),
     _group(
         "OAuth of clients",
-        "They are for who asks a provider for tokens; the broker only checks them.",
+        "These are for clients that ask a provider for tokens; the broker only checks tokens.",
         """
         sasl.oauthbearer.allow.unverified.audience BOOLEAN false
         sasl.oauthbearer.allow.unverified.issuer BOOLEAN false
@@ -310,7 +310,7 @@ INERT_GROUPS = (
     ),
     _group(
         "TLS",
-        "OpenSSL stands behind TLS, and not Java; and a broker looks at no other's name.",
+        "OpenSSL implements TLS, not Java, and a broker checks no other broker's host name.",
         """
         ssl.endpoint.identification.algorithm STRING https per-broker
         ssl.keymanager.algorithm STRING SunX509 per-broker
@@ -324,7 +324,7 @@ INERT_GROUPS = (
 
 INERT = tuple(option for group in INERT_GROUPS for option in group.options)
 
-# Kafka dropped these, most of them with ZooKeeper in 4.0.
+# Kafka has removed these, most of them with ZooKeeper in 4.0.
 REMOVED_PREFIXES = ("zookeeper.", "password.encoder.")
 REMOVED = frozenset(
     {

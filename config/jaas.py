@@ -4,8 +4,8 @@
 
     <class of the login module> <control flag> (<option>=<value>)* ;
 
-What is wrong with a text is told by its place in it, never by its words: any of them may be a
-piece of a secret whose quotes were forgotten.
+An error gives a place in the text and quotes none of its words: any of them may be a piece of a
+secret that lacks its quotes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from config.errors import ConfigError
 
 _FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
-# What begins with a digit, a dot or a dash is a number to Java, and needs quotes.
+# A word that begins with a digit, a dot or a dash is a number to Java, and needs quotes.
 _TOKEN = re.compile(
     r"""
     (?P<blank>[\x00-\x20]+ | /\*.*?(?:\*/|\Z) | /[^\n\r]*)
@@ -42,7 +42,7 @@ class LoginModule:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A word or a quoted text (`text`), else a character that stands for itself (`mark`)."""
+    """A word or a quoted text (`text`), or else a character that stands for itself (`mark`)."""
 
     place: int
     text: str | None
@@ -50,7 +50,7 @@ class _Token:
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """Read the one login module of a text. Raises ConfigError, which shows nothing of it."""
+    """Read the one login module of a text; raise ConfigError, which shows nothing of it."""
     tokens = _Tokens(text)
     modules: list[LoginModule] = []
     while (token := tokens.take()) is not None:
@@ -58,20 +58,20 @@ def parse_jaas(text: str) -> LoginModule:
     if not modules:
         raise ConfigError("names no login module: write <class> required <option>=<value>;")
     if len(modules) > 1:
-        raise ConfigError(f"has {len(modules)} login modules, and one is wanted")
+        raise ConfigError(f"has {len(modules)} login modules, but must have one")
     return modules[0]
 
 
 def _module(first: _Token, tokens: _Tokens) -> LoginModule:
     if first.text is None:
-        raise ConfigError(f"has no class of a login module at {_at(first)}")
+        raise ConfigError(f"has no login module class at {_at(first)}")
     flag = tokens.take()
     if flag is None or flag.text is None or flag.text.upper() not in _FLAGS:
         raise ConfigError("has no control flag after the login module: write required")
     options: dict[str, str] = {}
     while (token := tokens.take()) is not None and token.mark != ";":
         if token.text is None:
-            raise ConfigError(f"has no option's name at {_at(token)}: quote values that need it")
+            raise ConfigError(f"has no option name at {_at(token)}: quote values that need it")
         equals, value = tokens.take(), tokens.take()
         if equals is None or equals.mark != "=" or value is None or value.text is None:
             raise ConfigError(
@@ -90,7 +90,7 @@ class _Tokens:
         self._rest = _tokens(text)
 
     def take(self) -> _Token | None:
-        """Return the next one, None at the end."""
+        """Return the next token, None at the end."""
         return next(self._rest, None)
 
 

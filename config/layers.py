@@ -1,8 +1,8 @@
-"""Where a broker's static settings are written: a file, the environment, the command line.
+"""The sources of a broker's static settings: a file, the environment, the command line.
 
-The file is a Java properties file, the environment is read as the scripts of Kafka's images
-read it, and `--set key=value` is the last word. Each setting remembers where it was written,
-so that an error can say so.
+The file is a Java properties file. The environment is read as the scripts of Kafka's images
+read it. `--set key=value` overrides both. Each setting keeps a note of where it was written, for
+errors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from config.properties import Settings, from_properties
 from config.providers import provide
 from config.resolution import Layer, Source
 
-# What Kafka's images keep from server.properties (KafkaDockerWrapper in Kafka 4.3).
+# The variables that Kafka's images keep out of server.properties (KafkaDockerWrapper, Kafka 4.3).
 EXCLUDED_VARIABLES = frozenset(
     {
         "KAFKA_GC_LOG_OPTS",
@@ -32,8 +32,8 @@ EXCLUDED_VARIABLES = frozenset(
         "KAFKA_VERSION",
     }
 )
-# What the scripts of Kafka and of its images tell Java with, which is not here. Kafka itself
-# passes over what these come to as settings.
+# The variables by which the scripts of Kafka and of its images configure Java, which is not here.
+# Kafka itself ignores the settings that these would become.
 _FOR_JAVA = re.compile(r"KAFKA_(?:DEBUG|JMX_PORT|JMX_RMI_PORT|LOG4J_.*|CLASSPATH)")
 
 _PREFIX = "KAFKA_"
@@ -46,12 +46,12 @@ def static_layer(
     environment: Mapping[str, str] | None = None,
     pairs: Iterable[str] = (),
 ) -> Layer:
-    """Read the static settings: pairs win over the environment, and that over the file.
+    """Read the static settings: pairs override the environment, which overrides the file.
 
-    `pairs` are texts of the form key=value. Where nothing says listeners, they follow from
+    `pairs` are texts of the form key=value. Where listeners is not set, it follows from
     KAFKA_ADVERTISED_LISTENERS, on every interface. References to values that are kept elsewhere
-    are resolved (config.providers). Raise ConfigError for a file that cannot be read, for
-    whatever is not a setting in any of the three, and for references that lead nowhere.
+    are resolved (config.providers). Raise ConfigError for a file that cannot be read, for text
+    in any of the three that is no setting, and for references that lead nowhere.
     """
     environment = environment or {}
     settings = _derived_listeners(environment)
@@ -88,7 +88,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         if variable.startswith(_PREFIX):
             name = variable.removeprefix(_PREFIX).lower().replace("_", ".")
             name = name.replace("...", "-").replace("..", "_")
-            # The images take an empty KAFKA_LISTENERS for none.
+            # The images treat an empty KAFKA_LISTENERS as none.
             if name and (name != "listeners" or environment[variable]):
                 settings[name] = (environment[variable], f"environment {variable}")
     if environment.get("CLUSTER_ID"):
@@ -97,13 +97,13 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
 
 
 def from_pairs(pairs: Iterable[str]) -> Settings:
-    """Read key=value texts of the command line; raise ConfigError for those that are not."""
+    """Read key=value texts of the command line; raise ConfigError for texts of another form."""
     settings: Settings = {}
     problems = []
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            # Without the rest, which may be a password.
+            # The error leaves out the rest, which may be a password.
             name = _NAME.match(key)
             problems.append(f"--set {name[0] if name else ''}: write it as key=value")
         settings[key.strip()] = (value, "--set")
@@ -112,7 +112,7 @@ def from_pairs(pairs: Iterable[str]) -> Settings:
 
 
 def _derived_listeners(environment: Mapping[str, str]) -> Settings:
-    """Return listeners that fit the advertised ones, as the configure script of the images."""
+    """Derive listeners from the advertised ones, as the images' configure script does."""
     variable = "KAFKA_ADVERTISED_LISTENERS"
     if not environment.get(variable):
         return {}

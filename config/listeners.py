@@ -1,12 +1,12 @@
-"""Where the broker listens and what it tells clients to connect to.
+"""The addresses where the broker listens, and the addresses that clients connect to.
 
     listeners=PLAINTEXT://127.0.0.1:9092,DOCKER://:19092
     advertised.listeners=PLAINTEXT://localhost:9092,DOCKER://broker:19092
     listener.security.protocol.map=PLAINTEXT:PLAINTEXT,DOCKER:PLAINTEXT
 
-A listener's name is free; the map says which protocol it speaks. Names in
-controller.listener.names belong to Kafka's controller, which does not exist here: they are
-passed over, so that Kafka's own server.properties and compose files work as they are.
+A listener's name is free; the map gives its protocol. Names in controller.listener.names belong
+to Kafka's controller, which does not exist here. They are ignored, so that Kafka's own
+server.properties and compose files work unchanged.
 """
 
 import re
@@ -26,10 +26,10 @@ _PORT_MAX = 65535
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One place to listen at or to be reached at.
+    """An address to listen at, or to be reached at.
 
-    An empty host is every interface when listening, and the machine's own name when
-    advertised. Port 0 is one that the operating system chooses.
+    An empty host is every interface for listening, and the machine's own name for clients. For
+    port 0 the operating system chooses a port.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """The texts that listeners are made from."""
+    """The option texts from which listeners are read."""
 
     listeners: Sequence[str]
     advertised: Sequence[str] | None
@@ -53,12 +53,12 @@ class ListenerSettings:
 
 
 def bound_listeners(settings: ListenerSettings) -> tuple[Listener, ...]:
-    """Return where to listen; raise ConfigError when that cannot be told or served."""
+    """Return the listeners to bind; raise ConfigError when they cannot be read or served."""
     found = _parse_all("listeners", settings.listeners, settings)
     if not found:
         raise ConfigError(
             "There must be at least one broker advertised listener. Perhaps all listeners "
-            "appear in controller.listener.names? Add one to listeners that is not there."
+            "appear in controller.listener.names? Add a listener that does not."
         )
     problems: list[str] = []
     for number, one in enumerate(found):
@@ -70,7 +70,7 @@ def bound_listeners(settings: ListenerSettings) -> tuple[Listener, ...]:
 
 
 def advertised_listeners(settings: ListenerSettings) -> tuple[Listener, ...]:
-    """Return what clients are told, by default the listeners; raise ConfigError as above."""
+    """Return the listeners for clients, by default the bound ones; may raise ConfigError."""
     bound = bound_listeners(settings)
     if settings.advertised is None:
         found = bound
@@ -88,7 +88,7 @@ def advertised_listeners(settings: ListenerSettings) -> tuple[Listener, ...]:
     if any(_is_wildcard(one.host) for one in found):
         problems.append(
             "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a "
-            "routable IP address: set advertised.listeners to what clients can reach, "
+            "routable IP address: set advertised.listeners to an address that clients can reach, "
             f"{found[0].name}://localhost:{found[0].port} for clients on this machine"
         )
     raise_any(problems)
@@ -96,7 +96,7 @@ def advertised_listeners(settings: ListenerSettings) -> tuple[Listener, ...]:
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """Read `NAME:PROTOCOL,...` into protocol by name; raise ConfigError when it is not that."""
+    """Read `NAME:PROTOCOL,...` into protocol by name; raise ConfigError for other text."""
     name = "listener.security.protocol.map"
     found: dict[str, str] = {}
     for listener, protocol in _pairs(name, text, "LISTENER:PROTOCOL"):
@@ -108,7 +108,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_host_counts(text: str) -> dict[str, int]:
-    """Read `host:count,...`, hosts as names or addresses; raise ConfigError when it is not."""
+    """Read `host:count,...`, hosts as names or addresses; raise ConfigError for other text."""
     name = "max.connections.per.ip.overrides"
     found: dict[str, int] = {}
     for host, count in _pairs(name, text, "host:count"):
@@ -121,7 +121,7 @@ def parse_host_counts(text: str) -> dict[str, int]:
 
 
 def parse_address(name: str, text: str) -> tuple[str, int] | None:
-    """Read `host:port`, or "" for none; raise ConfigError when it is neither."""
+    """Read `host:port`, or "" for none; raise ConfigError for other text."""
     if not text:
         return None
     host, colon, port = text.rpartition(":")
@@ -163,7 +163,7 @@ def _parse_all(
 def _parse(
     option: str, text: str, protocols: Mapping[str, str], controllers: set[str]
 ) -> Listener | None:
-    """Read one listener; None is a controller's."""
+    """Read one listener; return None for a controller's."""
     match = _LISTENER.fullmatch(text)
     if match is None or not match[1]:
         raise ConfigError(
@@ -184,7 +184,7 @@ def _parse(
 
 
 def _clash(one: Listener, other: Listener) -> bool:
-    """Return whether two listeners want one port; an IPv4 and an IPv6 address may share it."""
+    """Return whether two listeners need one port; an IPv4 and an IPv6 address may share it."""
     if one.port != other.port or one.port == 0:
         return False
     kinds = {type(_address(one.host)), type(_address(other.host))}

@@ -24,48 +24,48 @@ _URL = "sasl.oauthbearer.jwks.endpoint.url"
 
 @options
 class OAuthConfig:
-    """What a listener believes of a token."""
+    """The rules by which a listener accepts a token."""
 
     sasl_oauthbearer_jwks_endpoint_url: str | None = option(
         _URL,
         default=None,
         doc="Where the provider's public keys are (JWKS): an https:// address, or file:/// and "
-        "the path of a file. OAUTHBEARER cannot do without.",
+        "the path of a file. OAUTHBEARER needs it.",
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int64 = option(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         default=HOUR_MS,
-        doc="How often the keys are fetched again; a file is read again when it has changed. A "
-        "token with an unknown key has them fetched at once, within limits.",
+        doc="How often the keys are fetched again; a changed file is read again. For a token "
+        "with an unknown key they are fetched at once, within limits.",
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int64 = option(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         default=100,
-        doc="How soon the keys are fetched again after they could not be, at first; each time it "
-        "is twice as long.",
+        doc="How soon the keys are fetched again after a first failure; the time doubles with "
+        "each further failure.",
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int64 = option(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         default=10_000,
-        doc="The longest time between two such attempts.",
+        doc="The longest time between two attempts to fetch the keys.",
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = option(
         "sasl.oauthbearer.expected.audience",
         default=(),
         valid=words(empty=True),
-        doc="A token has to be for one of these (aud). Without any, it has to be for nobody in "
-        "particular.",
+        doc="A token must name one of these audiences (aud). When this is empty, a token must "
+        "name no audience.",
     )
     sasl_oauthbearer_expected_issuer: str | None = option(
         "sasl.oauthbearer.expected.issuer",
         default=None,
-        doc="A token has to be this issuer's (iss). Without, any issuer will do whose key is "
-        "among the keys.",
+        doc="A token must name this issuer (iss). When this is not set, any issuer will do that "
+        "signs with one of the keys.",
     )
     sasl_oauthbearer_clock_skew_seconds: int32 = option(
         "sasl.oauthbearer.clock.skew.seconds",
         default=30,
-        doc="By how much the provider's clock may be ahead or behind.",
+        doc="How far the provider's clock may be ahead or behind.",
     )
     sasl_oauthbearer_scope_claim_name: str = option(
         "sasl.oauthbearer.scope.claim.name",
@@ -88,7 +88,7 @@ _BOUNDS = (
 
 
 def oauth_problems(_: OAuthConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what contradicts in settings that no listener needs to have in use: nothing."""
+    """Yield nothing: these settings are checked only for listeners that use them."""
     yield from ()
 
 
@@ -97,9 +97,9 @@ def oauth_listener_problems(
     sasl_of: Callable[[str, str], SaslConfig],
     oauth_of: Callable[[str, str], OAuthConfig],
 ) -> Iterator[str]:
-    """Yield what keeps listeners with OAUTHBEARER from checking tokens.
+    """Yield the problems that keep listeners with OAUTHBEARER from checking tokens.
 
-    `sasl_of` and `oauth_of` return the settings of a listener, and of a mechanism of it.
+    `sasl_of` and `oauth_of` return the settings of a listener, or of one of its mechanisms.
     """
     for listener in listeners:
         if not listener.protocol.startswith("SASL_"):
@@ -131,7 +131,7 @@ def _problem_of_url(url: str) -> str:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        return f"is no URL: {error}"
+        return f"is not a URL: {error}"
     if parts.scheme not in _SCHEMES:
         return f"begins with none of {', '.join(f'{one}:' for one in _SCHEMES)}"
     if parts.scheme == "file":

@@ -1,4 +1,4 @@
-"""How a configuration is declared: once, with its name, type, default, bounds and a sentence.
+"""How a configuration is declared: once, with its name, type, default, bounds and description.
 
     @options
     class TopicConfig:
@@ -10,7 +10,7 @@
             doc="How long the delete policy keeps a segment; -1 keeps it for ever.",
         )
 
-The class is a frozen value that the code reads by attribute; config.resolution makes one out of
+The class is a frozen value that the code reads by attribute; config.resolution builds one from
 strings.
 """
 
@@ -42,8 +42,8 @@ _PLAIN_KINDS = {bool: Kind.BOOLEAN, float: Kind.DOUBLE, str: Kind.STRING}
 class Fallback:
     """A broker option that stands in for a topic option which is not set.
 
-    The only fallback of an option shares its type, default and bounds. Of several, each says
-    its own: only one can have the default that counts.
+    A single fallback shares the type, default and bounds of the topic option. Of several, each
+    declares its own: only one can have the default that counts.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Fallback:
     valid: Validator | None = None
 
     def convert(self, text: str) -> str:
-        """Return the text in the topic option's unit; below zero means without limit."""
+        """Return the text in the topic option's unit; a negative number means no limit."""
         if self.unit_ms is None:
             return text
         number = parse(Kind.LONG, self.name, text)
@@ -65,9 +65,9 @@ class Fallback:
 class Option:
     """One declared option. `broker` is None for a broker's own, else a topic's fallbacks.
 
-    `dynamic` says how a running broker may be told a new value. `internal` options are for
-    tests and show only where they are set. `inert` says why an option is accepted and does
-    nothing; it is empty for those that do something.
+    `dynamic` is the update mode of a running broker. `internal` options are for tests and show
+    only where they are set. `inert` is the reason why an option is accepted and does nothing; it
+    is empty for options that have an effect.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Option:
 
     @property
     def attribute(self) -> str:
-        """The name that code knows it by."""
+        """The name of the option in code."""
         return self.name.replace(".", "_").replace("-", "_")
 
     @property
@@ -102,11 +102,11 @@ class Option:
         return None if self.default is None else render(self.default)
 
     def names(self, family: tuple[str, ...]) -> tuple[str, ...]:
-        """Return every name that its value or its synonyms may be written under."""
+        """Return every name under which its value or its synonyms may be written."""
         return (self.name, *(fallback.name for fallback in self.broker or ()), *family)
 
     def read(self, text: str) -> Value:
-        """Parse and check a value; raise ConfigError when it is not a valid one.
+        """Parse and check a value; raise ConfigError when it is not valid.
 
         The error does not quote the value of a sensitive option.
         """
@@ -116,7 +116,7 @@ class Option:
             if not self.sensitive:
                 raise
             problems = [hide_value(problem, self.name, text) for problem in error.problems]
-        raise ConfigError(*problems)  # out here, so that no cause of it has the value
+        raise ConfigError(*problems)  # outside of except, or its cause has the value
 
     def _read(self, text: str) -> Value:
         value = parse(self.kind, self.name, text)
@@ -139,7 +139,7 @@ def option(
     internal: bool = False,
     inert: str = "",
 ) -> Any:
-    """Declare an option; see Option. `broker=()` is a topic option that has no fallback."""
+    """Declare an option; see Option. `broker=()` declares a topic option without a fallback."""
     if isinstance(broker, str | Fallback):
         broker = (broker,)
     fallbacks = None if broker is None else tuple(map(_fallback, broker))
@@ -151,15 +151,15 @@ def option(
 
 
 def hide_value(problem: str, name: str, text: str) -> str:
-    """Return what is wrong with an option's value, without the value."""
+    """Return the problem with an option's value, without the value."""
     _, _, why = problem.partition(f" for configuration {name}: ")
     if not why or text.strip() in why:
-        why = "it is not what docs/configs.md says of it"
+        why = "it does not fit its description in docs/configs.md"
     return f"Invalid value [hidden] for configuration {name}: {why}"
 
 
 def milliseconds(name: str) -> Fallback:
-    """Fall back to a broker option in milliseconds, of which any below zero is no limit."""
+    """Fall back to a broker option in milliseconds, where a negative value means no limit."""
     return Fallback(name, 1)
 
 
@@ -225,9 +225,9 @@ def _as_option(spec: Option, fallback: Fallback, number: int) -> Option:
         name=fallback.name,
         kind=fallback.kind or spec.kind,
         default=spec.default if alone else fallback.default,
-        doc=f"What stands in for {spec.name} where a topic does not set it{unit}. {spec.doc}",
+        doc=f"The value of {spec.name} for topics that do not set it{unit}. {spec.doc}",
         valid=spec.valid if alone else fallback.valid,
-        # A running broker is told the first name of several only, as in Kafka.
+        # Of several names a running broker accepts only the first, as in Kafka.
         dynamic="" if number else "cluster-wide",
         internal=spec.internal,
         inert=spec.inert,
@@ -245,7 +245,7 @@ def _declared(attribute: str, hint: Any, told: Mapping[str, Any]) -> Option:
     elif origin in (tuple, frozenset):
         kind = Kind.LIST
     if kind is None:
-        raise TypeError(f"{attribute}: {hint} names no type of Kafka's; say int32 or int64")
+        raise TypeError(f"{attribute}: {hint} names no type of Kafka's; write int32 or int64")
     made = Option(kind=kind, is_set=origin is frozenset, **told)
     if made.attribute != attribute:
         raise TypeError(f"{attribute}: the attribute of {made.name} is {made.attribute}")

@@ -1,4 +1,4 @@
-"""What a broker is told of pushing its metrics to a collector (OpenTelemetry, OTLP over HTTP)."""
+"""Settings for pushing the broker's metrics to a collector (OpenTelemetry, OTLP over HTTP)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from config.option import option, options
 from config.values import Validator, Value, at_least, int64, password
 
 _ENDPOINT, _HEADERS = "odradek.otlp.endpoint", "odradek.otlp.headers"
-# Where the specification has metrics when an endpoint does not say.
+# The specification's path for metrics, for an endpoint that has no path.
 _METRICS_PATH = "/v1/metrics"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 def _check_endpoint(name: str, value: Value) -> None:
-    # The value is not told: it may hold a password where none is expected.
+    # The error does not quote the value: it may hold a password where none is expected.
     try:
         url = urlsplit(str(value).strip())
         is_url = not value or (url.scheme in ("http", "https") and bool(url.hostname))
@@ -41,7 +41,7 @@ def _check_headers(name: str, value: Value) -> None:
         if not _TOKEN.fullmatch(header) or not _VALUE.fullmatch(text):
             raise ConfigError(
                 f"Invalid value for configuration {name}: write name=value, with commas between "
-                "several, and what is not a printable character of ASCII, or a comma, as %2C"
+                "several, and a comma or a character that is not printable ASCII as %2C"
             )
 
 
@@ -53,16 +53,16 @@ class OtlpConfig:
         "odradek.otlp.endpoint",
         default="",
         valid=Validator("http(s)://host:port", _check_endpoint),
-        doc="The OpenTelemetry collector that what /metrics tells is pushed to, by OTLP over HTTP "
-        f"as JSON, such as http://127.0.0.1:4318; without a path {_METRICS_PATH} is meant. Empty "
-        "turns it off.",
+        doc="The OpenTelemetry collector to push the metrics of /metrics to, by OTLP over HTTP as "
+        f"JSON, such as http://127.0.0.1:4318; {_METRICS_PATH} is the path when there is none. "
+        "Empty turns it off.",
     )
     odradek_otlp_headers: password | None = option(
         "odradek.otlp.headers",
         default=None,
         valid=Validator("name=value,...", _check_headers),
-        doc="Headers that the collector wants, as in Authorization=Bearer%20secret; commas and "
-        "what is not ASCII as percent and two digits.",
+        doc="Headers that the collector requires, as in Authorization=Bearer%20secret; commas "
+        "and characters other than ASCII are written as a percent sign and two digits.",
     )
     odradek_otlp_interval_ms: int64 = option(
         "odradek.otlp.interval.ms",
@@ -73,18 +73,18 @@ class OtlpConfig:
 
     @property
     def url(self) -> SplitResult:
-        """Where to push to."""
+        """The URL to push to."""
         url = urlsplit(self.odradek_otlp_endpoint.strip())
         return url if url.path not in ("", "/") else url._replace(path=_METRICS_PATH)
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers to push with; secrets."""
+        """The headers to push with. They hold secrets."""
         return dict(_pairs(self.odradek_otlp_headers or ""))
 
 
 def otlp_problems(config: OtlpConfig) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield what contradicts, with the names that it is about."""
+    """Yield each contradiction, with the names of its options."""
     if config.odradek_otlp_headers and not config.odradek_otlp_endpoint:
         yield f"{_HEADERS} is set, and {_ENDPOINT} is not", (_HEADERS,)
 

@@ -1,10 +1,10 @@
-"""Settings of one listener, and of one SASL mechanism at it, above those of the whole broker.
+"""Settings of one listener, or of one SASL mechanism there, which override the broker's.
 
     listener.name.internal.ssl.client.auth=required
     listener.name.external.scram-sha-256.sasl.server.callback.handler.class=...
 
-The listener's name stands in lower case. As in Kafka (AbstractConfig.valuesWithPrefixOverride)
-such a setting wins over one without the prefix, whatever layer either comes from.
+The listener's name is in lower case. As in Kafka (AbstractConfig.valuesWithPrefixOverride) such
+a setting overrides one without the prefix, no matter which layers the two come from.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MECHANISMS = ("gssapi", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer"
 
 @dataclass(frozen=True, slots=True)
 class ListenerName:
-    """A setting's name in its parts; the mechanism is "" where it has none."""
+    """The parts of a setting's name; the mechanism is "" where it has none."""
 
     listener: str
     mechanism: str
@@ -39,7 +39,7 @@ def split_name(name: str) -> ListenerName | None:
 
 
 def base_name(name: str) -> str:
-    """Return the name of the option that a setting is about, without a listener's prefix."""
+    """Return the name of the option that a setting is for, without a listener's prefix."""
     parts = split_name(name)
     return name if parts is None else parts.option
 
@@ -62,5 +62,5 @@ def layers_of(layers: Iterable[Layer], listener: str, mechanism: str = "") -> Se
                 origins[parts.option] = ", ".join(
                     word for word in (f"as {name}", layer.origins.get(name)) if word
                 )
-    # The source that goes first.
+    # TOPIC is the source that comes before all others.
     return [Layer(Source.TOPIC, values, origins), *ordered]

@@ -2,11 +2,11 @@
 
     ssl.principal.mapping.rules=RULE:^CN=([^,]*),OU=Sales.*$/$1/L,DEFAULT
 
-The first rule counts whose expression matches the whole name. It stands between RULE: and the
-first slash; every place where it matches is replaced by what follows, where $1 is what its first
-group holds; L or U at the end makes that lower or upper case. DEFAULT takes the name as it is.
-Expressions are Python's, which read those of Java that such rules consist of; one that is not
-understood is refused, and never taken for another.
+The first rule applies whose expression matches the whole name. The expression stands between
+RULE: and the first slash. The text after it replaces every match, with the match's first group
+for $1; L or U at the end turns the result into lower or upper case. DEFAULT keeps the name
+unchanged. Expressions are Python's, which can express those of Java that such rules use. An
+expression that cannot be translated is refused, and never given another meaning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SPLITTER = re.compile(rf"\s*({_RULE})\s*(,\s*|$)", re.ASCII)
 _PARSER = re.compile(_RULE)
 _REFERENCE = re.compile(r"\$([0-9]+)")
 _PIECE = re.compile(r"\\(?P<plain>.)|\$(?P<digits>[0-9]+)|\$\{(?P<name>\w+)\}|\$|\\", re.DOTALL)
-# The tokens of an expression that Java and Python have different words for, or none.
+# The tokens of an expression; _PYTHONS has those that Java and Python write differently.
 _TOKEN = re.compile(r"\\.|\(\?<(?=[A-Za-z])|\[\^?\]?|\]|\.|[^\\]", re.DOTALL)
 _DOT_IS_ALL = re.compile(r"\(\?[a-zA-Z]*s")
 _PYTHONS = {
@@ -42,15 +42,15 @@ class NoRuleApplies(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """An expression and what replaces its matches; without an expression it is DEFAULT."""
+    """An expression and the replacement for its matches; DEFAULT has no expression."""
 
     expression: re.Pattern[str] | None
-    # Texts to be put down as they are, and numbers of groups.
+    # Literal texts, and numbers of groups.
     replacement: tuple[str | int, ...]
     case: str
 
     def apply(self, name: str) -> str | None:
-        """Return what the rule makes of a name; None when it does not match."""
+        """Return the name that the rule makes of a name; None when it does not match."""
         if self.expression is None:
             return name
         if self.expression.fullmatch(name) is None:
@@ -59,7 +59,7 @@ class _Rule:
         return {"L": found.lower, "U": found.upper}.get(self.case, lambda: found)()
 
     def _replaced(self, expression: re.Pattern[str], name: str) -> Iterator[str]:
-        """Yield the name in pieces, every match replaced, found in Java's way (replaceAll)."""
+        """Yield the name in pieces, with every match replaced as by Java's replaceAll."""
         copied = position = 0
         while position <= len(name):
             match = expression.search(name, position)
@@ -77,7 +77,7 @@ class PrincipalRules:
     """The rules of a listener, in their order."""
 
     def __init__(self, text: str) -> None:
-        """Read the rules. Raises ConfigError for those that cannot be told or understood."""
+        """Read the rules; raise ConfigError for a rule that cannot be parsed or translated."""
         words = [match[1] for match in _SPLITTER.finditer(text.strip())]
         self._text = text
         self._rules = [rule for word in words if (rule := _parse(word)) is not None]
@@ -92,7 +92,7 @@ class PrincipalRules:
 
 
 def _parse(word: str) -> _Rule | None:
-    """Read one rule; None is one of no text, which is passed over."""
+    """Read one rule; return None for an empty one, which is ignored."""
     match = _PARSER.match(word)
     assert match is not None, "the last alternative matches anything"
     if match.end() != len(word):
@@ -110,7 +110,7 @@ def _parse(word: str) -> _Rule | None:
 def _compile(word: str, text: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
-            # What Python may come to read in another way earns a warning.
+            # Python warns of syntax whose meaning may change.
             warnings.simplefilter("error")
             return re.compile("".join(_translated(text)), re.ASCII)
     except (re.error, OverflowError, ValueError, Warning) as error:
@@ -120,14 +120,14 @@ def _compile(word: str, text: str) -> re.Pattern[str]:
 
 
 def _translated(text: str) -> Iterator[str]:
-    """Yield Java's expression in Python's words. Raises ValueError for sets within sets."""
+    """Yield Java's expression in Python's syntax; raise ValueError for nested sets."""
     dot_is_all = _DOT_IS_ALL.search(text) is not None
     in_set = False
     for match in _TOKEN.finditer(text):
         token = match[0]
         if in_set:
             if token.startswith("["):
-                raise ValueError("a [ within [ ] has to be escaped")
+                raise ValueError("a [ within [ ] must be escaped")
             in_set = token != "]"
             yield token
             continue
@@ -139,10 +139,10 @@ def _translated(text: str) -> Iterator[str]:
 
 
 def _escape_unknown(text: str, group_count: int) -> str:
-    """Make literal texts of references to groups that there are not, exactly as Kafka does.
+    """Escape references to groups that do not exist, exactly as Kafka does.
 
-    That includes where it puts the backslash once it has put one: places are those of the text
-    as it was.
+    Kafka takes the place of each backslash from the original text, even once it has inserted
+    another one; so does this function.
     """
     if group_count == 0:
         return text
@@ -178,7 +178,7 @@ def _pieces(word: str, text: str, expression: re.Pattern[str]) -> Iterator[str |
         if not count:
             raise ConfigError(
                 f"{OPTION}: the replacement in `{word}` has {match[0]}, which is no group of "
-                "the expression; write \\\\ before a $ that stands for itself"
+                "the expression; write \\\\ before a $ that is meant literally"
             )
         yield int(digits[:count])
         yield digits[count:]

@@ -1,13 +1,13 @@
-"""Text of others, for logs and terminals."""
+"""Foreign text, for logs and terminals."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """Write text so that it does nothing to a terminal, and stays in its line.
+    """Return text that has no effect on a terminal, and stays on its line.
 
-    A name may have any characters: such as end a line, colour what follows, or retitle a window.
-    What cannot be printed is written as Python writes it.
+    A name may have any characters, such as some that end a line, colour the text after them, or
+    retitle a window. Characters that cannot be printed are written as Python's repr() has them.
     """
     if text.isprintable():
         return text

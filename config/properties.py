@@ -1,4 +1,4 @@
-"""Java properties files: server.properties, and the files that passwords are kept in."""
+"""Java properties files: server.properties, and the files that hold passwords."""
 
 from __future__ import annotations
 

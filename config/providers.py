@@ -8,10 +8,10 @@
     odradek.admin.token=${file:/run/secrets/broker:token}
 
 The names, classes and parameters are Kafka's (KIP-297, KIP-421, KIP-887). Only the settings that a
-broker is started with are resolved: what clients set never reads a file of this machine.
+broker is started with are resolved: a client's setting never reads a file of this machine.
 
-Where Kafka would go on with the text `${…}` itself, a password that anybody could guess, what is
-missing is told here. No message holds a value.
+Kafka would use the text `${…}` itself for a missing value: a password that anybody could guess.
+This module raises an error instead. No message holds a value.
 """
 
 from __future__ import annotations
@@ -33,37 +33,36 @@ _PACKAGE = "org.apache.kafka.common.config.provider."
 _FILE, _ENVIRONMENT, _DIRECTORY = (
     f"{_PACKAGE}{one}ConfigProvider" for one in ("File", "EnvVar", "Directory")
 )
-# What the documentation of Kafka calls them; nobody means such a text literally.
+# Their names in Kafka's documentation; nobody means a text with such a name literally.
 _USUAL = {"file": _FILE, "env": _ENVIRONMENT, "directory": _DIRECTORY}
 # ConfigTransformer.DEFAULT_PATTERN: provider, path, key.
 _REFERENCE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 _ALLOWED_PATHS, _ALLOWLIST = "allowed.paths", "allowlist.pattern"
 
-# Returns the value of a key at a path; raises ConfigError that says what is missing.
+# Returns the value of a key at a path; raises ConfigError that names the missing part.
 Provider = Callable[[str, str], str]
 
 
 @options
 class ProvidersConfig:
-    """Where values that are kept elsewhere come from."""
+    """The sources of values that are kept elsewhere."""
 
     config_providers: tuple[str, ...] = option(
         OPTION,
         default=(),
         valid=words(empty=True),
-        doc="Names of what gives the values of ${name:path:key} in the settings that a broker is "
-        "started with; config.providers.NAME.class says what each is: Kafka's "
-        "FileConfigProvider, EnvVarConfigProvider or DirectoryConfigProvider. Clients can set "
-        "neither this nor such a reference, since they could read the files of the broker's "
-        "machine by that.",
+        doc="Names of the providers of ${name:path:key} in the settings that a broker is started "
+        "with. config.providers.NAME.class is the class of each: Kafka's FileConfigProvider, "
+        "EnvVarConfigProvider or DirectoryConfigProvider. Clients can set neither this nor such "
+        "a reference, since with it they could read the files of the broker's machine.",
     )
 
 
 def provide(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    """Put values in the places of their references; raise ConfigError for all that lack one.
+    """Replace references by their values; raise ConfigError for all that have none.
 
-    The origin of a setting that had a reference says which: what has such an origin is not
-    quoted in errors (config.resolution).
+    The origin of a setting that had a reference names it; errors do not quote a value with such
+    an origin (config.resolution).
     """
     providers = _make_all(settings, environment)
     problems: list[str] = []
@@ -84,12 +83,12 @@ def provide(settings: Settings, environment: Mapping[str, str]) -> Settings:
 
 
 def is_of_providers(name: str) -> bool:
-    """Return whether a setting is config.providers, or about one of them."""
+    """Return whether a setting is config.providers, or belongs to a provider."""
     return name == OPTION or name.startswith(PREFIX)
 
 
 def has_reference(text: str) -> bool:
-    """Return whether a value refers to one that is kept elsewhere."""
+    """Return whether a text refers to a value that is kept elsewhere."""
     return _REFERENCE.search(text) is not None
 
 
@@ -162,7 +161,7 @@ def _make(name: str, settings: Settings, environment: Mapping[str, str]) -> Prov
     if made in (_FILE, _DIRECTORY):
         allowed = _allowed(f"{PREFIX}{name}.param.{_ALLOWED_PATHS}", parameter(_ALLOWED_PATHS))
         return _of_files(allowed) if made == _FILE else _of_directories(allowed)
-    raise ConfigError(f"{cls}: there is no {made} here: it can be one of {known}")
+    raise ConfigError(f"{cls}: {made} is not supported: set it to one of {known}")
 
 
 def _of_environment(
@@ -172,7 +171,7 @@ def _of_environment(
     try:
         allowed = re.compile(".*" if pattern is None else pattern)
     except re.error as error:
-        raise ConfigError(f"{option} is no regular expression: {error}") from error
+        raise ConfigError(f"{option} is not a regular expression: {error}") from error
 
     def get(path: str, key: str) -> str:
         if path:
@@ -202,20 +201,20 @@ def _of_files(allowed: Callable[[str], Path]) -> Provider:
 
 
 def _of_directories(allowed: Callable[[str], Path]) -> Provider:
-    """Provide what whole files of a directory hold (DirectoryConfigProvider)."""
+    """Provide the contents of a directory's files (DirectoryConfigProvider)."""
 
     def get(path: str, key: str) -> str:
         directory = allowed(path)
         # The key is a name in the directory, never a way out of it.
         if not key or key in (".", "..") or "/" in key or "\0" in key:
-            raise ConfigError(f"{key} is no name of a file in {directory}")
+            raise ConfigError(f"{key} is not a file name in {directory}")
         return _text(directory / key)
 
     return get
 
 
 def _allowed(option: str, paths: str | None) -> Callable[[str], Path]:
-    """Return what turns a path into one that may be read (AllowedPaths)."""
+    """Return a function that reads a path and raises ConfigError for a forbidden one."""
     within: list[Path] = []
     for text in (paths or "").split(",") if paths else ():
         path = Path(os.path.normpath(text))
@@ -246,4 +245,4 @@ def _text(file: Path) -> str:
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from error
     except ValueError as error:  # a path with a null byte in it
-        raise ConfigError(f"{file!s:.100} is no path") from error
+        raise ConfigError(f"{file!s:.100} is not a path") from error

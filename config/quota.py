@@ -1,6 +1,6 @@
-"""What a broker is told of quotas: over which time rates are taken.
+"""Settings of quotas: the time over which rates are measured.
 
-The rates themselves are set by AlterClientQuotas, which kafka-configs.sh sends.
+AlterClientQuotas, which kafka-configs.sh sends, sets the rates themselves.
 """
 
 from __future__ import annotations
@@ -19,37 +19,39 @@ class QuotaConfig:
         "quota.window.num",
         default=11,
         valid=at_least(1),
-        doc="Over how many samples the rates of produce, fetch and request quotas are taken.",
+        doc="The number of samples over which the rates of produce, fetch and request quotas are "
+        "measured.",
     )
     quota_window_size_seconds: int32 = option(
         "quota.window.size.seconds",
         default=1,
         valid=at_least(1),
-        doc="How long such a sample is; and the longest time for which a request quota or a "
-        "connection rate holds a client back at once.",
+        doc="The length of a sample of quota.window.num, and the longest time for which a "
+        "request quota or a connection rate holds a client back at once.",
     )
     controller_quota_window_num: int32 = option(
         "controller.quota.window.num",
         default=11,
         valid=at_least(1),
-        doc="For how many samples changes of topics may be saved up, to be made at once.",
+        doc="For how many samples a client may save up its quota of changes to topics, to make "
+        "many changes at once.",
     )
     controller_quota_window_size_seconds: int32 = option(
         "controller.quota.window.size.seconds",
         default=1,
         valid=at_least(1),
-        doc="How long such a sample is.",
+        doc="The length of a sample of controller.quota.window.num.",
     )
     odradek_quota_sensors_max: int32 = option(
         "odradek.quota.sensors.max",
         default=10_000,
         valid=at_least(1),
         dynamic="cluster-wide",
-        doc="Of how many users, client ids or addresses the rate is remembered, of each kind of "
-        "quota; past that the one that was silent for the longest begins again.",
+        doc="The number of users, client ids or addresses whose rates the broker remembers, for "
+        "each kind of quota; above that the one idle for the longest begins again.",
     )
 
 
 def quota_problems(_: QuotaConfig) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield what contradicts: nothing can."""
+    """Yield nothing: these settings cannot contradict each other."""
     yield from ()

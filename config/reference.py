@@ -1,6 +1,6 @@
-"""The page that lists every option, made from the declarations.
+"""The page that lists every option, generated from the declarations.
 
-`python -m config.reference > docs/configs.md` writes it again.
+`python -m config.reference > docs/configs.md` generates it again.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ _INTRODUCTION = """\
 Options have the names, types and meanings of Apache Kafka 4.3. A broker reads them from a
 `server.properties` (`odradek serve --config FILE`), from environment variables as Kafka's
 images do (`KAFKA_LOG_DIRS` is `log.dirs`: `_` for a dot, `__` for an underscore, `___` for a
-dash), and from `--set key=value`; of these the later wins. Names that do not exist are warned
-of and ignored. A topic's options are set when it is created or with `kafka-configs`.
+dash), and from `--set key=value`; a later source overrides an earlier one. A name that does not
+exist causes a warning and is ignored. A topic's options are set when it is created or with
+`kafka-configs`.
 
 *Dynamic* options can be changed while the broker runs: *cluster-wide* for all brokers at once
-or for one, *per-broker* for one only. A topic's can always be changed.
+or for one, *per-broker* for one only. A topic's options can always be changed.
 
-Kafka's options that do nothing here are accepted too; [compatibility.md](compatibility.md) lists
+Kafka's options that do nothing here are also accepted; [compatibility.md](compatibility.md) lists
 them.
 """
 
 _TOPIC = """\
 ## Topic options
 
-The synonym is the broker's option that counts where the topic does not set its own. Of several
-the first that is set counts.
+A synonym is the broker's option that applies to topics that do not set their own. Of several
+synonyms the first one that is set applies.
 """
 
 _BROKER = """\
@@ -45,7 +46,7 @@ _BROKER = """\
 _FALLBACKS = """\
 ## Broker options that topics fall back to
 
-What each means is said of the topic's option of the second column.
+The topic's option in the second column describes each of these.
 """
 
 _MARKS = {INT32_MAX: "2^31 - 1", INT64_MAX: "2^63 - 1", DOUBLE_MAX: "no limit"}
@@ -72,14 +73,14 @@ def reference() -> str:
 
 
 def _topic_table() -> Iterator[str]:
-    yield from _head("Name", "Type", "Default", "Valid values", "Synonyms", "What it does")
+    yield from _head("Name", "Type", "Default", "Valid values", "Synonyms", "Description")
     for one in _shown(options_of(TopicConfig)):
         synonyms = ", ".join(f"`{fallback.name}`" for fallback in one.broker or ())
         yield _row(_code(one.name), *_facts(one), synonyms, one.doc)
 
 
 def _broker_table() -> Iterator[str]:
-    yield from _head("Name", "Type", "Default", "Valid values", "Dynamic", "What it does")
+    yield from _head("Name", "Type", "Default", "Valid values", "Dynamic", "Description")
     for one in _shown(one for one in declared_options() if one.broker is None):
         yield _row(_code(one.name), *_facts(one), one.dynamic, one.doc)
 
@@ -96,7 +97,7 @@ def _fallback_table() -> Iterator[str]:
 
 
 def _shown(options: Iterable[Option]) -> list[Option]:
-    # Ours are internal where Kafka's tools are to see what they see of Kafka.
+    # Odradek's own options may be internal so that Kafka's tools see the same list as of Kafka.
     shown = (
         one
         for one in options
@@ -132,7 +133,7 @@ def _default(option: Option) -> str:
 
 
 def _nice(option: Option) -> str:
-    """Return a number in words people use, when it is a round one."""
+    """Return a round number in common units, or an empty text."""
     value = option.default
     if isinstance(value, int | float) and value in _MARKS:
         return f" ({_MARKS[value]})"

@@ -1,9 +1,9 @@
-"""What becomes of static settings that have changed while the broker runs.
+"""How static settings that changed while the broker runs take effect.
 
-Those that clients could change, too (their update mode in docs/configs.md), are taken over; the
-others keep the value that the broker was started with until it is started again. The same holds
-for what a listener sets of an option. config.providers is different: it has already given the
-values that were just read.
+A setting that clients could change, too (its update mode in docs/configs.md), takes effect at
+once; any other keeps the value that the broker was started with until it is started again. The
+same holds for a listener's own settings. config.providers is different: it has already given
+the values that were just read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from config.resolution import Entry, Layer
 
 @dataclass(frozen=True, slots=True)
 class Reloading:
-    """The settings to come, and what of those just read is left out of them."""
+    """The settings that come into force, and the names that changed or need a restart."""
 
     layer: Layer
     changed: tuple[str, ...]
@@ -29,7 +29,7 @@ class Reloading:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An option whose value in force is another one now; None stands for none, or a secret."""
+    """An option whose value in force has changed; None stands for no value."""
 
     name: str
     old: str | None
@@ -37,7 +37,7 @@ class Difference:
 
 
 def plan_reload(started: Layer, read: Layer) -> Reloading:
-    """Decide which of the settings just read take the place of those in force."""
+    """Decide which of the settings just read replace those in force."""
     values, origins = dict(started.values), dict(started.origins)
     changed, awaiting = [], []
     for name in sorted(started.values.keys() | read.values.keys()):
@@ -57,9 +57,9 @@ def plan_reload(started: Layer, read: Layer) -> Reloading:
 
 
 def differences(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Iterator[Difference]:
-    """Yield the options that have other values in force, sorted by name.
+    """Yield the options whose values in force differ, sorted by name.
 
-    A secret is another one when what sets it is: its value is in no entry.
+    A secret never differs here: its value is in no entry.
     """
     for name in sorted(old.keys() & new.keys()):
         before, after = old[name], new[name]

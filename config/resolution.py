@@ -1,8 +1,8 @@
 """How layers of strings become a configuration, and the trace of where each value came from.
 
-A layer is what one source says: a topic's own settings, the broker's, a file's. The trace tells
-for each option its value, where that came from and what else was in line; it is what
-DescribeConfigs answers.
+A layer has the settings of one source: a topic's own, the broker's, a file's. The trace has each
+option's value, the source of the value, and the other values in line; DescribeConfigs answers
+with it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
-    # Of these there is one layer only, so that their order says nothing.
+    # The sources below have one layer each, so that their order means nothing.
     BROKER_LOGGER = 6
     CLIENT_METRICS = 7
     GROUP = 8
@@ -56,7 +56,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What DescribeConfigs says of one option. Values of sensitive ones are None."""
+    """DescribeConfigs' answer for one option. Values of sensitive options are None."""
 
     name: str
     value: str | None
@@ -91,12 +91,12 @@ def resolve(
     also: Sequence[Option] = (),
     families: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Resolved[T]:
-    """Make a config out of layers, and trace it; raise one ConfigError for all bad values.
+    """Build a config from layers, and trace it; raise one ConfigError for all bad values.
 
     A topic's option takes its own name from the TOPIC layer and its fallbacks' names from the
     others; within a layer the order of fallbacks decides. A broker's option takes its own name
-    from any layer. `also` are options to check and trace that have no attribute. `families`
-    are names that DescribeConfigs lists together, each mapped to all of them in order.
+    from any layer. `also` are options to check and trace that have no attribute. `families` maps
+    names that DescribeConfigs lists together, each to all of them in order.
     """
     ordered = tuple(sorted(layers, key=lambda layer: layer.source))
     defaults = tuple(layer for layer in ordered if layer.source is Source.DEFAULT)
@@ -119,14 +119,14 @@ def resolve(
         if entry is not None:
             entries[spec.name] = entry
     raise_any(problems)
-    # Cut to the declared ones, since `also` options have no attribute to go to.
+    # Keep only the declared options, since those in `also` have no attribute.
     attributes = {spec.attribute: fields[spec.attribute] for spec in declared}
     return Resolved(cls(**attributes), entries)
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A text in line for an option: under which name it was written, in which source."""
+    """A text in line for an option, with the name and the source that it was written under."""
 
     written_as: Fallback
     text: str
@@ -134,13 +134,13 @@ class _Candidate:
     origin: str
 
     def in_unit(self) -> str:
-        """Return the text in the unit of the option that it is in line for."""
+        """Return the text in the unit of the option."""
         return self.written_as.convert(self.text)
 
     def told(self, problem: str, wanted: str) -> str:
         """Return a problem with a note of where the text was written.
 
-        What a provider of values has given, its origin names the reference to, is not quoted.
+        A value from a provider, whose origin names the reference, is not quoted.
         """
         name = self.written_as.name
         if "${" in self.origin:
@@ -153,7 +153,7 @@ class _Candidate:
 def _settle(
     spec: Option, family: tuple[str, ...], ordered: tuple[Layer, ...]
 ) -> tuple[Any, Entry | None]:
-    """Return the value in force and its trace, which internal options have where they are set."""
+    """Return the value in force and its trace; an internal option's only where it is set."""
     line = _in_line(spec, ordered)
     value: Any = spec.default
     problems: Sequence[str] = ()
@@ -169,12 +169,12 @@ def _settle(
     return frozenset(value) if spec.is_set else value, entry
 
 
-# Most options are set nowhere, and are asked for with each topic.
+# Most options are set nowhere, and each topic asks for them.
 _settle_untold = functools.lru_cache(maxsize=4096)(_settle)
 
 
 def _in_line(spec: Option, ordered: tuple[Layer, ...]) -> list[_Candidate]:
-    """Return what is set for an option, the one in force first."""
+    """Return the texts that are set for an option, the one in force first."""
     own = (Fallback(spec.name),)
     line = []
     for layer in ordered:
@@ -202,7 +202,7 @@ def _related(
         for name in family
         if name in layer.values
     )
-    # Kafka lists the family from the described name on: what precedes it is not its value.
+    # Kafka lists the family from the described name on: earlier names do not give its value.
     return list(dropwhile(lambda one: one.name != spec.name, together))
 
 

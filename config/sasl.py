@@ -1,4 +1,4 @@
-"""How clients log in: the settings of SASL, and what has to be right of them before a start.
+"""How clients log in: the settings of SASL, and their checks before a start.
 
     listeners=EXTERNAL://:9093
     listener.security.protocol.map=EXTERNAL:SASL_PLAINTEXT
@@ -6,8 +6,8 @@
     listener.name.external.plain.sasl.jaas.config=org.apache...PlainLoginModule required \\
         user_alice="a secret";
 
-A listener may set each of these for itself, and a mechanism of a listener, too. A JAAS text
-without a mechanism's prefix is for the mechanism whose login module it names.
+A listener, and a mechanism of a listener, may set each of these for itself. A JAAS text without
+a mechanism's prefix is for the mechanism whose login module it names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCRAM_SHA_256, SCRAM_SHA_512 = MECHANISMS
 OAUTHBEARER = "OAUTHBEARER"
 
 _KAFKAS = "org.apache.kafka.common.security"
-# The mechanisms that are served, each with its login module on the side of the broker.
+# The supported mechanisms, each with its login module on the broker's side.
 LOGIN_MODULES = {
     PLAIN: f"{_KAFKAS}.plain.PlainLoginModule",
     SCRAM_SHA_256: f"{_KAFKAS}.scram.ScramLoginModule",
@@ -38,7 +38,7 @@ _USER = "user_"
 
 @options
 class SaslConfig:
-    """The settings of SASL, as a listener or a mechanism of it has them."""
+    """The SASL settings of a listener, or of one of its mechanisms."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = option(
         "sasl.enabled.mechanisms",
@@ -46,48 +46,48 @@ class SaslConfig:
         valid=words(empty=True),
         dynamic="per-broker",
         doc="How clients of SASL listeners may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
-        "OAUTHBEARER. "
-        "Kafka's default, GSSAPI (Kerberos), is not served.",
+        "OAUTHBEARER. Kafka's default, GSSAPI (Kerberos), is not supported.",
     )
     sasl_jaas_config: password | None = option(
         "sasl.jaas.config",
         default=None,
         dynamic="per-broker",
-        doc="A login module with its options, to be set for a mechanism of a listener: "
+        doc="A login module with its options, for one mechanism of a listener: "
         "listener.name.<listener>.plain.sasl.jaas.config has the users of PLAIN as "
         'user_<name>="<password>".',
     )
     connections_max_reauth_ms: int64 = option(
         "connections.max.reauth.ms",
         default=0,
-        doc="How long a login lasts: who has not logged in again by then is disconnected at "
-        "its next request (KIP-368). 0 is for ever.",
+        doc="How long a login lasts: a client that has not logged in again by then is "
+        "disconnected at its next request (KIP-368). 0 means for ever.",
     )
     sasl_server_max_receive_size: int32 = option(
         "sasl.server.max.receive.size",
         default=512 * 1024,
-        doc="The largest message, in bytes, that is taken from who has not logged in.",
+        doc="The largest message, in bytes, that the broker accepts from a client that has not "
+        "logged in.",
     )
     connection_failed_authentication_delay_ms: int32 = option(
         "connection.failed.authentication.delay.ms",
         default=100,
         valid=at_least(0),
-        doc="How long the answer to a login that fails is held back, so that guessing takes "
-        "long; shorter than connections.max.idle.ms.",
+        doc="How long the answer to a failed login is delayed, so that guessing takes long; it "
+        "must be shorter than connections.max.idle.ms.",
     )
     odradek_authentication_timeout_ms: int32 = option(
         "odradek.authentication.timeout.ms",
         default=30_000,
         valid=at_least(1),
-        doc="Who has connected to a SASL listener, or begun to log in again, and not been let "
-        "in within this time, is disconnected.",
+        doc="How long a client may take to log in after it connects to a SASL listener, or to "
+        "log in again after it begins to. A slower client is disconnected.",
     )
     odradek_scram_users: password | None = option(
         "odradek.scram.users",
         default=None,
-        doc="Users of SCRAM that are made at the start where they are missing, so that somebody "
-        "can log in to make others: SCRAM-SHA-256=[name=...,password=...]; and so on. Who is "
-        "there already stays as it is.",
+        doc="SCRAM users that the broker creates at the start where they are missing, so that "
+        "somebody can log in to create others: SCRAM-SHA-256=[name=...,password=...]; and so on. "
+        "Existing users stay unchanged.",
     )
 
 
@@ -95,7 +95,7 @@ def jaas_of(config: SaslConfig, shared: SaslConfig, mechanism: str) -> LoginModu
     """Return the login module of a mechanism, None where it has none.
 
     `config` is the mechanism's, `shared` its listener's. Raises ConfigError for a text that
-    cannot be read or is for another mechanism, and shows nothing of it.
+    cannot be read or is for another mechanism; the error shows nothing of the text.
     """
     text = config.sasl_jaas_config
     if text is None:
@@ -105,7 +105,7 @@ def jaas_of(config: SaslConfig, shared: SaslConfig, mechanism: str) -> LoginModu
     if module.name == wanted:
         return module
     if text == shared.sasl_jaas_config:
-        return None  # without a mechanism's prefix, and another's
+        return None  # set without a mechanism's prefix, and for another mechanism
     raise ConfigError(f"is not about {mechanism}: begin it with {wanted} required")
 
 
@@ -119,7 +119,7 @@ def users_of(module: LoginModule) -> dict[str, str]:
 
 
 def sasl_problems(config: SaslConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what is wrong whatever the listeners."""
+    """Yield the problems that do not depend on the listeners."""
     try:
         parse_scram_users(config.odradek_scram_users or "")
     except ConfigError as error:
@@ -130,10 +130,10 @@ def sasl_problems(config: SaslConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
 def sasl_listener_problems(
     listeners: Iterable[Listener], config_of: Callable[[str, str], SaslConfig], idle_max_ms: int
 ) -> Iterator[str]:
-    """Yield what keeps SASL listeners from letting anybody in.
+    """Yield the problems that keep SASL listeners from letting anybody in.
 
-    `config_of` returns the settings of a listener, and of a mechanism of it. A listener is told
-    by its name.
+    `config_of` returns the settings of a listener, or of one of its mechanisms. Each problem
+    names its listener.
     """
     for listener in listeners:
         if not listener.protocol.startswith("SASL_"):
@@ -155,8 +155,8 @@ def sasl_listener_problems(
         for mechanism in shared.sasl_enabled_mechanisms:
             if mechanism not in LOGIN_MODULES:
                 yield (
-                    f"{prefix} sasl.enabled.mechanisms has {mechanism}, which is not served: set "
-                    f"it to some of {', '.join(LOGIN_MODULES)}"
+                    f"{prefix} sasl.enabled.mechanisms has {mechanism}, which is not supported: "
+                    f"set it to some of {', '.join(LOGIN_MODULES)}"
                 )
                 continue
             name = f"listener.name.{listener.name}.{mechanism}.sasl.jaas.config".lower()

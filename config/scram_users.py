@@ -1,10 +1,10 @@
-"""The text of odradek.scram.users: who can log in by SCRAM before anybody has made a user.
+"""The text of odradek.scram.users: users of SCRAM that exist before a client creates any.
 
     SCRAM-SHA-256=[name=alice,password="a secret"]; SCRAM-SHA-512=[name=bob,password=other]
 
 Each is written as for Kafka's `kafka-storage format --add-scram` (ScramParser), with
-`iterations`, and with `salt` and `saltedpassword` in place of a password; quotes keep what is
-between them as it is. Errors count the users and show nothing of a text, which has secrets.
+`iterations`, and with `salt` and `saltedpassword` in place of a password; text between quotes
+is taken literally. Errors give a user's number and show nothing of the text, which has secrets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PARTS = frozenset({"name", "password", "iterations", "salt", "saltedpassword"})
 
 @dataclass(frozen=True, slots=True)
 class InitialUser:
-    """A user to be made; it has a password, or a salt with the salted password."""
+    """A user to create; it has a password, or a salt with the salted password."""
 
     mechanism: str
     name: str
@@ -42,7 +42,7 @@ class InitialUser:
 
 
 def parse_scram_users(text: str) -> tuple[InitialUser, ...]:
-    """Read all users. Raises ConfigError, which shows nothing of the text."""
+    """Read all users; raise ConfigError, which shows nothing of the text."""
     users: dict[tuple[str, str], InitialUser] = {}
     position = 0
     while text[position:].strip():
@@ -52,7 +52,7 @@ def parse_scram_users(text: str) -> tuple[InitialUser, ...]:
             raise _wrong(which, 'write it as SCRAM-SHA-256=[name=...,password="..."];')
         one = _user(which, match[1], match[2])
         if users.setdefault((one.mechanism, one.name), one) is not one:
-            raise _wrong(which, "is there before; keep one")
+            raise _wrong(which, "is given twice; keep one")
         position = match.end()
     return tuple(users.values())
 
@@ -62,7 +62,7 @@ def _user(which: str, mechanism: str, text: str) -> InitialUser:
         raise _wrong(which, f"the mechanism is none of {', '.join(MECHANISMS)}")
     told = {match[1].strip(): _unquoted(match[2]) for match in _ONE_PAIR.finditer(text)}
     if not told.keys() <= _PARTS:
-        raise _wrong(which, f"has parts besides {', '.join(sorted(_PARTS))}")
+        raise _wrong(which, f"has parts other than {', '.join(sorted(_PARTS))}")
     if not told.get("name"):
         raise _wrong(which, "add its name")
     iterations = told.get("iterations", str(ITERATIONS_MIN))

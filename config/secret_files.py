@@ -1,7 +1,7 @@
-"""Files that secrets are read from, and that only the broker's own user ought to be able to read.
+"""Files with secrets, which only the broker's own user should be able to read.
 
-A private key, what ${file:…} and ${directory:…} refer to, and a settings file with a password in
-it.
+These are private keys, the files that ${file:…} and ${directory:…} refer to, and settings files
+with a password in them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def open_secret_files(layer: Layer) -> Iterator[str]:
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
         except OSError:
-            continue  # whoever needs it says so
+            continue  # the code that needs the file reports the error
         if mode & stat.S_IROTH:
             told = f"every user of this machine may read {path}, which holds {what}"
             yield f"{told}: chmod o= {path}"
@@ -36,7 +36,7 @@ def _secret_files(layer: Layer) -> Iterator[tuple[Path, str]]:
     has_key = bool(layer.values.get(_HTTP_KEY, "").strip())
     for name, text in layer.values.items():
         origin = layer.origins.get(name, "")
-        # A certificate is for everybody; its file has the key only where no other has.
+        # A certificate is public; its file has the key only where no other file has it.
         is_key = name.endswith(_KEYS) and not (name == _HTTP_CERTIFICATE and has_key)
         if is_key and text.strip():
             yield Path(text.strip()), f"the key of {name}"

@@ -1,6 +1,6 @@
-"""What a broker is told of share groups: their members, their records, and their state's topic.
+"""Settings of share groups: their members, their records, and their state's topic.
 
-A group may set for itself what has a `min` and a `max` here (config/group.py).
+A group may set for itself each option that has a `min` and a `max` here (config/group.py).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from config.option import option, options
 from config.values import at_least, between, int16, int32
 
-_NO_WAIT = "Accepted without effect: what is to be stored is written at once."
+_NO_WAIT = "Accepted without effect: state is written at once."
 _NOTHING_TO_SIZE = "Accepted without effect: there is no such buffer."
-_ONE_LOOP = "Accepted without effect: all of it runs on the event loop."
+_ONE_LOOP = "Accepted without effect: the event loop does all of the work."
 _ONE_REPLICA = "Accepted without effect: a partition has one replica."
 _PREFIX = "group.share."
 _NO_PLUGINS = "Accepted without effect: Java classes cannot be loaded."
@@ -28,7 +28,7 @@ class ShareConfig:
         "group.share.session.timeout.ms",
         default=45_000,
         valid=at_least(1),
-        doc="How long a member may be silent before it is taken for dead.",
+        doc="How long a member may be silent before it is considered dead.",
     )
     group_share_min_session_timeout_ms: int32 = option(
         "group.share.min.session.timeout.ms",
@@ -46,7 +46,7 @@ class ShareConfig:
         "group.share.heartbeat.interval.ms",
         default=5_000,
         valid=at_least(1),
-        doc="How often the members are told to send heartbeats.",
+        doc="How often the members send heartbeats.",
     )
     group_share_min_heartbeat_interval_ms: int32 = option(
         "group.share.min.heartbeat.interval.ms",
@@ -90,8 +90,8 @@ class ShareConfig:
         default=30_000,
         valid=at_least(1),
         internal=True,
-        doc="After which time the state of a partition is begun once more, when it is not known "
-        "whether that was done.",
+        doc="How long the broker waits before it begins a partition's state again, when it does "
+        "not know whether the first attempt succeeded.",
     )
 
     # Records.
@@ -100,7 +100,7 @@ class ShareConfig:
         "group.share.record.lock.duration.ms",
         default=30_000,
         valid=between(1_000, 3_600_000),
-        doc="How long a record that a member acquired is kept for it.",
+        doc="How long a record stays locked for the member that acquired it.",
     )
     group_share_min_record_lock_duration_ms: int32 = option(
         "group.share.min.record.lock.duration.ms",
@@ -118,7 +118,7 @@ class ShareConfig:
         "group.share.delivery.count.limit",
         default=5,
         valid=between(2, 10),
-        doc="How often a record is delivered at most.",
+        doc="How many times a record may be delivered.",
     )
     group_share_min_delivery_count_limit: int32 = option(
         "group.share.min.delivery.count.limit",
@@ -154,7 +154,7 @@ class ShareConfig:
         "group.share.max.share.sessions",
         default=2_000,
         valid=at_least(1),
-        doc="How many members of all groups may fetch at once.",
+        doc="How many members may fetch at once, over all groups.",
     )
     group_share_persister_class_name: str | None = option(
         "group.share.persister.class.name",
@@ -166,8 +166,8 @@ class ShareConfig:
     share_fetch_purgatory_purge_interval_requests: int32 = option(
         "share.fetch.purgatory.purge.interval.requests",
         default=1_000,
-        inert="Accepted without effect: a fetch that no longer waits is forgotten at once.",
-        doc="After how many requests the parked fetches are looked through for those done.",
+        inert="Accepted without effect: a fetch that no longer waits is removed at once.",
+        doc="After how many requests completed fetches are removed from the waiting ones.",
     )
 
     # The state's topic.
@@ -176,8 +176,8 @@ class ShareConfig:
         "share.coordinator.state.topic.num.partitions",
         default=50,
         valid=at_least(1),
-        doc="How many partitions __share_group_state is created with. Where a group's state is "
-        "follows from this, so it must not change afterwards.",
+        doc="How many partitions __share_group_state is created with. The place of a group's "
+        "state depends on this number, so it must not change afterwards.",
     )
     share_coordinator_state_topic_segment_bytes: int32 = option(
         "share.coordinator.state.topic.segment.bytes",
@@ -208,34 +208,35 @@ class ShareConfig:
         default=300_000,
         valid=at_least(1),
         internal=True,
-        doc="How often records that no state needs any more are deleted.",
+        doc="How often the broker deletes records that no state needs any more.",
     )
     share_coordinator_cold_partition_snapshot_interval_ms: int32 = option(
         "share.coordinator.cold.partition.snapshot.interval.ms",
         default=300_000,
         valid=at_least(1),
         internal=True,
-        doc="How often states without changes are written again, so that older records can go.",
+        doc="How often states without changes are written again, so that older records can be "
+        "deleted.",
     )
     share_coordinator_snapshot_update_records_per_snapshot: int32 = option(
         "share.coordinator.snapshot.update.records.per.snapshot",
         default=500,
         valid=between(0, 500),
-        doc="How many changes of a state are written between two that are the whole of it.",
+        doc="How many changes of a state are written between two snapshots of it.",
     )
     share_coordinator_append_linger_ms: int32 = option(
         "share.coordinator.append.linger.ms",
         default=-1,
         valid=at_least(-1),
         inert=_NO_WAIT,
-        doc="How long to wait for more to write at once.",
+        doc="How long to wait for more records to write together.",
     )
     share_coordinator_write_timeout_ms: int32 = option(
         "share.coordinator.write.timeout.ms",
         default=5_000,
         valid=at_least(1),
-        inert="Accepted without effect: a write is answered when the disk has it or refuses it.",
-        doc="How long a write may take before who waits for it is told to retry.",
+        inert="Accepted without effect: a write is answered once the disk has it or refuses it.",
+        doc="How long a write may take before the waiting client is asked to retry.",
     )
     share_coordinator_threads: int32 = option(
         "share.coordinator.threads",
@@ -262,7 +263,7 @@ class ShareConfig:
 
 
 def share_problems(config: ShareConfig) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield what contradicts, with the names that it is about, as Kafka says it."""
+    """Yield each contradiction, in Kafka's words, with the names of its options."""
     bounded = {
         "heartbeat.interval.ms": (
             config.group_share_min_heartbeat_interval_ms,

@@ -1,12 +1,12 @@
-"""TLS at the listeners: certificates, who is asked for one, protocols and names.
+"""TLS at the listeners: certificates, client authentication, protocols and names.
 
     listeners=EXTERNAL://:9093
     listener.security.protocol.map=EXTERNAL:SSL
     listener.name.external.ssl.keystore.type=PEM
     listener.name.external.ssl.keystore.location=/etc/odradek/server.pem
 
-A listener may set each of these for itself. What can be told of them without a look into a file
-is checked here; the files are read by broker/security/tls.
+A listener may set each of these for itself. This module makes the checks that need no file;
+broker/security/tls reads the files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 PROTOCOLS = ("SSL", "SASL_SSL")
 _DEFAULT = "DEFAULT"
 
-# What a running broker takes up, for a listener (SslConfigs.RECONFIGURABLE_CONFIGS).
+# The options that a running broker applies to a listener (SslConfigs.RECONFIGURABLE_CONFIGS).
 RECONFIGURABLE = (
     "ssl.keystore.type",
     "ssl.keystore.location",
@@ -38,22 +38,22 @@ RECONFIGURABLE = (
 
 @options
 class TlsConfig:
-    """The settings of TLS, as a listener has them."""
+    """The TLS settings of a listener."""
 
     ssl_keystore_type: str = option(
         "ssl.keystore.type",
         default="JKS",
         dynamic="per-broker",
-        doc="What the broker's key and certificates are kept in: PEM or PKCS12. Kafka's default, "
-        "JKS, is a format of Java's alone and is not read.",
+        doc="The format of the broker's key and certificates: PEM or PKCS12. Kafka's default, "
+        "JKS, is a format of Java alone and is not supported.",
     )
     ssl_keystore_location: str | None = option(
         "ssl.keystore.location",
         default=None,
         dynamic="per-broker",
-        doc="The file with the broker's private key, its certificate and those that vouch for "
-        "it, in this order of certificates. It is looked at once a minute, and read again when "
-        "it has changed.",
+        doc="The file with the broker's private key and its certificates: first its own, then "
+        "those that vouch for it. The broker checks the file once a minute, and reads it again "
+        "when it has changed.",
     )
     ssl_keystore_password: password | None = option(
         "ssl.keystore.password",
@@ -71,7 +71,7 @@ class TlsConfig:
         "ssl.keystore.certificate.chain",
         default=None,
         dynamic="per-broker",
-        doc="The broker's certificate and those that vouch for it, as PEM, with "
+        doc="The broker's certificate and those that vouch for it, as PEM, for use with "
         "ssl.keystore.key.",
     )
     ssl_key_password: password | None = option(
@@ -84,36 +84,36 @@ class TlsConfig:
         "ssl.truststore.type",
         default="JKS",
         dynamic="per-broker",
-        doc="What the certificates are kept in that clients' certificates are checked against: "
-        "PEM or PKCS12. JKS is not read.",
+        doc="The format of the certificates that clients' certificates are checked against: PEM "
+        "or PKCS12. JKS is not supported.",
     )
     ssl_truststore_location: str | None = option(
         "ssl.truststore.location",
         default=None,
         dynamic="per-broker",
         doc="The file with the certificates that clients' certificates are checked against, "
-        "where ssl.client.auth asks for some. It is read again when it has changed.",
+        "where ssl.client.auth asks for any. The broker reads it again when it has changed.",
     )
     ssl_truststore_password: password | None = option(
         "ssl.truststore.password",
         default=None,
         dynamic="per-broker",
-        doc="The password of a PKCS12 file with certificates to trust.",
+        doc="The password of a PKCS12 file with trusted certificates.",
     )
     ssl_truststore_certificates: password | None = option(
         "ssl.truststore.certificates",
         default=None,
         dynamic="per-broker",
-        doc="The certificates to trust themselves, as PEM, in place of ssl.truststore.location.",
+        doc="The trusted certificates themselves, as PEM, in place of ssl.truststore.location.",
     )
     ssl_client_auth: str = option(
         "ssl.client.auth",
         default="none",
         valid=one_of("required", "requested", "none"),
         dynamic="per-broker",
-        doc="Whether clients must show a certificate (required), may (requested), or are not "
-        "asked for one. At SASL_SSL listeners only listener.name.<listener>.ssl.client.auth "
-        "counts.",
+        doc="Whether clients must show a certificate (required), may show one (requested), or "
+        "are not asked for one (none). At SASL_SSL listeners only "
+        "listener.name.<listener>.ssl.client.auth applies.",
     )
     ssl_enabled_protocols: tuple[str, ...] = option(
         "ssl.enabled.protocols",
@@ -127,27 +127,27 @@ class TlsConfig:
         default=(),
         valid=words(empty=True),
         dynamic="per-broker",
-        doc="The cipher suites that clients may agree on, by the names of the RFCs; empty "
-        "for OpenSSL's choice. Of TLS 1.3's, TLS_AES_256_GCM_SHA384 has to be among them, or "
-        "none.",
+        doc="The cipher suites that clients may use, by their names in the RFCs; empty means "
+        "OpenSSL's choice. If any suites of TLS 1.3 are listed, TLS_AES_256_GCM_SHA384 must be "
+        "one of them.",
     )
     ssl_principal_mapping_rules: str = option(
         "ssl.principal.mapping.rules",
         default=_DEFAULT,
         doc="How a client certificate's distinguished name becomes the name of a principal: "
         "rules RULE:expression/replacement/ with L or U for the case, or DEFAULT for the whole "
-        "name; the first that matches counts.",
+        "name; the first rule that matches applies.",
     )
     ssl_allow_dn_changes: bool = option(
         "ssl.allow.dn.changes",
         default=False,
-        doc="Whether a running broker takes up a certificate of another distinguished name.",
+        doc="Whether a running broker accepts a new certificate with another distinguished name.",
     )
     ssl_allow_san_changes: bool = option(
         "ssl.allow.san.changes",
         default=False,
-        doc="Whether a running broker takes up a certificate that lacks alternative names of "
-        "the one before.",
+        doc="Whether a running broker accepts a new certificate that lacks alternative names of "
+        "the old one.",
     )
     odradek_tls_handshake_timeout_ms: int32 = option(
         "odradek.tls.handshake.timeout.ms",
@@ -159,20 +159,20 @@ class TlsConfig:
         "odradek.tls.handshakes.max",
         default=1_000,
         valid=at_least(1),
-        doc="How many TLS handshakes of a listener may be under way; when there are more, the "
-        "oldest is given up. It bounds what connections that never finish keep in memory.",
+        doc="How many TLS handshakes may be in progress at a listener; when there are more, the "
+        "oldest is given up. This bounds the memory of connections that never finish.",
     )
 
 
 def tls_problems(config: TlsConfig) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield what is wrong with the settings whatever the files hold, and the options it is in."""
+    """Yield the problems that do not depend on the files, with the names of the options."""
     name = "ssl.enabled.protocols"
     unknown = [one for one in config.ssl_enabled_protocols if one not in (TLS_1_2, TLS_1_3)]
     if unknown:
-        yield f"{name}: {unknown[0]} is not served, {TLS_1_2} and {TLS_1_3} are", (name,)
+        yield f"{name}: {unknown[0]} is not supported, {TLS_1_2} and {TLS_1_3} are", (name,)
     if config.ssl_principal_mapping_rules == _DEFAULT:
         return
-    # Loaded by those alone who have such rules.
+    # Imported only where there are such rules.
     from config.principal_rules import PrincipalRules
 
     try:

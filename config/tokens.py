@@ -1,4 +1,4 @@
-"""What a broker is told of delegation tokens (KIP-48)."""
+"""Settings of delegation tokens (KIP-48)."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ class TokenConfig:
     delegation_token_secret_key: password | None = option(
         "delegation.token.secret.key",
         default=None,
-        doc="The key that every delegation token is made with. Without one, or with an empty "
-        "one, there are no delegation tokens. Who knows it can make up any token's password; "
-        "when it changes, no token works any more.",
+        doc="The key that the password of every delegation token is computed with. When it is "
+        "not set or empty, there are no delegation tokens. Anybody with the key can compute any "
+        "token's password; when the key changes, no older token works.",
     )
     delegation_token_max_lifetime_ms: int64 = option(
         "delegation.token.max.lifetime.ms",
         default=7 * DAY_MS,
         valid=at_least(1),
-        doc="How long a token lives at most, however often it is renewed.",
+        doc="The longest lifetime of a token, however often it is renewed.",
     )
     delegation_token_expiry_time_ms: int64 = option(
         "delegation.token.expiry.time.ms",
         default=DAY_MS,
         valid=at_least(1),
-        doc="After how long a token must be renewed.",
+        doc="How long a token is valid unless it is renewed.",
     )
     delegation_token_expiry_check_interval_ms: int64 = option(
         "delegation.token.expiry.check.interval.ms",
         default=HOUR_MS,
         valid=at_least(1),
-        doc="How often expired tokens are looked for and removed. They are refused before that.",
+        doc="How often the broker looks for expired tokens and removes them. It refuses them "
+        "before that.",
     )
 
 
 def token_problems(config: TokenConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what contradicts: nothing does."""
+    """Yield nothing: these settings cannot contradict each other."""
     yield from ()

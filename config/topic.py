@@ -1,8 +1,8 @@
-"""What a topic may set for itself, and what stands in where it does not.
+"""The settings of a topic, and the values that apply where it sets none.
 
-A topic's own setting wins; else the broker's option of the same meaning (its synonym) does,
-whose name mostly begins with `log.`; else the default. Names, defaults, bounds and synonyms
-are those of Kafka 4.3's LogConfig, with the few that 4.4 added.
+A topic's own setting comes first, then the broker's option of the same meaning (its synonym),
+whose name mostly begins with `log.`, then the default. Names, defaults, bounds and synonyms are
+those of Kafka 4.3's LogConfig, with the few that 4.4 added.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class TopicConfig:
         default="producer",
         valid=one_of(*CODECS),
         broker="compression.type",
-        doc="The codec that batches are stored with; producer leaves each as it was sent.",
+        doc="The codec that batches are stored with; producer stores each batch as it was sent.",
     )
     compression_zstd_level: int32 = option(
         "compression.zstd.level",
@@ -93,14 +93,15 @@ class TopicConfig:
         valid=at_least(0),
         broker="log.cleaner.delete.retention.ms",
         doc="How long a tombstone outlives the first cleaning that met it, so that a consumer "
-        "which reads from the start in this time sees the deletion.",
+        "that reads from the start within this time sees the deletion.",
     )
     errors_deadletterqueue_group_enable: bool = option(
         "errors.deadletterqueue.group.enable",
         default=False,
         broker=(),
         inert="Accepted without effect: there is no dead letter queue.",
-        doc="Whether share groups may write what they could not process to this topic.",
+        doc="Whether share groups may write the records that they could not process to this "
+        "topic.",
     )
     file_delete_delay_ms: int64 = option(
         "file.delete.delay.ms",
@@ -114,8 +115,8 @@ class TopicConfig:
         default=INT64_MAX,
         valid=at_least(1),
         broker="log.flush.interval.messages",
-        doc="Flush a partition to disk after this many records, before they are acknowledged; 1 "
-        "flushes after each append.",
+        doc="How many records are appended to a partition before it is flushed to disk and they "
+        "are acknowledged; 1 flushes after each append.",
     )
     flush_ms: int64 = option(
         "flush.ms",
@@ -148,8 +149,8 @@ class TopicConfig:
         valid=at_least(1),
         broker="internal.segment.bytes",
         internal=True,
-        doc="Stands in for segment.bytes without its lower bound, for tests that need segments "
-        "of a few records.",
+        doc="Replaces segment.bytes, without its lower bound, for tests that need segments of a "
+        "few records.",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = option(
         "leader.replication.throttled.replicas",
@@ -181,15 +182,15 @@ class TopicConfig:
         default=INT64_MAX,
         valid=at_least(1),
         broker="log.cleaner.max.compaction.lag.ms",
-        doc="The longest that a record may go uncompacted: past it the log is cleaned however "
-        "low its dirty ratio is.",
+        doc="The longest time that a record may stay uncompacted: after it the log is cleaned "
+        "however low its dirty ratio is.",
     )
     max_decompressed_message_bytes: int32 = option(
         "max.decompressed.message.bytes",
         default=DECOMPRESSED_BYTES_MAX,
         valid=between(1, DECOMPRESSED_BYTES_MAX),
         broker="max.decompressed.message.bytes",
-        doc="The largest size that a batch may unpack to; a larger one is refused.",
+        doc="The largest size that a batch may decompress to; a larger one is refused.",
     )
     odradek_append_decompressed_bytes_max: int32 = option(
         "odradek.append.decompressed.bytes.max",
@@ -197,16 +198,16 @@ class TopicConfig:
         valid=between(1, DECOMPRESSED_BYTES_MAX),
         broker="odradek.append.decompressed.bytes.max",
         internal=True,
-        doc="The largest size that a producer's batch may unpack to. A batch is unpacked in "
-        "memory to be checked: without a bound 1 MB that a producer sends could take 2 GB of "
-        "it. What is stored already is bound by max.decompressed.message.bytes alone.",
+        doc="The largest size that a producer's batch may decompress to. The broker decompresses "
+        "a batch in memory to check it: without a bound, 1 MB from a producer could take 2 GB of "
+        "memory. Stored batches are bound by max.decompressed.message.bytes alone.",
     )
     max_message_bytes: int32 = option(
         "max.message.bytes",
         default=MESSAGE_BYTES,
         valid=at_least(0),
         broker="message.max.bytes",
-        doc="The largest batch that may be appended, compressed as it was sent.",
+        doc="The largest batch that may be appended, in its size as it was sent.",
     )
     message_timestamp_after_max_ms: int64 = option(
         "message.timestamp.after.max.ms",
@@ -242,7 +243,7 @@ class TopicConfig:
         default=0,
         valid=at_least(0),
         broker="log.cleaner.min.compaction.lag.ms",
-        doc="How long every record stays as it is before a cleaning may drop it.",
+        doc="How long every record stays in the log before a cleaning may drop it.",
     )
     min_insync_replicas: int32 = option(
         "min.insync.replicas",
@@ -250,8 +251,8 @@ class TopicConfig:
         default=1,
         valid=at_least(1),
         broker="min.insync.replicas",
-        doc="How many replicas acks=all needs; above the one that a partition has, such writes "
-        "are refused.",
+        doc="How many replicas acks=all needs. A partition has one, so that a higher number "
+        "refuses such writes.",
     )
     preallocate: bool = option(
         "preallocate",
@@ -288,7 +289,7 @@ class TopicConfig:
         default=False,
         broker=(),
         inert=_TIERED,
-        doc="Whether turning tiering off deletes what was copied.",
+        doc="Whether turning tiering off deletes the copied segments.",
     )
     remote_storage_enable: bool = option(
         "remote.storage.enable",
@@ -322,7 +323,7 @@ class TopicConfig:
         valid=at_least(SEGMENT_BYTES_MIN),
         broker="log.segment.bytes",
         doc="The size at which a segment is closed and a new one begun. Retention and cleaning "
-        "work on closed segments, so a smaller one makes both act sooner.",
+        "work on closed segments, so smaller segments make both act sooner.",
     )
     segment_index_bytes: int32 = option(
         "segment.index.bytes",
@@ -339,15 +340,15 @@ class TopicConfig:
             "log.roll.jitter.ms",
             hours("log.roll.jitter.hours", default=0, valid=at_least(0)),
         ),
-        doc="At most how much earlier than segment.ms a segment is closed, by chance, so that "
-        "partitions do not all roll at once.",
+        doc="The most by which a segment is closed earlier than segment.ms. The time is random, "
+        "so that partitions do not all roll at once.",
     )
     segment_ms: int64 = option(
         "segment.ms",
         default=7 * DAY_MS,
         valid=at_least(1),
         broker=("log.roll.ms", hours("log.roll.hours", default=7 * 24, valid=at_least(1))),
-        doc="The age at which a segment is closed though it is not full.",
+        doc="The age at which a segment is closed even if it is not full.",
     )
     unclean_leader_election_enable: bool = option(
         "unclean.leader.election.enable",
@@ -369,7 +370,7 @@ class TopicConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """The age at which a segment rolls: a compacted log's must not outlast its max lag."""
+        """The age at which a segment rolls; in a compacted log at most the max compaction lag."""
         if self.compact:
             return min(self.segment_ms, self.max_compaction_lag_ms)
         return self.segment_ms

@@ -1,8 +1,8 @@
 """Kafka's types of configuration values: how a string becomes a value, and back.
 
-An option's annotation names its type, `int64` or `tuple[str, ...]` say. The rules and the
-wording of errors are those of Kafka's ConfigDef, so that what a client is told about a bad
-value is what Kafka would have told it.
+An option's annotation names its type, such as `int64` or `tuple[str, ...]`. The rules and the
+texts of errors are those of Kafka's ConfigDef, so that a client gets the error that Kafka would
+send for a bad value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Value = bool | int | float | str | tuple[str, ...]
 class Kind(IntEnum):
     """A value's type, numbered as in DescribeConfigs (KIP-569)."""
 
-    UNKNOWN = 0  # of names that nobody declared
+    UNKNOWN = 0  # of names that are not declared
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -46,10 +46,10 @@ INT64_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
 
 _BITS = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
-# Java's trim() takes every character up to the space; str.strip() would take more than those.
+# Java's trim() removes every character up to the space; str.strip() would remove more.
 _TRIMMED = "".join(map(chr, range(33)))
 _SPACES = " \t\n\r\f\v"
-# Texts come from clients too: neither pattern may take more than one pass over one.
+# Texts also come from clients, so neither pattern may take more than one pass over a text.
 _DOUBLE = re.compile(
     r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)[fd]?", re.ASCII | re.IGNORECASE
 )
@@ -59,9 +59,9 @@ _INFINITY = re.compile(r"[+-]?Infinity")
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """A bound on a value: how Kafka prints it, and a check that raises ConfigError.
+    """A bound on a value: its text in Kafka, and a check that raises ConfigError.
 
-    Of a list that must be `unique` the repeats are dropped before the check, as Kafka does.
+    From a `unique` list repeats are dropped before the check, as in Kafka.
     """
 
     description: str
@@ -119,7 +119,7 @@ def between(low: float, high: float) -> Validator:
 
 
 def between_or(low: int, high: int, special: int) -> Validator:
-    """Bound a number on both sides, or let it be one special value."""
+    """Bound a number on both sides, or allow one special value."""
 
     def check(name: str, value: Value) -> None:
         if value != special and not low <= _number(value) <= high:
@@ -130,14 +130,14 @@ def between_or(low: int, high: int, special: int) -> Validator:
 
 
 def one_of(*allowed: str) -> Validator:
-    """Let a string be one of a few, in this case."""
+    """Allow a few strings, in this case."""
     return Validator(
         f"[{', '.join(allowed)}]", lambda name, value: _check_word(name, str(value), allowed)
     )
 
 
 def one_of_any_case(*allowed: str) -> Validator:
-    """Let a string be one of a few, in any case."""
+    """Allow a few strings, in any case."""
 
     def check(name: str, value: Value) -> None:
         if str(value).upper() not in {word.upper() for word in allowed}:
@@ -150,7 +150,7 @@ def one_of_any_case(*allowed: str) -> Validator:
 
 
 def subset_of(*allowed: str, empty: bool = False) -> Validator:
-    """Let a list hold some of a few words."""
+    """Allow a list of some of a few words."""
     described = f"[{', '.join(allowed)}]"
 
     def check(name: str, value: Value) -> None:
@@ -162,7 +162,7 @@ def subset_of(*allowed: str, empty: bool = False) -> Validator:
 
 
 def words(*, empty: bool = False) -> Validator:
-    """Let a list hold any words but the empty one."""
+    """Allow a list of any words but the empty one."""
 
     def check(name: str, value: Value) -> None:
         for word in _some_words(name, value, empty, "any non-empty value"):
@@ -204,7 +204,7 @@ def _number(value: Value) -> float:
 
 def _integer(text: str, bits: int) -> int | None:
     digits = text.lstrip("+-0") or "0"
-    # 20 digits are more than any of the types holds, and int() fails on thousands of them.
+    # No type holds more than 20 digits, and int() fails on thousands of them.
     if not _INTEGER.fullmatch(text) or len(digits) > 20:
         return None
     number = -int(digits) if text[0] == "-" else int(digits)
@@ -213,7 +213,7 @@ def _integer(text: str, bits: int) -> int | None:
 
 
 def _double(text: str) -> float | None:
-    # Java would also take NaN, which no bound refuses, and hexadecimal; neither is any use.
+    # Java also accepts NaN, which no bound refuses, and hexadecimal; neither is useful.
     if _INFINITY.fullmatch(text):
         return float(text)
     found = _DOUBLE.fullmatch(text)

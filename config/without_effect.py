@@ -1,6 +1,6 @@
-"""The list of options without effect, as it stands in docs/compatibility.md.
+"""The list of options without effect in docs/compatibility.md.
 
-`python -m config.without_effect docs/compatibility.md` writes it again, between its two marks.
+`python -m config.without_effect docs/compatibility.md` generates it again, between its two marks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def without_effect() -> str:
 
 
 def replaced(page: str) -> str:
-    """Return a page with the list made again. Raises ValueError where it has no place."""
+    """Return a page with a new list. Raises ValueError for a page without the two marks."""
     before, found, rest = page.partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not found or not ended:
@@ -33,7 +33,7 @@ def replaced(page: str) -> str:
 
 
 def _declared_lists() -> Iterator[str]:
-    """List the options that have a place here, and nothing to do in it yet, by the reason."""
+    """List the options that are declared here and have no effect, by the reason."""
     reasons: dict[str, list[Option]] = {}
     for option in (*declared_options(), *fallbacks_of(TopicConfig)):
         if option.inert:

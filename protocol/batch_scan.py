@@ -1,6 +1,6 @@
 """The walk over batches that lie back to back, and the table that it fills for other kernels.
 
-A chunk is some megabytes of a segment, a table has a row for each batch in it. The kernel
+A chunk is some megabytes of a segment; a table has a row for each batch in it. The kernel
 releases the interpreter's lock and never reads outside its buffer.
 """
 
@@ -39,15 +39,15 @@ from protocol.records import (
 ) = range(12)
 BATCH_COLUMNS = 12
 
-# What a walk over batches, or records, found.
+# The outcome of a walk over batches, or over records.
 WHOLE, BAD_LENGTH, BAD_MAGIC, BAD_HEADER, BAD_CRC, BAD_OFFSET, BAD_RECORD, FULL = range(8)
 PROBLEMS = {
     BAD_LENGTH: "a batch's length is impossible",
-    BAD_MAGIC: "a batch of another format than magic 2",
+    BAD_MAGIC: "a batch of a format other than magic 2",
     BAD_HEADER: "no batch has such a header",
     BAD_CRC: "a batch's CRC does not match its bytes",
-    BAD_OFFSET: "a batch's offsets do not follow those before it",
-    BAD_RECORD: "a malformed record, or another number of them than the batch states",
+    BAD_OFFSET: "a batch's offsets do not follow those of the batch before it",
+    BAD_RECORD: "a malformed record, or a number of records other than the batch states",
 }
 
 _MAGIC = 2
@@ -59,10 +59,10 @@ _CODEC_MASK = 7
 def scan_batches(
     data: Bytes, start: int, end: int, offset_min: int, checks_crc: bool, batches: Table
 ) -> tuple[int, int, int]:
-    """Fill the table with the whole batches between two positions, if told to with a CRC check.
+    """Fill the table with the whole batches between two positions; check their CRCs on request.
 
-    Returns the status, the rows filled, and the position of the first batch not taken: for
-    want of rows or because it is not whole (WHOLE), or because of what the status says.
+    Returns the status, the number of rows filled, and the position of the first batch not taken:
+    because rows ran out or it is not whole (WHOLE), or for the reason that the status gives.
     """
     if start < 0 or end > data.size or batches.shape[1] != BATCH_COLUMNS:
         return BAD_HEADER, 0, start

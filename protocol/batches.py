@@ -1,15 +1,15 @@
 """Record batches of magic 2: the unit that producers send, logs store and consumers read.
 
-A batch goes from socket to file as it came; the broker reads its header, checks its CRC, and
-writes two fields that the CRC leaves out. All integers are big endian:
+A batch goes from socket to file unchanged, except for two fields that the CRC does not cover: the
+broker reads its header, checks its CRC, and writes these fields. All integers are big endian:
 
      0 baseOffset       i64    the first offset; assigned by the broker
-     8 batchLength      i32    bytes from here on: the batch's size less LOG_OVERHEAD
+     8 batchLength      i32    bytes after this field: the batch's size less LOG_OVERHEAD
     12 leaderEpoch      i32    assigned by the broker
     16 magic            i8     2; magic 0 and 1 are older formats with another layout
-    17 crc              u32    CRC-32C of all that follows it
+    17 crc              u32    CRC-32C of all bytes after it
     21 attributes       i16    drawn below
-    23 lastOffsetDelta  i32    last offset less base offset; gaps are allowed once cleaned
+    23 lastOffsetDelta  i32    last offset less base offset; gaps are allowed after cleaning
     27 baseTimestamp    i64    the first record's, ms; or the delete horizon
     35 maxTimestamp     i64    ms; every record's timestamp when the log append time is used
     43 producerId       i64    -1 for none
@@ -47,9 +47,9 @@ from protocol.records_plain import (
 )
 
 MAGIC = 2
-LOG_OVERHEAD = 12  # what batchLength leaves out: the base offset and itself
+LOG_OVERHEAD = 12  # not in batchLength: the base offset and batchLength itself
 HEADER_SIZE = 61
-# An uncompressed request of Kafka's default socket.request.max.bytes could bring as much.
+# As much as an uncompressed request of Kafka's default socket.request.max.bytes could hold.
 DECOMPRESSED_MAX_BYTES = 100 * 1024 * 1024
 
 NO_TIMESTAMP = -1
@@ -104,18 +104,18 @@ class CorruptBatch(ProtocolError):
 
 
 class CrcMismatch(CorruptBatch):
-    """A batch whose bytes are not the ones its CRC was computed from."""
+    """A batch whose bytes do not match its CRC."""
 
 
 class UnsupportedMagic(ProtocolError):
-    """A message of magic 0 or 1, whose layout is another one."""
+    """A message of magic 0 or 1, which has another layout."""
 
     def __init__(self, magic: int) -> None:
         super().__init__(f"magic {magic} where only batches of magic {MAGIC} are read")
         self.magic = magic
 
 
-@dataclass(slots=True)  # not frozen, which takes four times as long to make
+@dataclass(slots=True)  # a frozen one takes four times as long to create
 class BatchHeader:
     """A batch's header, field by field as drawn above."""
 
@@ -135,12 +135,12 @@ class BatchHeader:
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch's size."""
+        """The size of the whole batch."""
         return self.length + LOG_OVERHEAD
 
     @property
     def last_offset(self) -> int:
-        """The last offset the batch stands for, whether or not its record is still there."""
+        """The last offset that the batch covers, whether or not its record is still there."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -155,7 +155,7 @@ class BatchHeader:
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether all records have max_timestamp as theirs."""
+        """Whether max_timestamp is the timestamp of all records."""
         return self.attributes & LOG_APPEND_TIME_BIT != 0
 
     @property
@@ -170,7 +170,7 @@ class BatchHeader:
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether base_timestamp tells from when on tombstones and markers may go."""
+        """Whether base_timestamp is the time from which tombstones and markers may go."""
         return self.attributes & DELETE_HORIZON_BIT != 0
 
     @property
@@ -185,7 +185,7 @@ class BatchHeader:
 class Record:
     """A record. Its timestamp is in ms, -1 for none; a null value makes it a tombstone.
 
-    Header keys are text on the wire; bytes that are no UTF-8 survive as surrogate escapes.
+    Header keys are text on the wire; bytes that are not UTF-8 survive as surrogate escapes.
     """
 
     offset: int
@@ -203,8 +203,8 @@ def increment_sequence(sequence: int, increment: int) -> int:
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header of the batch at `position`; its records need not be in the buffer.
 
-    Raises UnsupportedMagic for magic 0 and 1, CorruptBatch when the header is cut off or no
-    batch can have it. The CRC is not checked.
+    Raises UnsupportedMagic for magic 0 and 1, CorruptBatch when the header is cut off or
+    impossible. The CRC is not checked.
     """
     if len(buffer) - position < HEADER_SIZE:
         _check_magic(buffer, position)
@@ -247,7 +247,7 @@ def iterate_batches(
 def batch_crc(buffer: Buffer, position: int, size: int) -> int:
     """Compute the CRC-32C that the batch of `size` bytes at `position` should have.
 
-    Large batches (32 KiB and more) are computed without the interpreter's lock.
+    The interpreter's lock is released for large batches (32 KiB and more).
     """
     covered = memoryview(buffer)[position + _ATTRIBUTES_POSITION : position + size]
     return crc32c(covered)
@@ -272,7 +272,7 @@ def patch_base_offset_and_epoch(
 def patch_max_timestamp(
     buffer: bytearray | memoryview, position: int, timestamp: int, log_append_time: bool = False
 ) -> None:
-    """Set a batch's maximum timestamp (ms), and its CRC again.
+    """Set a batch's maximum timestamp (ms), and compute its CRC again.
 
     With `log_append_time` it becomes the timestamp of each of its records. Attributes without
     a meaning are cleared (DefaultRecordBatch.setMaxTimestamp).
@@ -310,12 +310,12 @@ def encode_batch(
 ) -> bytes:
     """Encode records, in the order of their offsets, as one batch.
 
-    `last_offset_delta` keeps the offsets of records that are gone from the end, and
-    `max_timestamp` overrides the records' maximum. Raises ValueError for records that no
-    batch can hold: none, or offsets that do not rise from `base_offset` on.
+    `last_offset_delta` keeps the offsets of records removed from the end, and `max_timestamp`
+    overrides the records' maximum. Raises ValueError for records that no batch can hold: none,
+    or offsets that do not rise from `base_offset` on.
     """
     if not records:
-        raise ValueError("a batch needs a record; empty_batch makes one without")
+        raise ValueError("a batch needs a record; empty_batch encodes one without")
     base_timestamp = records[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
     section = _encode_section(records, base_offset, base_timestamp)
     last_delta = records[-1].offset - base_offset
@@ -346,7 +346,7 @@ def encode_batch(
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """Encode what remains of a batch whose records are all cleaned away.
+    """Encode the rest of a batch whose records are all cleaned away.
 
     It keeps the offsets, the producer's state and the maximum timestamp
     (DefaultRecordBatch.writeEmptyHeader), and loses the codec and the delete horizon.
@@ -367,7 +367,7 @@ def empty_batch(header: BatchHeader) -> bytes:
 
 
 def replace_section(header: BatchHeader, section: Buffer, codec: Codec) -> bytearray:
-    """Encode a batch that has another one's header, but its records packed by another codec."""
+    """Encode a batch with another batch's header, but with records packed by another codec."""
     return bytearray(
         _encode(
             header.base_offset,
@@ -386,7 +386,7 @@ def replace_section(header: BatchHeader, section: Buffer, codec: Codec) -> bytea
 
 
 def with_section(batch: Buffer, section: bytes) -> bytearray:
-    """Encode a batch that has another one's header, codec included, but this record section."""
+    """Encode a batch with another batch's header, its codec too, but with this section."""
     made = bytearray(batch[:HEADER_SIZE])
     made += section
     _I32.pack_into(made, _LENGTH_POSITION, len(made) - LOG_OVERHEAD)
@@ -399,8 +399,8 @@ def record_section(
 ) -> Buffer:
     """Return the records of the batch at `position`, decompressed, as one section.
 
-    Uncompressed records come as a view of the buffer. Raises CorruptBatch when they are cut
-    off, and what decompress raises.
+    Uncompressed records are a view of the buffer. Raises CorruptBatch when the records are cut
+    off, and the errors of decompress.
     """
     return unpack_section(buffer, position, header, max_decompressed)[0]
 
@@ -408,7 +408,7 @@ def record_section(
 def unpack_section(
     buffer: Buffer, position: int, header: BatchHeader, max_decompressed: int
 ) -> tuple[Buffer, int]:
-    """Return what record_section does, and of how many compressed members it is made."""
+    """Return the section as record_section does, and the number of its compressed members."""
     start, end = position + HEADER_SIZE, position + header.size_bytes
     if end > len(buffer):
         raise CorruptBatch(f"{len(buffer) - start} of {end - start} bytes of records are there")
@@ -423,9 +423,9 @@ def decode_records(
 ) -> list[Record]:
     """Decode all records of the batch at `position`.
 
-    They take some hundred times what they took compressed: iterate_records makes one at a time.
-    Raises ProtocolError: CorruptBatch for the header, InvalidRecord for the records, and what
-    decompress raises. The CRC is not checked.
+    They take some hundred times the memory of the compressed batch; iterate_records creates one
+    at a time. Raises ProtocolError: CorruptBatch for the header, InvalidRecord for the records,
+    and the errors of decompress. The CRC is not checked.
     """
     return list(iterate_records(buffer, position, max_decompressed))
 
@@ -438,9 +438,9 @@ def iterate_records(
     *,
     raw_headers: bool = False,
 ) -> Iterator[Record]:
-    """Decode the records of the batch at `position` one by one, with so many headers of each.
+    """Decode the records of the batch one by one, each with at most `headers_max` headers.
 
-    Raises as decode_records does, InvalidRecord only when it comes to the record. With
+    Raises as decode_records does, but InvalidRecord only when it reaches the record. With
     `raw_headers` a record's headers are one header without a name, whose value is all their
     bytes, unchecked: a record may have millions, and some callers only compare them.
     """
@@ -482,7 +482,7 @@ def _raw_headers(section: bytes, position: int, end: int) -> Headers:
 
 
 def _check_magic(buffer: Buffer, position: int) -> None:
-    """Raise UnsupportedMagic if the buffer reaches to a magic byte of an older format."""
+    """Raise UnsupportedMagic if the buffer has a magic byte of an older format."""
     if 0 <= position < len(buffer) - _MAGIC_POSITION:
         magic = buffer[position + _MAGIC_POSITION]
         if magic in (0, 1):

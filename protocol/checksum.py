@@ -1,7 +1,7 @@
 """CRC-32C, the checksum of record batches and of several files, by the CPU's own instruction.
 
-The package of that name asks for its own version when it is imported, and with that for all that
-reads packages' metadata: 30 ms, a tenth of a start. Its extension module needs nothing of it.
+When the package of that name is imported, it asks for its own version, which loads the code that
+reads packages' metadata: 30 ms, a tenth of a start. Its extension module does not need that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _load() -> _Crc32c:
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
             return cast(_Crc32c, module.crc32c)
-    # Of another make, or a module that is none of its own.
+    # The package is built in another way, without such an extension module.
     from crc32c import crc32c as found
 
     return cast(_Crc32c, found)

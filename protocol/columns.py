@@ -1,7 +1,7 @@
 """Numba kernels that lay the records of many batches out in columns.
 
-`read_rows` walks the records of a table's batches and notes where the parts of each one lie;
-`read_headers` does the same for the headers of some of them. `gather` then copies one part of
+`read_rows` walks the records of a table's batches and notes the places of each record's parts;
+`read_headers` does the same for the headers of some records. `gather` then copies one part of
 all rows into a buffer, back to back, as columnar formats such as Arrow's keep them:
 
     offsets  | 0 | end of the first | end of the second | …      int32
@@ -48,7 +48,7 @@ Offsets = npt.NDArray[np.int32]
 
 INT32S = types.int32[::1]
 
-# What is noted of each record, a line of the table each: so one field of all lies together.
+# The fields of a record, one line of the table each: the values of one field lie together.
 (
     ROW_BATCH,  # its row in the table of batches
     ROW_OFFSET,
@@ -63,7 +63,7 @@ INT32S = types.int32[::1]
 ) = range(10)
 ROW_FIELDS = 10
 
-# The same of each header.
+# The fields of a header, likewise.
 HEADER_KEY_POSITION, HEADER_KEY_LENGTH, HEADER_VALUE_POSITION, HEADER_VALUE_LENGTH = range(4)
 HEADER_FIELDS = 4
 
@@ -78,12 +78,12 @@ def read_rows(
     bounds: Numbers,
     rows: Table,
 ) -> tuple[int, int, int]:
-    """Note the records of the batches from row `first` on, as many as lie within the bounds.
+    """Note the records of the batches from row `first` on that lie within the bounds.
 
     The uncompressed records of each batch lie in the buffer between its start and its end. The
     bounds are the first and the last offset, then the first and the last timestamp (ms).
-    Returns the status, the batch where it stopped and the rows filled, none of that batch:
-    BAD_RECORD for one that is malformed, or for which the table has no room.
+    Returns the status, the batch where it stopped and the rows filled, without rows of that
+    batch: BAD_RECORD for a malformed batch, or for one that does not fit into the table.
     """
     filled = 0
     if rows.shape[0] != ROW_FIELDS or bounds.size != 4:
@@ -127,7 +127,7 @@ def read_rows(
 
 @kernel(INT64, BYTES, INT64S, INT64S, TABLE)
 def read_headers(data: Bytes, positions: Numbers, counts: Numbers, headers: Table) -> int:
-    """Note the headers of records, `counts` of each from its position on; return how many."""
+    """Note the headers of records, `counts` of each from its position on; return their number."""
     filled = 0
     for row in range(positions.size):
         position = positions[row]
@@ -153,10 +153,10 @@ def read_headers(data: Bytes, positions: Numbers, counts: Numbers, headers: Tabl
 def gather(
     data: Bytes, positions: Numbers, lengths: Numbers, offsets: Offsets, out: Bytes
 ) -> bool:
-    """Copy one part of each row into a buffer, and fill the offsets, of which there is one more.
+    """Copy one part of each row into a buffer, and fill the offsets, which number one more.
 
     A length of -1 stands for null. Returns False when a part lies outside the data, or when
-    there is no room for it.
+    the buffer has no room for it.
     """
     end = 0
     offsets[0] = 0

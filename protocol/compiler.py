@@ -27,7 +27,7 @@ T = TypeVar("T")
 Decoder = Callable[[memoryview, int, list[int]], tuple[Any, int]]
 Encoder = Callable[[Any, Callable[[Chunk], None]], None]
 
-# Of messages by class and version; of every struct also by flexibility, which it inherits.
+# Messages' codecs by class and version; structs' also by flexibility, which they inherit.
 _DECODERS: dict[tuple[type, int], Decoder] = {}
 _ENCODERS: dict[tuple[type, int], Encoder] = {}
 _STRUCT_DECODERS: dict[tuple[type, int, bool], Decoder] = {}
@@ -37,8 +37,8 @@ _STRUCT_ENCODERS: dict[tuple[type, int, bool], Encoder] = {}
 def decode(cls: type[T], version: int, buffer: Chunk, position: int = 0) -> T:
     """Decode a message that ends where the buffer ends.
 
-    Raises ProtocolError for bytes that are no such message, trailing bytes included, and for
-    a version that the message does not have.
+    Raises ProtocolError for bytes that are not such a message, for trailing bytes, and for a
+    version that the message does not have.
     """
     view = memoryview(buffer)
     value, end = decode_prefix(cls, version, view, position)
@@ -52,7 +52,7 @@ def decode_prefix(
 ) -> tuple[T, int]:
     """Decode a message at a position; return it and the position after it.
 
-    What a stranger has sent is given a `memory_max` (footprint.py). Raises as decode does.
+    Bytes from a client need a `memory_max` (footprint.py). Raises as decode does.
     """
     decoder = _DECODERS.get((cls, version)) or _message_decoder(cls, version)
     try:
@@ -74,7 +74,7 @@ def encode(value: Any, version: int) -> bytes:
 
 
 def encode_into(value: Any, version: int, output: Output) -> None:
-    """Append a message's encoding to an output, `records` uncopied."""
+    """Append a message's encoding to an output, without a copy of `records`."""
     cls = type(value)
     encoder = _ENCODERS.get((cls, version)) or _message_encoder(cls, version)
     try:

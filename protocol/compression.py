@@ -1,8 +1,8 @@
 """The four codecs a batch's records may be compressed with, as Kafka frames them.
 
 Each codec lives in a library that is loaded when a batch first needs it. Decompression never
-trusts its input: the result is bounded by the caller's `max_size`, whatever a header claims,
-and bytes that Kafka's Java clients could not read are refused, not passed on to them.
+trusts its input: the caller's `max_size` bounds the result, whatever a header claims, and bytes
+that Kafka's Java clients could not read are refused, not passed on to them.
 
     gzip     RFC 1952, one member or several
     snappy   Xerial's framing (drawn below), or one raw block, as librdkafka sends it
@@ -10,10 +10,11 @@ and bytes that Kafka's Java clients could not read are refused, not passed on to
     zstd     RFC 8878, one frame or several, with or without their content size
 
 Data may come in many members: gzip members, Xerial headers and blocks, zstd frames and blocks.
-Each takes time even if it holds nothing, so a bound on the size also bounds their number.
+Each takes time even if it is empty, so a bound on the size also bounds their number.
 
-Two things are stricter than Kafka, which ignores bytes after the end of the last gzip member
-and of the lz4 frame: here they are corruption, so that all readers see the same records.
+This module is stricter than Kafka in one respect: Kafka ignores bytes after the end of the last
+gzip member and of the lz4 frame; here they are corruption, so that all readers see the same
+records.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 #     | \x82 S N A P P Y \0 | version i32 = 1 | compatible i32 = 1 |     once, then per block:
 #     | size i32 | raw snappy block of at most 32 KiB before compression |
 #
-# Streams may follow each other: the header may come again where a size is due.
+# Streams may follow each other: the header may occur again in the place of a size.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = struct.Struct(">8sii")
 _XERIAL_VERSION = 1
 _XERIAL_BLOCK_BYTES = 32 * 1024  # snappy-java's default
 _XERIAL_SIZE = struct.Struct(">i")
-# Snappy's densest element is a copy of 64 bytes in 3, so a block that claims more than this
-# many times its size is a lie that need not be allocated for.
+# Snappy's densest element is a copy of 64 bytes in 3. A block that claims more than this many
+# times its size lies, and is refused before memory is allocated for it.
 _SNAPPY_RATIO_MAX = 22
 
 # | magic u32 LE | flags u8 | block size u8 | content size u64? | checksum u8 | blocks, each
@@ -63,20 +64,20 @@ _LZ4_LEVEL_HIGH_MIN = 3  # the library's lowest level of its high compressor
 _ZSTD_LEVEL_DEFAULT = 3  # Kafka's default
 _U32_LE = struct.Struct("<I")
 
-_GZIP_WBITS = 31  # zlib's way to say: a gzip header and trailer around the data
-# Input is fed in slices, because zlib copies what is left behind a member's end: in small ones
-# first, where many members follow each other.
+_GZIP_WBITS = 31  # asks zlib for a gzip header and trailer around the data
+# Input is fed in slices, because zlib copies the bytes after a member's end. The slices begin
+# small where many members follow each other.
 _GZIP_SLICE_BYTES = 64 * 1024
 _GZIP_SLICE_BYTES_MIN = 512
 
-# A member takes 0.2 us (a zstd block) to 2.3 us (a gzip member): as long as so many bytes do.
+# A member takes as long as this many bytes: 0.2 us (a zstd block) to 2.3 us (a gzip member).
 MEMBER_BYTES = 512
-# Small data may have as many members as this whatever its size.
+# Even the smallest data may have this many members.
 _MEMBERS_ANYWAY = 64
-# Input is compressed in pieces of a snappy or lz4 block or two.
+# Input is compressed in pieces of one or two blocks of lz4 or snappy.
 _PIECE_BYTES = 64 * 1024
 
-# Each thread keeps its own contexts: making one takes up to 11 us, a small batch 3 us.
+# Each thread keeps its own contexts: a new one takes up to 11 us, a small batch 3 us.
 _thread_contexts = threading.local()
 
 
@@ -99,15 +100,15 @@ class Codec(IntEnum):
 
     @property
     def label(self) -> str:
-        """Kafka's name for it, as in `compression.type`."""
+        """Kafka's name for the codec, as in `compression.type`."""
         return self.name.lower()
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     """Compress `data` as Kafka's clients expect it.
 
-    `level` is the codec's own (Kafka's compression.<codec>.level), None Kafka's default; it
-    means nothing to none and snappy. Raises ValueError for a level that the codec lacks.
+    `level` is the codec's own (Kafka's compression.<codec>.level); None is Kafka's default. The
+    codecs none and snappy ignore it. Raises ValueError for a level that the codec lacks.
     """
     return b"".join(compress_in_pieces(codec, data, level))
 
@@ -115,10 +116,10 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 def compress_in_pieces(
     codec: Codec, data: Buffer, level: int | None = None
 ) -> Iterator[Buffer]:
-    """Yield what compress() returns, piece by piece, some of them empty.
+    """Yield the result of compress() piece by piece; some pieces are empty.
 
     A caller may stop when the result becomes too large or takes too long: a piece takes 0.2 s
-    at most (lz4 at level 17, of the worst data).
+    at most (lz4 at level 17, with the worst data).
     """
     return _COMPRESSORS[codec](memoryview(data), level)
 
@@ -126,14 +127,14 @@ def compress_in_pieces(
 def decompress(codec: Codec, data: Buffer, max_size: int) -> bytes:
     """Decompress `data` to at most `max_size` bytes.
 
-    Raises DecompressedTooLarge past that bound, CorruptCompression for anything malformed,
+    Raises DecompressedTooLarge past that bound, CorruptCompression for data that is malformed,
     truncated or followed by other bytes. Memory stays within a small multiple of `max_size`.
     """
     return unpack(codec, data, max_size)[0]
 
 
 def unpack(codec: Codec, data: Buffer, max_size: int) -> tuple[bytes, int]:
-    """Decompress as decompress() does; return also of how many members the data is made."""
+    """Decompress as decompress() does; also return the number of members in the data."""
     return _DECOMPRESSORS[codec](memoryview(data), max_size)
 
 
@@ -259,7 +260,7 @@ def _snappy_decompress(data: memoryview, max_size: int) -> tuple[bytes, int]:
 
 
 def _skip_xerial_header(data: memoryview, position: int) -> int:
-    """Return the position after a Xerial header, which must be of a version known here."""
+    """Return the position after a Xerial header, whose version must be known here."""
     if len(data) - position < _XERIAL_HEADER.size:
         raise _corrupt(Codec.SNAPPY, "it ends within the Xerial header")
     # Some producers write the version in little endian (dpkp/kafka-python#2414), which
@@ -309,11 +310,11 @@ def _lz4_decompress(data: memoryview, max_size: int) -> tuple[bytes, int]:
     if total < 7 or _U32_LE.unpack_from(data)[0] != _LZ4_MAGIC:
         raise _corrupt(Codec.LZ4, "no lz4 frame")
     if data[4] & _LZ4_FLAGS_FIXED != _LZ4_FLAGS_KAFKA:
-        # Lz4BlockInputStream in the Java clients refuses these too.
+        # Lz4BlockInputStream in the Java clients also refuses these.
         raise _corrupt(Codec.LZ4, "dependent blocks, a dictionary, or an unknown version")
     frame = _lz4_frame()
-    # Only a context that has read a whole frame is as good as new: resetting it does not undo
-    # what it knows of the content's size (liblz4 1.9.4).
+    # A context is used again only after it has read a whole frame: a reset does not clear the
+    # content's size (liblz4 1.9.4).
     context = getattr(_thread_contexts, "lz4", None) or frame.create_decompression_context()
     _thread_contexts.lz4 = None
     parts: list[bytes] = []
@@ -351,7 +352,7 @@ def _zstd_compress(data: memoryview, level: int | None) -> Iterator[Buffer]:
 
 
 def _zstd_compressor(level: int) -> zstandard.ZstdCompressor:
-    """Return this thread's compressor, a new one for a level whose memory is not to be kept."""
+    """Return this thread's compressor, or a new one for a level whose memory is not kept."""
     compressor: zstandard.ZstdCompressor | None = getattr(_thread_contexts, "compressor", None)
     if compressor is not None and level == _ZSTD_LEVEL_DEFAULT:
         return compressor
@@ -409,7 +410,7 @@ def _zstd_decompress(data: memoryview, max_size: int) -> tuple[bytes, int]:
 def _zstd_frame(
     frame: memoryview, claimed: int | None, size_max: int, left: int, max_size: int
 ) -> bytes:
-    """Decompress one whole frame that can hold `size_max` bytes; `left` may still be used."""
+    """Decompress one whole frame that can hold `size_max` bytes, of which `left` may be used."""
     decompressor = _zstd_decompressor()
     if claimed is not None:
         if claimed > size_max:
@@ -425,7 +426,7 @@ def _zstd_frame(
     return part
 
 
-# By the codec's id: to compare with one codec after the other takes longer than a small batch.
+# By the codec's id: comparing with one codec after the other takes longer than a small batch.
 _COMPRESSORS = (_copy, _gzip_compress, _snappy_compress, _lz4_compress, _zstd_compress)
 _DECOMPRESSORS = (
     _copy_within, _gzip_decompress, _snappy_decompress, _lz4_decompress, _zstd_decompress,

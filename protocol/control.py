@@ -1,13 +1,13 @@
-"""Control records: what the brokers themselves write between the records of producers.
+"""Control records: the records that brokers themselves write between those of producers.
 
-A control batch (see protocol/batches.py) holds one record, whose key tells its type. Those in
+A control batch (see protocol/batches.py) holds one record, whose key gives its type. The ones in
 a topic's log end a transaction:
 
     key     version i16 = 0 | type i16: 0 abort, 1 commit
     value   version i16 = 0 | coordinatorEpoch i32
 
-Later versions may append fields, which are passed over. The other types belong to KRaft's
-metadata log, which may be met in a Kafka data directory. Source: Kafka's ControlRecordType and
+Later versions may append fields, which are ignored. The other types belong to KRaft's metadata
+log, which a Kafka data directory may have. Source: Kafka's ControlRecordType and
 EndTransactionMarker; KIP-98.
 """
 
@@ -26,7 +26,7 @@ _VERSION = 0
 
 
 class ControlType(IntEnum):
-    """What a control record says. Readers pass over the types they do not know."""
+    """The type of a control record. Readers ignore records of unknown types."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -43,12 +43,12 @@ class ControlType(IntEnum):
 
 
 class InvalidControlRecord(ProtocolError):
-    """A control record without the key or value that its type needs."""
+    """A control record without the key or the value that its type requires."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """A control record: its type and, in a transaction marker, its coordinator's epoch."""
+    """A control record: its type and, for a transaction marker, the coordinator's epoch."""
 
     type: ControlType
     coordinator_epoch: int | None

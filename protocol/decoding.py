@@ -1,7 +1,7 @@
-"""Emits the source of decode functions: `decode(b, p, m)` gives a value and the position after it.
+"""Emits the source of decode functions: `decode(b, p, m)` returns a value and the next position.
 
-In the source, `b` is the frame, `p` the position, `o` the value in the making, `n` a length,
-and `m` a list of one number: the memory that the values may take yet.
+In the source, `b` is the frame, `p` the position, `o` the value under construction, `n` a length,
+and `m` a list of one number: the memory that the values may still take.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _decode_fixed(e: Emitter, run: list[Field]) -> None:
 
 
 def _decode_value(e: Emitter, field: Field, depth: int) -> None:
-    """Emit the decoding of one field that is not of fixed size (or is tagged)."""
+    """Emit the decoding of one field that is tagged or not of fixed size."""
     target = f"o.{field.name}"
     fixed = fixed_format(field)
     if fixed:
@@ -84,7 +84,7 @@ def _decode_length(e: Emitter, field: Field, depth: int) -> None:
         e.put(depth, "n = b[p]; p += 1")
         e.put(depth, "if n > 127:")
         e.put(depth + 1, "n, p = read_uvarint(b, p - 1)")
-        if is_string:  # Kafka keeps to what the classic length can tell
+        if is_string:  # Kafka allows no more than a classic length can hold
             e.put(depth + 1, f"if n > {_STRING_BYTES_MAX + 1}:")
             e.put(depth + 2, f"raise string_error({field.name!r}, n - 1)")
         e.put(depth, "n -= 1")
@@ -111,7 +111,7 @@ def _decode_struct(e: Emitter, field: Field, depth: int) -> None:
     if not field.is_nullable(e.version):
         e.put(depth, f"o.{field.name}, p = {inner}({arguments})")
         return
-    # A nullable struct is led by an int8: -1 null, 1 present; a tagged one by 0 or 1.
+    # An int8 precedes a nullable struct: -1 null, 1 present; 0 or 1 precedes a tagged one.
     e.put(depth, f"n, = {e.packer('b', 'unpack_from')}(b, p); p += 1")
     e.put(depth, "if n < 0:" if field.spec.tag is None else "if n <= 0:")
     e.put(depth + 1, f"o.{field.name} = None")
@@ -120,7 +120,7 @@ def _decode_struct(e: Emitter, field: Field, depth: int) -> None:
 
 
 def _arguments(e: Emitter, cls: type) -> str:
-    """Write what a nested decoder is called with: only arrays and tags are charged for."""
+    """Write the arguments of a nested decoder's call: only arrays and tags are charged for."""
     return "b, p, m" if e.flexible or has_arrays(cls) else "b, p"
 
 
@@ -158,7 +158,7 @@ def _decode_array(e: Emitter, field: Field, depth: int) -> None:
 
 
 def _check_count(e: Emitter, field: Field, depth: int, item_size_min: int) -> None:
-    """Refuse items that cannot fit in the rest of the frame, or in the memory that is left."""
+    """Refuse items that do not fit in the rest of the frame, or in the memory that is left."""
     left = "len(b) - p" if item_size_min == 1 else f"(len(b) - p) // {item_size_min}"
     e.put(depth, f"if n > {left}:")
     e.put(depth + 1, "raise count_error(n)")

@@ -12,7 +12,7 @@ from protocol.errors import ProtocolError
 from protocol.pacing import paced_in_codec
 from protocol.schema import Field, fields_of
 
-# What generated code may call without asking.
+# The names that all generated code may use.
 _HELPERS = {
     "ProtocolError": ProtocolError,
     "count_error": wire.count_error,
@@ -31,7 +31,7 @@ _HELPERS = {
 class Emitter:
     """Collects the source of one codec function for one class, version and flexibility.
 
-    `nested` gives the finished function for a struct inside, of the same version.
+    `nested` returns the finished function for a struct inside the class, of the same version.
     """
 
     def __init__(
@@ -52,32 +52,32 @@ class Emitter:
         self.lines.append("    " * depth + line)
 
     def source(self) -> str:
-        """Return what was put so far."""
+        """Return the lines put so far."""
         return "\n".join(self.lines) + "\n"
 
     def name(self, label: str, value: Any) -> str:
-        """Let the function see a value under a name; return the name."""
+        """Make a value available to the function under a name; return the name."""
         self.names[label] = value
         return label
 
     def packer(self, formats: str, method: str) -> str:
-        """Name the `pack` or `unpack_from` of a big-endian struct."""
+        """Return a name for the `pack` or `unpack_from` of a big-endian struct."""
         label = f"{method}_{formats.replace('?', 'bool')}"
         return self.name(label, getattr(struct.Struct(">" + formats), method))
 
     def compile(self, function: str) -> Any:
-        """Turn the lines into the function that they define, and let tracebacks see them."""
+        """Compile the lines into the function that they define, and make tracebacks show them."""
         source = self.source()
         flexible = "" if self.flexible else " classic"
         filename = f"<{function} {self.cls.__name__} v{self.version}{flexible}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-        # The source is made of our own declarations alone.
+        # The source comes from our own declarations alone.
         exec(compile(source, filename, "exec"), self.names)  # nosec B102
         return self.names[function]
 
 
 def fixed_format(field: Field) -> str | None:
-    """Return the struct format of a field of fixed size, None of any other."""
+    """Return the struct format of a field of fixed size, or None for any other field."""
     if field.primitive is None or field.is_array:
         return None
     return field.primitive.format

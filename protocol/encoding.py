@@ -1,6 +1,6 @@
-"""Emits the source of encode functions: `encode(o, w)` hands the bytes of a value to `w`.
+"""Emits the source of encode functions: `encode(o, w)` passes the bytes of a value to `w`.
 
-`w` is the `extend` of an Output. Records are not copied into it, only remembered.
+`w` is the `extend` of an Output, which refers to records and does not copy them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Chunk = bytes | bytearray | memoryview
 
 
 class Output(bytearray):
-    """What is encoded: one buffer, and the records that go between parts of it."""
+    """An encoded message: one buffer, and the records that belong between its parts."""
 
     __slots__ = ("_apart",)
 
@@ -23,11 +23,11 @@ class Output(bytearray):
         self._apart: list[tuple[int, Chunk]] = []
 
     def put_apart(self, data: Chunk) -> None:
-        """Go on after bytes that are not copied."""
+        """Insert bytes at this point without a copy."""
         self._apart.append((len(self), data))
 
     def chunks(self) -> list[Chunk]:
-        """Return all of it in order; the buffer must not grow any more."""
+        """Return the whole message in order; the buffer must not grow afterwards."""
         if not self._apart:
             return [self]
         view = memoryview(self)
@@ -151,11 +151,11 @@ def _encode_tagged(e: Emitter) -> None:
 
 
 def _differs_from_default(e: Emitter, field: Field) -> str:
-    """Write the condition under which a tagged field travels at all."""
+    """Write the condition under which a tagged field is sent at all."""
     default = field.default()
     if field.struct is None or field.is_array or default is None:
         return f"o.{field.name} != {e.name('default_' + field.name, default)}"
-    # Attribute by attribute is several times as fast as the dataclass's comparison, and a
+    # A comparison by attributes is several times as fast as the dataclass's own, and a
     # Fetch response has three such fields for each partition.
     parts = []
     for inner in fields_of(field.struct):

@@ -1,7 +1,7 @@
-"""What can go wrong: on the wire, and as Kafka's error codes tell it.
+"""The errors of the protocol: malformed bytes, and Kafka's error codes.
 
-A response carries an error as an int16. `ErrorCode` has every code of Kafka 4.3 with a
-sentence for people and whether asking again may help:
+A response carries an error as an int16. `ErrorCode` has every code of Kafka 4.3, with a
+sentence for people and whether a retry may help:
 
     ErrorCode(6).name, ErrorCode(6).sentence, ErrorCode(6).retriable
 """
@@ -12,11 +12,11 @@ from enum import IntEnum
 
 
 class ProtocolError(Exception):
-    """Bytes that are no message: truncated, malformed, or past a bound."""
+    """Bytes that are not a message: truncated, malformed, or past a bound."""
 
 
 class HttpRequest(ProtocolError):
-    """An HTTP request where one of Kafka's protocol was awaited."""
+    """An HTTP request where one of Kafka's protocol was expected."""
 
 
 _RETRIABLE = True
@@ -33,7 +33,7 @@ class ErrorCode(IntEnum):
     retriable: bool
 
     def __new__(cls, number: int, sentence: str, retriable: bool = False) -> ErrorCode:
-        """Make a member of a number, with its sentence and retriability beside it."""
+        """Create a member from a number, with its sentence and its retriability."""
         member = int.__new__(cls, number)
         member._value_ = number
         member.sentence = sentence
@@ -59,12 +59,12 @@ class ErrorCode(IntEnum):
         "The broker does not lead the partition, or holds no replica of it.",
         _RETRIABLE,
     )
-    REQUEST_TIMED_OUT = 7, "The request was not done in its time.", _RETRIABLE
+    REQUEST_TIMED_OUT = 7, "The request was not completed in time.", _RETRIABLE
     BROKER_NOT_AVAILABLE = 8, "The broker cannot be reached."
     REPLICA_NOT_AVAILABLE = 9, "The replica asked for is not available.", _RETRIABLE
     MESSAGE_TOO_LARGE = 10, "A batch is larger than max.message.bytes allows."
     STALE_CONTROLLER_EPOCH = 11, "Another controller has taken over since."
-    OFFSET_METADATA_TOO_LARGE = 12, "The note stored with an offset is too long."
+    OFFSET_METADATA_TOO_LARGE = 12, "The metadata stored with an offset is too large."
     NETWORK_EXCEPTION = 13, "The connection ended before the response came.", _RETRIABLE
     COORDINATOR_LOAD_IN_PROGRESS = (
         14,
@@ -100,9 +100,9 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_SASL_MECHANISM = 33, "The broker has not enabled this SASL mechanism."
     ILLEGAL_SASL_STATE = 34, "The request came out of turn in the SASL exchange."
     UNSUPPORTED_VERSION = 35, "The broker does not serve this version of the API."
-    TOPIC_ALREADY_EXISTS = 36, "There is a topic of this name already."
+    TOPIC_ALREADY_EXISTS = 36, "A topic of this name exists already."
     INVALID_PARTITIONS = 37, "The number of partitions cannot be used."
-    INVALID_REPLICATION_FACTOR = 38, "There must be one replica at least, and a broker for each."
+    INVALID_REPLICATION_FACTOR = 38, "There must be at least one replica, and a broker for each."
     INVALID_REPLICA_ASSIGNMENT = 39, "The replicas cannot be put on these brokers."
     INVALID_CONFIG = 40, "A configuration has a value that is not allowed."
     NOT_CONTROLLER = 41, "Another node is the controller.", _RETRIABLE
@@ -112,7 +112,7 @@ class ErrorCode(IntEnum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45, "A batch does not follow its producer's last one."
     DUPLICATE_SEQUENCE_NUMBER = 46, "The batch has been written before."
     INVALID_PRODUCER_EPOCH = 47, "The producer's epoch is older than the one last seen."
-    INVALID_TXN_STATE = 48, "The transaction is in no state for this."
+    INVALID_TXN_STATE = 48, "The transaction's state does not allow this."
     INVALID_PRODUCER_ID_MAPPING = 49, "The producer id belongs to another transactional id."
     INVALID_TRANSACTION_TIMEOUT = 50, "The transaction timeout is longer than the broker allows."
     CONCURRENT_TRANSACTIONS = (
@@ -120,19 +120,19 @@ class ErrorCode(IntEnum):
         "The transactional id is still busy with its last operation.",
         _RETRIABLE,
     )
-    TRANSACTION_COORDINATOR_FENCED = 52, "The marker comes from a coordinator since replaced."
+    TRANSACTION_COORDINATOR_FENCED = 52, "The marker's coordinator has been replaced."
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, "Transactional Id authorization failed."
     SECURITY_DISABLED = 54, "The broker has no authorizer."
-    OPERATION_NOT_ATTEMPTED = 55, "Left undone, as another part of the request had failed."
-    KAFKA_STORAGE_ERROR = 56, "The disk failed under the log.", _RETRIABLE
+    OPERATION_NOT_ATTEMPTED = 55, "Not attempted, because another part of the request failed."
+    KAFKA_STORAGE_ERROR = 56, "The disk that holds the log failed.", _RETRIABLE
     LOG_DIR_NOT_FOUND = 57, "The broker is not configured with this log directory."
     SASL_AUTHENTICATION_FAILED = 58, "The credentials were not accepted."
-    UNKNOWN_PRODUCER_ID = 59, "Nothing is known of the producer; its records may have expired."
-    REASSIGNMENT_IN_PROGRESS = 60, "The partition's replicas are being moved already."
+    UNKNOWN_PRODUCER_ID = 59, "The producer is unknown; its records may have expired."
+    REASSIGNMENT_IN_PROGRESS = 60, "The partition's replicas are already being moved."
     DELEGATION_TOKEN_AUTH_DISABLED = 61, "Delegation tokens are not enabled."
     DELEGATION_TOKEN_NOT_FOUND = 62, "There is no such delegation token."
     DELEGATION_TOKEN_OWNER_MISMATCH = 63, "The principal neither owns nor may renew the token."
-    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, "Tokens cannot be asked for on such a connection."
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, "Tokens cannot be requested on such a connection."
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, "Delegation Token authorization failed."
     DELEGATION_TOKEN_EXPIRED = 66, "The delegation token has expired."
     INVALID_PRINCIPAL_TYPE = 67, "Principals of this type are not supported."
@@ -167,7 +167,7 @@ class ErrorCode(IntEnum):
     UNSTABLE_OFFSET_COMMIT = 88, "An open transaction may still change the offset.", _RETRIABLE
     THROTTLING_QUOTA_EXCEEDED = 89, "The client has used up its quota for now.", _RETRIABLE
     PRODUCER_FENCED = 90, "Another producer has taken over the transactional id."
-    RESOURCE_NOT_FOUND = 91, "What the request names does not exist."
+    RESOURCE_NOT_FOUND = 91, "The resource that the request names does not exist."
     DUPLICATE_RESOURCE = 92, "The request names the same thing twice."
     UNACCEPTABLE_CREDENTIAL = 93, "The credential does not meet the requirements."
     INCONSISTENT_VOTER_SET = 94, "One of the two nodes is not a voter the other expects."
@@ -181,7 +181,7 @@ class ErrorCode(IntEnum):
     BROKER_ID_NOT_REGISTERED = 102, "No broker has registered this id."
     INCONSISTENT_TOPIC_ID = 103, "The log belongs to another topic id.", _RETRIABLE
     INCONSISTENT_CLUSTER_ID = 104, "The request is meant for another cluster."
-    TRANSACTIONAL_ID_NOT_FOUND = 105, "Nothing is known of the transactional id."
+    TRANSACTIONAL_ID_NOT_FOUND = 105, "The transactional id is unknown."
     FETCH_SESSION_TOPIC_ID_ERROR = (
         106,
         "The fetch session mixes topic names and topic ids.",
@@ -189,18 +189,18 @@ class ErrorCode(IntEnum):
     )
     INELIGIBLE_REPLICA = 107, "A replica of the new ISR may not be in it."
     NEW_LEADER_ELECTED = 108, "The change was made, and the partition has a new leader."
-    OFFSET_MOVED_TO_TIERED_STORAGE = 109, "The offset is found in tiered storage only."
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109, "The offset is in tiered storage only."
     FENCED_MEMBER_EPOCH = 110, "The member is fenced: give up its partitions and join again."
     UNRELEASED_INSTANCE_ID = 111, "Another member still holds the instance id."
     UNSUPPORTED_ASSIGNOR = 112, "The group has no such assignor."
-    STALE_MEMBER_EPOCH = 113, "The member's epoch is old; its next heartbeat tells the new one."
-    MISMATCHED_ENDPOINT_TYPE = 114, "Brokers were asked for of a controller, or the reverse."
+    STALE_MEMBER_EPOCH = 113, "The member's epoch is old; its next heartbeat gets the new one."
+    MISMATCHED_ENDPOINT_TYPE = 114, "A controller was asked for brokers, or the reverse."
     UNSUPPORTED_ENDPOINT_TYPE = 115, "There is no such type of endpoint here."
     UNKNOWN_CONTROLLER_ID = 116, "There is no such controller."
     UNKNOWN_SUBSCRIPTION_ID = 117, "The telemetry subscription is unknown or has changed."
     TELEMETRY_TOO_LARGE = 118, "The telemetry is larger than the broker accepts."
     INVALID_REGISTRATION = 119, "The controller refuses the broker's registration."
-    TRANSACTION_ABORTABLE = 120, "The transaction failed; abort it, and go on with the next."
+    TRANSACTION_ABORTABLE = 120, "The transaction failed; abort it, and begin the next one."
     INVALID_RECORD_STATE = 121, "The record cannot be acknowledged in the state it is in."
     SHARE_SESSION_NOT_FOUND = 122, "The broker has forgotten the share session.", _RETRIABLE
     INVALID_SHARE_SESSION_EPOCH = 123, "The share session is at another epoch.", _RETRIABLE
@@ -210,8 +210,8 @@ class ErrorCode(IntEnum):
         "match.",
     )
     INVALID_VOTER_KEY = 125, "The voter key belongs to another replica."
-    DUPLICATE_VOTER = 126, "The node is a voter already."
-    VOTER_NOT_FOUND = 127, "The node is no voter."
+    DUPLICATE_VOTER = 126, "The node is already a voter."
+    VOTER_NOT_FOUND = 127, "The node is not a voter."
     INVALID_REGULAR_EXPRESSION = 128, "The regular expression cannot be parsed."
     REBOOTSTRAP_REQUIRED = 129, "The client must start over from its bootstrap servers."
     STREAMS_INVALID_TOPOLOGY = 130, "The topology cannot be used."

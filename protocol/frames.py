@@ -31,19 +31,19 @@ FETCH_KEY = 1
 METADATA_KEY = 3
 API_VERSIONS_KEY = 18
 
-# A frame's buffer grows as its bytes come, so that a size alone makes nobody allocate it.
+# A frame's buffer grows as its bytes arrive, so that a size alone allocates no memory.
 _GROWTH_MIN_BYTES = 256 * 1024
 
-# Kafka has no tag for a header yet. Passing over one takes time, and nothing else bounds them.
+# Kafka has no tag for a header yet. Skipping a tag takes time, and nothing else bounds them.
 _HEADER_TAGS_MAX = 1_000
 
-# What a TLS handshake begins with, where a frame has the high half of its size.
+# The first bytes of a TLS handshake, where a frame has the high half of its size.
 _TLS_HELLO = 0x1603
 _TLS_SENT = (
     ": TLS was sent to a listener without it (is the client's security.protocol SSL or SASL_SSL?)"
 )
-# The first bytes of an HTTP request, where a frame has its size. As a number they are more than
-# 2**30, which is above any bound on frames that is in use.
+# The first bytes of an HTTP request, where a frame has its size. As a number they exceed 2**30,
+# which is above every bound on frames in use.
 _HTTP_METHODS = frozenset(
     (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
 )
@@ -53,28 +53,28 @@ class FrameReader:
     """Cuts one connection's bytes into frames; does no I/O itself.
 
     The bytes of a large frame are received straight into a buffer of its own, so that record
-    batches go from the socket to the file without another copy. Small frames come through a
+    batches go from the socket to the file without another copy. Small frames pass through a
     buffer that all connections share, which the event loop fills and empties in one step:
 
-        reader.buffer() -> where the next bytes go
+        reader.buffer() -> memory for the next bytes
         reader.received(count)
-        reader.take() -> a frame, until there is none     } as often as frames are wanted
+        reader.take() -> a frame, or None when there is none     } as often as frames are wanted
         reader.settle(): the shared buffer is free again
     """
 
     def __init__(self, shared: memoryview, size_max: int) -> None:
         self._shared = shared
         self._size_max, self._size_option = size_max, "socket.request.max.bytes"
-        # What was received and is not cut yet: part of the shared buffer, or a copy of it.
+        # Received bytes that are not cut yet: part of the shared buffer, or a copy of it.
         self._data: memoryview | bytes = b""
         self._position = 0
-        # A frame that is partly here.
+        # A frame that has arrived in part.
         self._frame: bytearray | None = None
         self._frame_size = 0
         self._filled = 0
 
     def limit(self, size_max: int, option: str) -> None:
-        """Let the frames that follow be no larger; `option` is who says so, for errors."""
+        """Bound the size of later frames; `option` is the name of the bound, for errors."""
         self._size_max, self._size_option = size_max, option
 
     def buffer(self) -> memoryview:
@@ -87,7 +87,7 @@ class FrameReader:
         return memoryview(frame)[self._filled :]
 
     def received(self, count: int) -> None:
-        """Take in the bytes that were put at the start of buffer()."""
+        """Accept the bytes that were put at the start of buffer()."""
         if self._frame is not None:
             self._filled += count
         elif self._position == len(self._data):
@@ -97,7 +97,7 @@ class FrameReader:
             self._data, self._position = kept + bytes(self._shared[:count]), 0
 
     def take(self) -> memoryview | None:
-        """Return the next frame that is whole, without its size; None when none is.
+        """Return the next whole frame, without its size; None when there is none.
 
         The memory is the frame's own. Raises ProtocolError for a size that no request has.
         """
@@ -127,16 +127,16 @@ class FrameReader:
 
     @property
     def begun_bytes(self) -> int:
-        """The size of the frame that is partly here, 0 when there is none."""
+        """The size of the frame that has arrived in part, 0 when there is none."""
         return 0 if self._frame is None else self._frame_size
 
     def settle(self) -> None:
-        """Copy what is left in the shared buffer, which others fill next."""
+        """Copy the rest of the shared buffer, which another connection fills next."""
         if isinstance(self._data, memoryview):
             self._data, self._position = bytes(self._data[self._position :]), 0
 
     def _begin(self, size: int, start: memoryview | bytes) -> None:
-        """Go on with a frame in memory of its own."""
+        """Continue a frame in memory of its own."""
         self._frame = bytearray(min(size, max(_GROWTH_MIN_BYTES, 2 * len(start))))
         self._frame_size, self._filled = size, len(start)
         self._frame[: len(start)] = start
@@ -145,7 +145,7 @@ class FrameReader:
 
 @dataclass(slots=True)
 class RequestHeader:
-    """The head of a request; `body` is where the rest begins once the tags are skipped."""
+    """The head of a request; `body` is where the rest begins after the tags."""
 
     api_key: int
     api_version: int
@@ -155,7 +155,7 @@ class RequestHeader:
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
-    """Read a request's header up to its client id; a flexible one has tags to skip yet.
+    """Read a request's header up to its client id; a flexible header has tags after that.
 
     Raises ProtocolError for a frame that is too short or whose client id is malformed.
     """
@@ -185,7 +185,7 @@ def skip_header_tags(frame: memoryview, header: RequestHeader) -> None:
 
 
 def encode_response(response: Any, version: int, correlation_id: int) -> list[Chunk]:
-    """Encode a framed response as buffers to be written one after the other."""
+    """Encode a framed response as buffers to write one after the other."""
     info = info_of(type(response))
     output = Output()
     if version in info.flexible and info.key != API_VERSIONS_KEY:
@@ -197,7 +197,7 @@ def encode_response(response: Any, version: int, correlation_id: int) -> list[Ch
 
 
 def body_bytes(message: Any, version: int) -> int:
-    """Return the size of a message in a frame: with the frame's size, without its header."""
+    """Return the size of a message in a frame, with the frame's size, without its header."""
     output = Output()
     encode_into(message, version, output)
     return SIZE.size + sum(map(len, output.chunks()))
@@ -219,7 +219,7 @@ def encode_request(
 
 
 def _framed(output: Output) -> list[Chunk]:
-    """Return what was encoded, with the frame's size in the place that was left for it."""
+    """Return the encoded chunks, with the frame's size in the place that was left for it."""
     chunks = output.chunks()
     size = sum(map(len, chunks)) - SIZE.size  # chunks are bytes, or views of bytes
     SIZE.pack_into(output, 0, size)
@@ -227,7 +227,7 @@ def _framed(output: Output) -> list[Chunk]:
 
 
 def read_response_header(frame: memoryview, cls: type, version: int) -> tuple[int, int]:
-    """Return a response's correlation id and where its body begins, as a client reads it."""
+    """Return a response's correlation id and the position of its body, as a client does."""
     (correlation_id,) = SIZE.unpack_from(frame, 0)
     info = info_of(cls)
     position = SIZE.size

@@ -1,4 +1,4 @@
-"""Machine instructions that Python has no words for, as functions that kernels can call.
+"""Machine instructions that Python cannot express, as functions that kernels can call.
 
 An unaligned load of eight bytes, the upper half of a 128-bit product, a hint to the cache, a
 block copy, and CRC-32C over eight bytes: each is a line or two of LLVM's intermediate language.
@@ -83,7 +83,7 @@ def _copy(_: Any, target: Any, to: Any, source: Any, start: Any, size: Any) -> A
 
 
 def _crc_of_word(name: str, state_bits: int) -> Callable[..., Any]:
-    """Return the intrinsic of a CRC-32C instruction whose state has as many bits."""
+    """Return the intrinsic of a CRC-32C instruction whose state has this many bits."""
 
     def declare(_: Any, crc: Any, word: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -100,7 +100,7 @@ def _crc_of_word(name: str, state_bits: int) -> Callable[..., Any]:
 
 
 def _slicing_tables() -> npt.NDArray[np.uint32]:
-    """Return the tables by which eight bytes of CRC-32C are looked up at once."""
+    """Return the tables that look up eight bytes of CRC-32C at once."""
     tables = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         crc = byte
@@ -113,8 +113,8 @@ def _slicing_tables() -> npt.NDArray[np.uint32]:
 
 
 def _shift_tables(size: int) -> npt.NDArray[np.uint32]:
-    """Return the tables by which a CRC-32C is carried over so many zero bytes, a byte at once."""
-    # The operation is linear: each bit goes its own way.
+    """Return the tables that carry a CRC-32C over `size` zero bytes, a byte of it at once."""
+    # The operation is linear, so each bit is shifted on its own.
     shifted = np.uint32(1) << np.arange(32, dtype=np.uint32)
     for _ in range(size):
         shifted = shifted >> 8 ^ _TABLES[0, shifted & 0xFF]
@@ -124,8 +124,8 @@ def _shift_tables(size: int) -> npt.NDArray[np.uint32]:
 
 
 _TABLES = _slicing_tables()
-# Three strands of so many bytes are computed side by side, since the instruction's result is
-# there after three cycles only.
+# Three strands of this many bytes are computed side by side, since the instruction's result
+# takes three cycles.
 _STRAND = 1024
 _SHIFT = _shift_tables(_STRAND)
 
@@ -172,7 +172,7 @@ def pass_strand(crc: int) -> int:
 
 @kernel(INT64, BYTES, INT64, INT64)
 def crc32c(data: Bytes, start: int, end: int) -> int:
-    """Compute the CRC-32C of bytes; the caller has made sure that they are there.
+    """Compute the CRC-32C of bytes; the caller has checked that they are there.
 
     The package of that name is as fast, but needs the interpreter for each input.
     """

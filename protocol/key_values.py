@@ -1,12 +1,12 @@
-"""The keys and values of a batch's records, and nothing else of them: for replays of many.
+"""The keys and values of a batch's records, and nothing else: for replays of many records.
 
-Layout of a record (protocol/records.py has the whole of it); all but the attributes are varints:
+Layout of a record (complete in protocol/records.py); all but the attributes are varints:
 
     | size | attributes i8 | timestamp delta | offset delta | key size | key | value size | value
     | header count |
 
-Of what is rare - sizes of 8 KiB and more, headers, damage - the decoder of batches takes care.
-Measured in bench/offsets_replay.py.
+The decoder of batches handles the rare cases: sizes of 8 KiB and more, headers, damage. Measured
+in bench/offsets_replay.py.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MORE = 0x80  # another byte of the varint follows
 def key_values(
     header: BatchHeader, data: Buffer, max_decompressed: int = DECOMPRESSED_MAX_BYTES
 ) -> list[KeyValue]:
-    """Return the keys and values of a batch's, or older entry's, records that have a key.
+    """Return the keys and values of the records with a key in a batch or older entry.
 
     Raises ProtocolError. The CRC is not checked.
     """
@@ -51,12 +51,12 @@ def key_values(
 def key_values_in_pieces(
     section: bytes, count: int, piece_count: int
 ) -> Iterator[list[KeyValue]]:
-    """Yield the keys and values of a batch's decompressed records, of so many records at a time.
+    """Yield the keys and values of a batch's decompressed records, `piece_count` at a time.
 
-    A section of some kilobytes may have been packed into one batch a thousand times over: nothing
-    is made of it but what the next piece holds. Records without a key are not in their piece,
-    and headers are passed over unread. Raises InvalidRecord at the first record that is none,
-    behind the pieces before it.
+    A section of some kilobytes may have been packed into one batch a thousand times over, so only
+    the keys and values of the next piece are created. A piece leaves out records without a key,
+    and headers are skipped unread. Raises InvalidRecord at the first malformed record, after the
+    pieces before it.
     """
     found: list[KeyValue] = []
     at, end = 0, len(section)
@@ -77,7 +77,7 @@ def key_values_in_pieces(
 
 
 def _in_record(section: bytes, at: int, end: int) -> tuple[bytes | None, bytes | None]:
-    """Read a record's key and value from behind its attributes; raises InvalidRecord."""
+    """Read a record's key and value after its attributes; raises InvalidRecord."""
     for _ in range(2):  # the deltas of its timestamp and offset
         while at < end and section[at] >= _MORE:
             at += 1
@@ -102,7 +102,7 @@ def _key_value(record: Record) -> KeyValue:
 
 
 def _read(section: bytes, count: int) -> list[KeyValue] | None:
-    """Read records in one loop without calls; None when one of them is rare.
+    """Read records in one loop without calls; return None when one of them is a rare case.
 
     Raises IndexError when the section is cut off.
     """

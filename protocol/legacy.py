@@ -1,11 +1,11 @@
-"""Messages of magic 0 and 1: what Kafka wrote before 0.11, read where a log still holds it.
+"""Messages of magic 0 and 1, the format before Kafka 0.11, which old logs still hold.
 
-Nobody may produce them any more (KIP-724), but a log keeps them as they were written, beside
-batches of magic 2. An entry of a log is one message behind its offset and size; big endian:
+Clients cannot produce them any more (KIP-724), but a log keeps them unchanged, beside batches of
+magic 2. An entry of a log is one message after its offset and size; big endian:
 
      0 offset       i64    of the message; a wrapper's is that of its last message
-     8 size         i32    bytes from here on
-    12 crc          u32    CRC-32 (zlib's) of all that follows it
+     8 size         i32    bytes after this field
+    12 crc          u32    CRC-32 (zlib's) of all bytes after it
     16 magic        i8     0 or 1
     17 attributes   i8     | unused (4 bits) | append time: magic 1 only | codec (3) |
     18 timestamp    i64    magic 1 only: ms, -1 for none; a wrapper's is its messages' largest
@@ -13,13 +13,13 @@ batches of magic 2. An entry of a log is one message behind its offset and size;
        value size   i32    -1 for none, then the value
 
 With a codec (gzip, snappy or lz4) the message is a wrapper: it has no key, and its value is a
-set of such entries, compressed. The offsets in there are those of the log under magic 0, and
-under magic 1 relative ones: the last one's stands for the wrapper's. Under append time the
-wrapper's timestamp is that of all. Some Kafkas wrote messages of one magic into a wrapper of
-the other (KAFKA-4298): the wrapper's decides on offsets, a message's on its timestamp.
+compressed set of such entries. Their offsets are the log's under magic 0, and relative ones under
+magic 1: the last one's stands for the wrapper's. Under append time the wrapper's timestamp is
+that of all messages. Some Kafkas wrote messages of one magic into a wrapper of the other
+(KAFKA-4298): the wrapper's magic decides on offsets, a message's magic on its timestamp.
 
-Under magic 0 the lz4 frame has a wrong checksum in its header: Kafka took it over the frame's
-magic number, too (KAFKA-3160), and reads it without checking.
+Under magic 0 the lz4 frame has a wrong checksum in its header: Kafka also included the frame's
+magic number in it (KAFKA-3160), and does not check it when it reads.
 
 Source: Kafka's LegacyRecord, AbstractLegacyRecordBatch and Lz4BlockInputStream; KIP-31
 (relative offsets), KIP-32 (timestamps).
@@ -54,7 +54,7 @@ from protocol.records_plain import wrap_int64
 
 # The size of the smallest entry of each magic: no key, no value.
 SIZES_MIN = (26, 34)
-# In place of a header's leader epoch and count, which messages do not tell.
+# In place of a header's leader epoch and count, which messages do not have.
 NO_LEADER_EPOCH = -1
 NO_COUNT = -1
 
@@ -74,8 +74,9 @@ _LZ4_CONTENT_SIZE_BIT = 0b1000
 def read_entry(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the head of the entry at `position` as a batch's; the rest need not be in the buffer.
 
-    Base and last offset are the entry's own, for a wrapper does not tell its first; what only
-    magic 2 has is -1. Raises CorruptBatch when no entry has such a head; the CRC is not checked.
+    Base and last offset are the entry's own, since a wrapper does not state its first; fields
+    that only magic 2 has are -1. Raises CorruptBatch for an impossible head; the CRC is not
+    checked.
     """
     left = len(buffer) - position
     if left < _TIMESTAMP_POSITION:
@@ -93,7 +94,7 @@ def read_entry(buffer: Buffer, position: int = 0) -> BatchHeader:
         timestamp = _I64.unpack_from(buffer, position + key_at)[0]
         key_at += _I64.size
     (key_size,) = _I32.unpack_from(buffer, position + key_at)
-    # The CRC costs reading all of it; this is what tells a batch whose magic has flipped.
+    # A check of the CRC would read all of it; this check finds a batch whose magic has flipped.
     if not _NONE <= key_size <= length + LOG_OVERHEAD - SIZES_MIN[magic]:
         raise CorruptBatch(f"a key of {key_size} bytes in a message of {length}")
     return BatchHeader(
@@ -118,7 +119,7 @@ def decode_entry(
 ) -> list[Record]:
     """Decode the message at `position`, or all messages of a wrapper.
 
-    Raises ProtocolError: CorruptBatch, and what decompress raises. The CRC is not checked.
+    Raises ProtocolError: CorruptBatch, and the errors of decompress. The CRC is not checked.
     """
     header = read_entry(buffer, position)
     end = position + header.size_bytes
@@ -135,7 +136,7 @@ def decode_entry(
     if not entries:
         raise CorruptBatch("a compressed message without messages in it")
     base = 0
-    # Some librdkafka wrote wrappers with offset 0, which stands for "from 0 on".
+    # Some versions of librdkafka wrote wrappers with offset 0, which means "from 0 on".
     if header.magic == 1 and header.base_offset != 0:
         base = header.base_offset - entries[-1][0].base_offset
         if base < 0:
@@ -190,7 +191,7 @@ def iterate_stored(
     *,
     raw_headers: bool = False,
 ) -> Iterator[Record]:
-    """Decode as decode_stored does, but the records of a batch one by one.
+    """Decode as decode_stored does, but yield the records of a batch one by one.
 
     `headers_max` and `raw_headers` are as in iterate_records.
     """
@@ -211,7 +212,7 @@ def _inner_entries(
         header = read_entry(data, position)
         end = position + header.size_bytes
         if end > len(data):
-            raise CorruptBatch("a message reaches past the end of the wrapper that it is in")
+            raise CorruptBatch("a message reaches past the end of its wrapper")
         if header.codec != Codec.NONE:
             raise CorruptBatch("a compressed message within a compressed message")
         yield header, _read_body(data, position, end, header.magic)

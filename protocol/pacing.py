@@ -1,23 +1,23 @@
 """Long work on the event loop, a slice of time at a time.
 
-A loop whose length a client decides goes over `paced(items)`:
+A loop whose length a client decides iterates over `paced(items)`:
 
     for topic in paced(request.topics):
         answer(topic)
 
-A Worker runs such code in slices. Between two items, once the slice is over, the code stands
-still, in the middle of its loop, and the event loop serves others until it lets the Worker go on:
+A Worker runs such code in slices. Between two items, once the slice is over, the code stops in
+the middle of its loop, and the event loop serves others until it lets the Worker continue:
 
     worker.begin(function, slice_s) -> whether it has ended
     worker.go_on(slice_s) -> whether it has ended         } until it has
-    worker.take() -> what the function returned
+    worker.take() -> the function's result
     worker.give_up(): nothing more is run
 
 Anywhere else, in a thread or on the loop's own stack, paced(items) is items. So the code around
-such a loop must be right when others change the state that they share with it between two items,
-as between two requests: handlers have such loops, and the helpers of handlers; a coordinator's
-decisions and stored changes have none, nor has anything that they call. The loops of codecs, which
-both call, are paced within `coding` alone.
+such a loop must be correct when other code changes shared state between two items, as it may
+between two requests. Handlers and their helpers have such loops. A coordinator's decisions and
+stored changes have none, nor does any code that they call. Both call codecs, whose loops are
+paced within `coding` alone.
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ T = TypeVar("T")
 
 # A parameter of functions that handlers and decisions call: handlers pass `paced`.
 Pace = Callable[[Iterable[Any]], Iterable[Any]]
-# What `sorted` takes; None stands for the items themselves.
+# The key of `sorted`; None stands for the items themselves.
 _Key = Callable[[Any], Any] | None
 
-# Sorts in pieces: so many items are sorted at once, in less than a millisecond, then so many lists
-# are merged at once, by so many items of each. Two lists at a time would take twice as long.
+# Sorts in pieces: _RUN_COUNT items are sorted at once, in less than a millisecond. Then
+# _MERGED_RUNS lists are merged at once, _HEAD_COUNT items of each at a time. Two lists at a time
+# would take twice as long.
 _RUN_COUNT = 1024
 _MERGED_RUNS = 16
 _HEAD_COUNT = 64
-# Shorter loops end before it pays to look at the clock.
+# Shorter loops end before a look at the clock pays.
 PACED_MIN = 16
 
 
 class Worker(greenlet):
-    """Runs one function after the other, each in slices; made and used by one thread."""
+    """Runs one function after the other, each in slices; one thread creates and uses it."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Where everything else runs.
+        # All other code runs in this greenlet.
         self._outside = getcurrent()
         self._until_s = 0.0
         self._function: Callable[[], Any] | None = None
@@ -61,7 +62,7 @@ class Worker(greenlet):
         self._error: BaseException | None = None
 
     def begin(self, function: Callable[[], Any], slice_s: float) -> bool:
-        """Call a function, for a slice of time to begin with; return whether it has ended."""
+        """Call a function, at first for one slice of time; return whether it has ended."""
         assert self._function is None, "the one before has ended"
         self._function = function
         return self.go_on(slice_s)
@@ -73,7 +74,7 @@ class Worker(greenlet):
         return self._function is None
 
     def take(self) -> Any:
-        """Return what the function returned, once; raises what it raised."""
+        """Return the function's result, once, or raise its error."""
         result, error = self._result, self._error
         self._result = self._error = None
         if error is not None:
@@ -81,14 +82,14 @@ class Worker(greenlet):
         return result
 
     def give_up(self) -> None:
-        """Have the function that stands still end where it is, or none begin any more.
+        """End the stopped function where it is, or begin no other.
 
         A worker that is never given up is never freed: it refers to itself.
         """
         self.throw()
 
     def run(self) -> None:
-        """Call what is given, for ever: a stack of its own is made once, not for each function."""
+        """Call each function that is given, for ever: all functions share one stack."""
         wait = self._outside.switch
         while True:
             function = self._function
@@ -101,9 +102,9 @@ class Worker(greenlet):
             wait()
 
     def pace(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield each item, and let others go on between two when the slice is over.
+        """Yield each item, and let others run between two when the slice is over.
 
-        A coroutine that has awaited in its loop may go on in another worker, in a slice of that.
+        A coroutine that has awaited in its loop may continue in another worker, in its slice.
         """
         worker = self
         for item in items:
@@ -119,25 +120,25 @@ class Worker(greenlet):
 
 
 def paced(items: Iterable[T]) -> Iterable[T]:
-    """Return what to iterate over where a loop may be long: see the module."""
+    """Return the items, in slices where the loop runs in a Worker: see the module."""
     worker = getcurrent()
     return worker.pace(items) if isinstance(worker, Worker) else items
 
 
 def paced_if_many(items: Collection[T]) -> Iterable[T]:
-    """Do as `paced`; what most requests have few of costs them no more than its length."""
+    """Do as `paced`; a request with few items pays no more than for their number."""
     return items if len(items) < PACED_MIN else paced(items)
 
 
 def unpaced(items: Iterable[T]) -> Iterable[T]:
-    """Return the items: what a `pace` is where a loop must be in one piece."""
+    """Return the items: the `pace` of a loop that must run in one piece."""
     return items
 
 
 def paced_sorted(
     items: Iterable[T], key: Callable[[T], Any] | None = None, pace: Pace = paced
 ) -> list[T]:
-    """Return what `sorted` does; where loops are paced, in pieces."""
+    """Return the result of `sorted`; where loops are paced, sort in pieces."""
     given: list[Any] = list(items)
     if pace(given) is given:
         return sorted(given, key=key)
@@ -161,7 +162,7 @@ def _sorted_in_pieces(given: Sequence[Any], key: _Key, pace: Pace) -> list[Any]:
 def _merged(runs: list[list[Any]], key: _Key) -> Iterator[list[Any]]:
     """Yield the items of sorted lists in order, some at a time; equal ones by their lists.
 
-    What the next items of each list have up to the least of their last items, comes first.
+    Of the next items of each list, those up to the least of the lists' last ones come first.
     """
     starts = [0] * len(runs)
     while True:
@@ -176,11 +177,11 @@ def _merged(runs: list[list[Any]], key: _Key) -> Iterator[list[Any]]:
         }
         first = min(cut, key=lasts.__getitem__)
         for rank, head in enumerate(heads):
-            # That list may have more that equal its last: those of later lists come after them.
+            # That list may have more items equal to its last; those of later lists come after.
             bisect = bisect_right if rank <= first else bisect_left
             del head[bisect(head, lasts[first], key=key) :]
             starts[rank] += len(head)
-        # It finds the lists in there, and compares little more than their items once each.
+        # `sorted` finds the sorted runs, and compares each item little more than once.
         yield sorted(chain.from_iterable(heads), key=key)
 
 
@@ -191,7 +192,7 @@ def paced_in_codec(items: Iterable[T]) -> Iterable[T]:
 
 
 def coding(code: Callable[..., T], *arguments: object) -> T:
-    """Decode or encode one message of a client, with long arrays in slices."""
+    """Decode or encode one message of a client, in slices where arrays are long."""
     worker = getcurrent()
     if not isinstance(worker, Worker):
         return code(*arguments)

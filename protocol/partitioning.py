@@ -1,7 +1,7 @@
-"""Which partition Kafka's default partitioner gives a key: murmur2 of the key, modulo the count.
+"""The partition of a key by Kafka's default partitioner: murmur2 of the key, modulo the count.
 
-Murmur2 is Austin Appleby's hash; the seed and the way to a partition are those of Kafka's
-Utils.murmur2 and BuiltInPartitioner.partitionForKey. Other clients may have other habits.
+Murmur2 is Austin Appleby's hash; the seed and the step to a partition are those of Kafka's
+Utils.murmur2 and BuiltInPartitioner.partitionForKey. Other clients may use other partitioners.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _MASK = 0xFFFFFFFF
 
 
 def partition_of_key(key: bytes, partition_count: int) -> int:
-    """Return the partition that a key goes to by default."""
+    """Return the default partition of a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 

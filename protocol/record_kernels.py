@@ -48,7 +48,7 @@ def places_kernel(section: Bytes, count: int, step: int, found: Table) -> int:
 
 @kernel(int64_tuple(2), BYTES, INT64, BYTES)
 def last_with_key_kernel(section: Bytes, count: int, key: Bytes) -> tuple[int, int]:
-    """Return a status, and the position of the last record that has a key or -1."""
+    """Return a status, and the position of the last record with a key, or -1."""
     found, start, end = -1, 0, section.size
     for _ in range(count):
         if start == end:
@@ -81,7 +81,7 @@ def last_with_key_kernel(section: Bytes, count: int, key: Bytes) -> tuple[int, i
 
 def places(section: bytes, count: int, step: int) -> list[int]:
     """Return the positions of every `step`-th record, as record_places.places_plain does."""
-    # A count that cannot be true allocates no more than records could be there.
+    # A false count allocates no more rows than there could be records.
     rows = min(-(-count // step), len(section) // step + 1)
     found = np.zeros(rows, np.int64)
     _check(places_kernel(as_bytes(section), count, step, found))
@@ -89,7 +89,7 @@ def places(section: bytes, count: int, step: int) -> list[int]:
 
 
 def last_with_key(section: bytes, count: int, key: bytes) -> int:
-    """Return the position of the last record that has a key, as the plain twin does."""
+    """Return the position of the last record with a key, as the plain twin does."""
     status, found = last_with_key_kernel(as_bytes(section), count, as_bytes(key))
     _check(status)
     return int(found)

@@ -1,8 +1,8 @@
-"""Where records lie in a batch's section, found by compiled kernels once that pays.
+"""The places of records in a batch's section, found by compiled kernels where that pays.
 
 A batch of some kilobytes may unpack to millions of records: in plain Python a walk over them
 takes seconds, and holds the interpreter's lock. The kernels take 10 ns a record without it. They
-skip what is in a record by its size, and never read outside their buffer.
+skip a record's contents by its size, and never read outside their buffer.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ PLAIN_RECORDS_MAX = 50_000
 
 
 class Walker:
-    """Walks over sections; one thread owns it, for as long as it looks at a log."""
+    """Walks over sections; one thread owns it while that thread reads a log."""
 
     def __init__(self, load_kernels: Callable[[], None]) -> None:
-        """`load_kernels` loads protocol.records, and returns at once when that is there."""
+        """`load_kernels` loads protocol.records, and returns at once when that is loaded."""
         self._load_kernels = load_kernels
         self._plain_left = PLAIN_RECORDS_MAX
 
     def places(self, section: bytes, count: int, step: int) -> list[int]:
-        """Return the positions of every `step`-th record, the first one's first.
+        """Return the positions of every `step`-th record, beginning with the first.
 
         Raises InvalidRecord unless `count` records fill the section, judged by their sizes.
         """
@@ -42,7 +42,7 @@ class Walker:
         return places(section, count, step)
 
     def last_with_key(self, section: bytes, count: int, key: bytes) -> int:
-        """Return the position of the last record that has a key, -1 when none has.
+        """Return the position of the last record with a key, or -1.
 
         Raises InvalidRecord as places() does, and for a record whose key is malformed.
         """
@@ -79,7 +79,7 @@ def places_plain(section: bytes, count: int, step: int) -> list[int]:
 
 
 def last_with_key_plain(section: bytes, count: int, key: bytes) -> int:
-    """Find the last record that has a key in plain Python."""
+    """Find the last record with a key in plain Python."""
     found, position, end, length = -1, 0, len(section), len(key)
     for _ in range(count):
         if position == end:

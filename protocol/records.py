@@ -1,14 +1,14 @@
 """Numba kernels over the records of a batch: walk, validate, scan, search by time.
 
 `protocol.records_plain` draws the format and states the same rules in plain Python; a property
-test holds the two together. Importing this module loads Numba and NumPy (57 MB, 0.4 s) and
-compiles every kernel (3 s), or loads what an earlier run compiled and left in `__pycache__`
-(0.3 s): so it is imported late, off the event loop, and by few. `warm_up` then runs each once.
+test compares the two. An import of this module loads Numba and NumPy (57 MB, 0.4 s) and compiles
+every kernel (3 s), or loads the code that an earlier run compiled into `__pycache__` (0.3 s). So
+few modules import it, and they do so late and off the event loop. `warm_up` then runs each once.
 
 All kernels release the interpreter's lock, and no bytes can make them read outside their
-buffer. Kernels elsewhere may call those whose names begin with `read_`, which take no longer
-than code of their own would; read_int16, read_int32 and read_int64 leave the check that so
-many bytes are there to their callers.
+buffer. Kernels elsewhere may call the functions whose names begin with `read_`, which are as fast
+as inline code. The callers of read_int16, read_int32 and read_int64 check that enough bytes are
+there.
 
 Kernels take bytes as read-only arrays (`BYTES`), to which writable ones convert for free.
 """
@@ -85,7 +85,7 @@ def int64_tuple(size: int) -> Any:
 
 
 def _fingerprint(function: Callable[..., object]) -> int:
-    """Return a checksum of a function's code and of the kernels and constants that it names."""
+    """Return a checksum of a function's code and of the kernels and constants it names."""
     code = function.__code__
     constants = [getattr(constant, "co_code", constant) for constant in code.co_consts]
     checksum = zlib.crc32(repr(constants).encode(), zlib.crc32(code.co_code))
@@ -104,13 +104,13 @@ def _fingerprint(function: Callable[..., object]) -> int:
 def kernel(result: Any, *arguments: Any) -> Callable[[Function], Function]:
     """Compile a function for exactly these Numba types, at once, and cache its machine code.
 
-    One that takes several arrays should not be called for every record: each array is passed as
-    seven words, and 40 ns a call were measured. Small ones become part of their callers; Numba's
-    own inlining (inline="always") was slower than the calls.
+    Do not call a kernel that takes several arrays for every record: each array is passed as
+    seven words, and 40 ns a call were measured. Small kernels become part of their callers;
+    Numba's own inlining (inline="always") was slower than the calls.
 
-    Numba finds its cache stale when the function's own file changes, but not when a function
-    or a constant from another file does. So a checksum of all that the function refers to
-    becomes part of its name, and with it of the cache file's.
+    Numba notices a stale cache when the function's own file changes, but not when a function
+    or a constant from another file does. So a checksum of everything that the function refers
+    to becomes part of its name, and so of the name of the cache file.
     """
 
     def compile_function(function: Function) -> Function:
@@ -118,7 +118,7 @@ def kernel(result: Any, *arguments: Any) -> Callable[[Function], Function]:
         signature = result(*arguments)
         try:
             compiled: Function = njit(signature, nogil=True, cache=True)(function)
-        except RuntimeError:  # There is nowhere to keep a cache: compile for this run alone.
+        except RuntimeError:  # There is no place for a cache: compile for this run alone.
             compiled = njit(signature, nogil=True)(function)
         return compiled
 
@@ -132,14 +132,14 @@ def as_bytes(buffer: Buffer) -> Bytes:
 
 @kernel(INT64, BYTES, INT64)
 def read_int16(buffer: Bytes, position: int) -> int:
-    """Read a big-endian int16; the caller has made sure that it is there."""
+    """Read a big-endian int16; the caller has checked that it is there."""
     raw = int64(buffer[position]) << 8 | int64(buffer[position + 1])
     return (raw ^ 0x8000) - 0x8000
 
 
 @kernel(INT64, BYTES, INT64)
 def read_int32(buffer: Bytes, position: int) -> int:
-    """Read a big-endian int32; the caller has made sure that it is there."""
+    """Read a big-endian int32; the caller has checked that it is there."""
     raw = int64(0)
     for index in range(4):
         raw = raw << 8 | int64(buffer[position + index])
@@ -148,7 +148,7 @@ def read_int32(buffer: Bytes, position: int) -> int:
 
 @kernel(INT64, BYTES, INT64)
 def read_int64(buffer: Bytes, position: int) -> int:
-    """Read a big-endian int64; the caller has made sure that it is there."""
+    """Read a big-endian int64; the caller has checked that it is there."""
     raw = int64(0)
     for index in range(8):
         raw = raw << 8 | int64(buffer[position + index])
@@ -157,7 +157,7 @@ def read_int64(buffer: Bytes, position: int) -> int:
 
 @kernel(int64_tuple(2), BYTES, INT64, INT64)
 def read_varint(buffer: Bytes, position: int, end: int) -> tuple[int, int]:
-    """Read a zig-zag varint before `end`; return it and the position after it, or -1 as that."""
+    """Read a zig-zag varint before `end`; return it and the next position, -1 if malformed."""
     raw = int64(0)
     shift = int64(0)
     while position < end and shift < 35:
@@ -173,7 +173,7 @@ def read_varint(buffer: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @kernel(int64_tuple(2), BYTES, INT64, INT64)
 def read_varlong(buffer: Bytes, position: int, end: int) -> tuple[int, int]:
-    """Read a zig-zag varlong before `end`; return it and the position after it, or -1 as that."""
+    """Read a zig-zag varlong before `end`; return it and the next position, -1 if malformed."""
     raw = uint64(0)
     shift = int64(0)
     while position < end and shift < 70:
@@ -209,8 +209,8 @@ def read_record(
 ) -> tuple[int, int, int, int, int, int, int, int, int]:
     """Find the parts of the record at `position` in a section that ends at `end`.
 
-    Returns its status, and when that is VALID: its end, timestamp delta, offset delta, key
-    position and length, value position and length, and the position of its headers' count.
+    Returns its status, and if that is VALID: its end, timestamp delta, offset delta, key
+    position and length, value position and length, and the position of its header count.
     """
     size, position = read_varint(buffer, position, end)
     if position < 0 or size <= 0 or size > end - position:
@@ -291,8 +291,8 @@ def validate_kernel(
 def scan_kernel(buffer: Bytes, start: int, end: int, count: int, table: Table) -> tuple[int, int]:
     """Fill a row of the table for each of `count` records; return the status and rows filled.
 
-    The table needs SCAN_COLUMNS columns, and a row for each record that is there: BAD_RANGE
-    tells that it has not. Offset deltas may have gaps.
+    The table needs SCAN_COLUMNS columns, and a row for each record; otherwise the status is
+    BAD_RANGE. Offset deltas may have gaps.
     """
     if start < 0 or end < start or end > buffer.size or count < 0:
         return BAD_RANGE, 0
@@ -353,10 +353,10 @@ def validate_records(
     require_keys: bool,
     items_max: int = 0,
 ) -> Validation:
-    """Check a section of `count` records as a broker must before it appends it.
+    """Check a section of `count` records as a broker must before it appends them.
 
-    The same as records_plain.validate_records_plain, but a hundred times as fast: so nothing
-    bounds the records and headers.
+    This does the same as records_plain.validate_records_plain, but a hundred times as fast, so
+    the number of records and headers has no bound.
     """
     status, index, delta_min, delta_max = validate_kernel(
         as_bytes(buffer), start, end, count, require_keys
@@ -365,11 +365,11 @@ def validate_records(
 
 
 def scan(buffer: Buffer, start: int, end: int, count: int) -> Table:
-    """Return a table of a section's records, a row each with the SCAN_ columns.
+    """Return a table of a section's records, one row each, with the SCAN_ columns.
 
     Raises InvalidRecord when the section does not consist of `count` well-formed records.
     """
-    # A count that cannot be true allocates no more rows than records could be there.
+    # A false count allocates no more rows than there could be records.
     rows = max(0, min(count, (end - start) // _RECORD_BYTES_MIN))
     table = np.empty((rows, SCAN_COLUMNS), np.int64)
     status, index = scan_kernel(as_bytes(buffer), start, end, count, table)
@@ -390,7 +390,7 @@ def first_at_or_after(
 ) -> tuple[int, int]:
     """Find the first record at or after `timestamp` (ms) and `offset_delta_min`.
 
-    The same as records_plain.first_at_or_after_plain.
+    It does the same as records_plain.first_at_or_after_plain.
     """
     return first_at_or_after_kernel(
         as_bytes(buffer), start, end, count, base_timestamp, timestamp, offset_delta_min
@@ -398,9 +398,9 @@ def first_at_or_after(
 
 
 def warm_up() -> None:
-    """Run every kernel once, so that no later caller waits for one.
+    """Run every kernel once, so that no later caller waits for it.
 
-    Compilation, or loading from the cache, has happened when this module was imported.
+    The import of this module has already compiled the kernels, or loaded them from the cache.
     """
     nothing = bytes(8)
     array = as_bytes(nothing)

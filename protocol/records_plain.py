@@ -1,9 +1,9 @@
 """The records inside a batch, read and written in plain Python.
 
-What a batch holds after its header (once decompressed) is a section: its records, one after
-the other, each written as its size and then as many bytes:
+After its header, and once decompressed, a batch holds a section: its records, one after the
+other, each written as its size and then as many bytes:
 
-    size           varint    bytes that follow, up to the next record
+    size           varint    bytes after this field, up to the next record
     attributes     i8        unused, always 0 so far
     timestampDelta varlong   milliseconds since the batch's base timestamp
     offsetDelta    varint    since the batch's base offset
@@ -20,8 +20,8 @@ the other, each written as its size and then as many bytes:
 Varints are Protocol Buffers' zig-zag ones, of at most 5 bytes (varint) or 10 (varlong).
 
 This module states the rules once in readable form. `protocol.records` has the same rules as
-compiled kernels, which are some hundred times faster but take a while to load: until then, and
-in the tests that hold the two together, these functions serve.
+compiled kernels, which are some hundred times faster but take a while to load. Until then, and
+in the tests that compare the two, these functions are used.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from typing import TypeAlias
 from protocol.compression import Buffer
 from protocol.errors import ProtocolError
 
-# Of a record: its end, timestamp delta, offset delta, key position and length, value position
-# and length, and the position of its headers' count. A length is -1 for null.
+# A record's end, timestamp delta, offset delta, key position and length, value position and
+# length, and the position of its header count. A length is -1 for null.
 RecordParts: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 
 NOT_FOUND = -1
@@ -49,7 +49,7 @@ _INT32_MAX = 2**31 - 1
 
 
 class RecordStatus(IntEnum):
-    """What a walk through a section found."""
+    """The outcome of a walk through a section."""
 
     VALID = 0
     TRAILING_BYTES = 1  # bytes after the last record
@@ -68,22 +68,23 @@ class RecordStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What is known of a section after its validation.
+    """The result of a section's validation.
 
-    When records are malformed, `index` is the first such record's, and the rest describes the
-    records before it. Otherwise `index` is the first record with a null key or wrong offset.
+    When a record is malformed, `index` is that of the first such record, and the other fields
+    describe the records before it. Otherwise `index` is the first record with a null key or a
+    wrong offset.
     """
 
     status: RecordStatus
     index: int  # -1 when valid
     timestamp_delta_min: int  # 0 when there are no records
     timestamp_delta_max: int
-    # The records and headers that were walked over in plain Python, 0 by a kernel.
+    # How many records and headers were read in plain Python; 0 from a kernel.
     items: int = field(default=0, compare=False)
 
 
 class TooManyItems(Exception):
-    """More records and headers than the caller wants to walk over in plain Python."""
+    """More records and headers than the caller wants to read in plain Python."""
 
 
 class InvalidRecord(ProtocolError):
@@ -99,7 +100,7 @@ def read_varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     if position < end and (byte := buffer[position]) < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
     raw, position = _read_groups(buffer, position, end, _VARINT_MAX_BYTES)
-    raw &= 0xFFFFFFFF  # Kafka's ByteUtils drops what the fifth byte has too much
+    raw &= 0xFFFFFFFF  # Kafka's ByteUtils drops the excess bits of the fifth byte
     return (raw >> 1) ^ -(raw & 1), position
 
 
@@ -117,8 +118,8 @@ def read_record(
 ) -> RecordParts:
     """Find the parts of the record at `position` in a section that ends at `end`.
 
-    Raises InvalidRecord when it does not fit the format (Kafka's DefaultRecord.readFrom);
-    TooManyItems before it walks over more headers than `headers_max`.
+    Raises InvalidRecord when the record breaks the format (Kafka's DefaultRecord.readFrom);
+    TooManyItems before it reads more headers than `headers_max`.
     """
     parts = locate_record(buffer, position, end)
     if _skip_headers(buffer, parts[7], parts[0], headers_max) != parts[0]:
@@ -127,9 +128,9 @@ def read_record(
 
 
 def locate_record(buffer: Buffer, position: int, end: int) -> RecordParts:
-    """Find the parts of a record as read_record does, without a look at its headers.
+    """Find the parts of a record as read_record does, without reading its headers.
 
-    A record may have millions of headers, and its size says where it ends.
+    A record may have millions of headers, and its size gives its end.
     """
     size, position = read_varint(buffer, position, end)
     if position < 0 or not 0 < size <= end - position:
@@ -157,7 +158,7 @@ def locate_record(buffer: Buffer, position: int, end: int) -> RecordParts:
         headers_position += value_length
     else:
         value_length = -1
-    if headers_position == end:  # their count takes a byte at least
+    if headers_position == end:  # their count takes at least one byte
         raise InvalidRecord(RecordStatus.BAD_HEADERS)
     return (
         end,
@@ -174,11 +175,11 @@ def locate_record(buffer: Buffer, position: int, end: int) -> RecordParts:
 def locate_headers(
     buffer: Buffer, position: int, end: int, count_max: int
 ) -> tuple[int, list[tuple[int, int, int, int]]]:
-    """Return the count of a record's headers, and where the first `count_max` of them are.
+    """Return the count of a record's headers, and the places of the first `count_max` of them.
 
-    `position` and `end` are the record's headers_position and end. Of a header: the position
-    and length of its key, the position and length of its value, which is -1 for null. Raises
-    InvalidRecord when one of these headers is malformed; the others are not looked at.
+    `position` and `end` are the record's headers_position and end. A header's place is the
+    position and length of its key, then the position and length of its value, which is -1 for
+    null. Raises InvalidRecord when one of these headers is malformed; the others are not read.
     """
     count, position = read_varint(buffer, position, end)
     if position < 0 or not 0 <= count <= end - position:
@@ -199,10 +200,10 @@ def locate_headers(
 def decode_headers(
     buffer: bytes, position: int, end: int, count_max: int = _INT32_MAX
 ) -> tuple[tuple[str, bytes | None], ...]:
-    """Decode the headers, or so many, of a record that read_record has found to be well formed.
+    """Decode at most `count_max` headers of a record that read_record has found well formed.
 
     `position` and `end` are the record's headers_position and end. Bytes in a header's key
-    that are no UTF-8 become surrogate escapes, so that encode_record restores them.
+    that are not UTF-8 become surrogate escapes, so that encode_record restores them.
     """
     headers: list[tuple[str, bytes | None]] = []
     count, position = read_varint(buffer, position, end)
@@ -222,7 +223,7 @@ def encode_record(
     value: bytes | None,
     headers: tuple[tuple[str, bytes | None], ...] = (),
 ) -> bytes:
-    """Encode one record, its size first. Deltas are those of a batch, int32 and int64."""
+    """Encode one record, beginning with its size. The deltas are int32 and int64 in a batch."""
     parts = [
         b"\x00",
         encode_varint(timestamp_delta),
@@ -259,11 +260,11 @@ def validate_records_plain(
     require_keys: bool,
     items_max: int = NO_LIMIT,
 ) -> Validation:
-    """Check a section of `count` records as a broker must before it appends it.
+    """Check a section of `count` records as a broker must before it appends them.
 
     The kernel `protocol.records.validate_records` gives the same answer. A malformed record
-    outweighs a null key, which outweighs an offset gap. Raises TooManyItems before it walks
-    over more records and headers than `items_max`.
+    outweighs a null key, which outweighs an offset gap. Raises TooManyItems before it reads
+    more records and headers than `items_max`.
     """
     if not 0 <= start <= end <= len(buffer) or count < 0:
         return Validation(RecordStatus.BAD_RANGE, 0, 0, 0)
@@ -335,7 +336,7 @@ def first_at_or_after_plain(
 
 
 def wrap_int64(value: int) -> int:
-    """Bring a sum into the range of an int64, as Java's (and a kernel's) addition does."""
+    """Wrap a sum into the range of an int64, as addition in Java and in kernels does."""
     if -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
         return value
     return (value + 0x8000000000000000 & 0xFFFFFFFFFFFFFFFF) - 0x8000000000000000
@@ -346,7 +347,7 @@ def _octets(octets: bytes | None) -> bytes:
 
 
 def _read_groups(buffer: Buffer, position: int, end: int, bytes_max: int) -> tuple[int, int]:
-    """Read groups of seven bits, the least significant first, up to one without its top bit."""
+    """Read groups of seven bits, the least significant first, up to one without the top bit."""
     value = 0
     for shift in range(0, 7 * bytes_max, 7):
         if position >= end:

@@ -1,6 +1,6 @@
 """How a message is declared: one typed class serves every version.
 
-A declaration reads as the message does on the wire, top to bottom:
+A declaration has the order of the message on the wire, top to bottom:
 
     @message(key=1, versions="4-18", flexible="12+")
     class FetchRequest:
@@ -11,7 +11,7 @@ A declaration reads as the message does on the wire, top to bottom:
 Version strings follow Kafka's own grammar: "3" one version, "4-16" a range, "9+" open-ended,
 "none". `| None` means nullable, in the versions that `nullable` names (all by default). A
 field outside its versions is not on the wire and takes its default when decoded. Fields with
-a `tag` travel in the tagged section of flexible versions (KIP-482).
+a `tag` are in the tagged section of flexible versions (KIP-482).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """What field() was told."""
+    """The arguments of field()."""
 
     versions: Versions
     nullable: Versions
@@ -68,7 +68,7 @@ class FieldSpec:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One resolved field: what a codec needs to know of it."""
+    """One resolved field, with all that a codec needs."""
 
     name: str
     spec: FieldSpec
@@ -78,11 +78,11 @@ class Field:
     may_be_null: bool
 
     def is_nullable(self, version: int) -> bool:
-        """Return whether null may stand for this field in a version."""
+        """Return whether the field may be null in a version."""
         return self.may_be_null and version in self.spec.nullable
 
     def default(self) -> Any:
-        """Return the value that the field has where it is absent, new for each call."""
+        """Return the field's value where it is absent, a new one for each call."""
         if self.spec.default is not dataclasses.MISSING:
             value = self.spec.default
             return list(value) if isinstance(value, list) else value
@@ -96,7 +96,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class MessageInfo:
-    """The head of a declaration: API key (-1 for data), versions, and which are flexible."""
+    """The head of a declaration: API key (-1 for data), versions, flexible versions."""
 
     key: int
     versions: Versions
@@ -110,10 +110,10 @@ def field(
     tag: int | None = None,
     default: Any = dataclasses.MISSING,
 ) -> Any:
-    """Declare a field that not every version has, or whose default is not its type's zero."""
+    """Declare a field that some versions lack, or whose default is not its type's zero."""
     spec = FieldSpec(Versions.parse(versions), Versions.parse(nullable), tag, default)
     if default is dataclasses.MISSING:
-        return dataclasses.field(metadata={_SPEC: spec})  # @struct puts the type's zero in
+        return dataclasses.field(metadata={_SPEC: spec})  # @struct sets the type's zero
     if isinstance(default, list):
         return dataclasses.field(metadata={_SPEC: spec}, default_factory=lambda: list(default))
     return dataclasses.field(metadata={_SPEC: spec}, default=default)
@@ -122,15 +122,15 @@ def field(
 _ALWAYS = FieldSpec(Versions(0, _INFINITY), Versions(0, _INFINITY), None, dataclasses.MISSING)
 
 
-# field() is no field specifier to type checkers: whatever it is told, the field has a default.
+# field() is no field specifier for type checkers: whatever its arguments, there is a default.
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
-    """Make a class a slotted value that codecs can be compiled for."""
+    """Turn a class into a slotted value for which codecs can be compiled."""
     for name, value in vars(cls).items():
         if isinstance(value, dataclasses.Field) and _has_no_default(value):
             _default_to_zero(value, cls.__annotations__[name], sys.modules[cls.__module__])
-    # A dataclass compiles each method again for each class: of the 150 that a start loads, these
-    # two took a twentieth of its time.
+    # A dataclass compiles each method again for each class. A start loads 150 classes, for which
+    # these two methods took a twentieth of its time.
     cls.__repr__ = _repr  # type: ignore[method-assign]
     cls.__eq__ = _eq  # type: ignore[method-assign]
     cls.__hash__ = None  # type: ignore[assignment]
@@ -139,7 +139,7 @@ def struct(cls: type[T]) -> type[T]:
 
 @dataclass_transform(kw_only_default=True)
 def message(*, versions: str, flexible: str, key: int = -1) -> Callable[[type[T]], type[T]]:
-    """Declare a request, a response, or (without key) data that Kafka stores in a log."""
+    """Declare a request, a response, or (without a key) data that Kafka stores in a log."""
     info = MessageInfo(key, Versions.parse(versions), Versions.parse(flexible))
 
     def declare(cls: type[T]) -> type[T]:
@@ -151,7 +151,7 @@ def message(*, versions: str, flexible: str, key: int = -1) -> Callable[[type[T]
 
 
 def info_of(cls: type) -> MessageInfo:
-    """Return what @message was told."""
+    """Return the arguments of @message for a class."""
     info: MessageInfo = cls.__message__  # type: ignore[attr-defined]
     return info
 

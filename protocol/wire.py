@@ -1,6 +1,6 @@
 """The primitive types of Kafka's protocol, and the helpers that generated codecs call.
 
-Each name below is an annotation: `partition: int32` is an `int` to the type checker and a
+Each name below is an annotation: `partition: int32` is an `int` for the type checker and a
 four-byte big-endian integer on the wire. Classic versions write lengths as int16 (string)
 or int32 (bytes, arrays) with -1 for null; flexible versions (KIP-482) write an unsigned
 varint of length + 1, with 0 for null:
@@ -82,7 +82,7 @@ def uvarint(value: int) -> bytes:
 
 
 def take(buffer: memoryview, position: int, size: int) -> memoryview:
-    """Return the next `size` bytes, or raise ProtocolError when they are not there."""
+    """Return the next `size` bytes; raise ProtocolError when fewer are left."""
     if size < 0:
         raise ProtocolError(f"negative length {size}")
     if position + size > len(buffer):
@@ -93,7 +93,7 @@ def take(buffer: memoryview, position: int, size: int) -> memoryview:
 def skip_tagged(buffer: memoryview, position: int, count: int) -> int:
     """Skip the `count` tagged fields that follow; return the position after them."""
     for _ in range(count) if count < PACED_MIN else paced_in_codec(range(count)):
-        # Most tags and sizes are of one byte; a stranger may have sent very many.
+        # Most tags and sizes take one byte; a client may send very many.
         if buffer[position] < 0x80:
             position += 1
         else:
@@ -109,25 +109,25 @@ def skip_tagged(buffer: memoryview, position: int, count: int) -> int:
 
 
 def null_error(field: str) -> ProtocolError:
-    """Make the error for a null in a field that may not be null."""
+    """Create the error for a null in a field that may not be null."""
     return ProtocolError(f"null where the version allows none: {field}")
 
 
 def size_error(size: int) -> ProtocolError:
-    """Make the error for a field that is larger than what is left of the message."""
+    """Create the error for a field that is larger than the rest of the message."""
     return ProtocolError(f"a field of {size} bytes runs past the end of the message")
 
 
 def count_error(count: int) -> ProtocolError:
-    """Make the error for an array whose items cannot fit in what is left of the message."""
+    """Create the error for an array whose items do not fit in the rest of the message."""
     return ProtocolError(f"an array of {count} items runs past the end of the message")
 
 
 def memory_error() -> ProtocolError:
-    """Make the error for a message whose values would take more memory than they may."""
+    """Create the error for a message whose values would take too much memory."""
     return ProtocolError("too many tiny items: send them in several requests")
 
 
 def string_error(field: str, size: int) -> ProtocolError:
-    """Make the error for a string that is longer than any that Kafka reads."""
-    return ProtocolError(f"a string of {size} bytes, 32767 are the most: {field}")
+    """Create the error for a string that is longer than any that Kafka reads."""
+    return ProtocolError(f"a string of {size} bytes, 32767 are allowed: {field}")

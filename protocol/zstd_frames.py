@@ -1,7 +1,7 @@
-"""Where a zstd frame ends and how much it can hold, found without decompressing it.
+"""The end of a zstd frame and the most that it can hold, found without decompression.
 
-The library neither reports a truncated frame when it streams, nor bounds a frame whose content
-size is not told. RFC 8878, all integers little endian:
+The library does not report a truncated frame when it streams, and does not bound a frame that
+does not state its content size. RFC 8878, all integers little endian:
 
     | magic u32 | descriptor u8 | window u8? | dictionary id | content size | block ... |
     | checksum u32? |
@@ -10,7 +10,7 @@ size is not told. RFC 8878, all integers little endian:
                 | size of the dictionary id (2 bits) |
     block:      | last: bit 0, type: bits 1-2, size: bits 3-23 | data |
 
-User data, which decoders pass over, is | magic u32, of 16 values | size u32 | data |.
+User data, which decoders skip, is | magic u32, of 16 values | size u32 | data |.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_LIMIT = 1 << 62
 
 
 class TooManyBlocks(Exception):
-    """A frame of more blocks than the caller wants to step over."""
+    """A frame of more blocks than the caller wants to visit."""
 
 
 def frame_extent(
@@ -95,7 +95,7 @@ def _walk(
 
 @cache
 def _header_shape(descriptor: int) -> tuple[int, int]:
-    """Return the bytes of a frame's magic and header, and of the content size at their end."""
+    """Return the size of a frame's magic and header, and of the content size at their end."""
     window = 0 if descriptor & _NO_WINDOW else 1
     content = (1 - window, 2, 4, 8)[descriptor >> 6]
     return _HEADER_SIZE_MIN + window + (0, 1, 2, 4)[descriptor & 0b11] + content, content

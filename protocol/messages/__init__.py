@@ -1,11 +1,11 @@
-"""The messages of Kafka's protocol: one API a module, request and response, every version."""
+"""The messages of Kafka's protocol: one API per module, request and response, every version."""
 
 from __future__ import annotations
 
 import importlib
 import re
 
-# Stands in responses for authorized operations that nobody asked for (KIP-430).
+# The authorized operations in a response to a request without them (KIP-430).
 AUTHORIZED_OPERATIONS_OMITTED = -(2**31)
 
 
@@ -17,5 +17,5 @@ def message_classes(name: str) -> list[type]:
 
 
 def snake_case(name: str) -> str:
-    """Turn Kafka's CamelCase names into ours: "OffsetForLeaderEpoch" to the module's name."""
+    """Turn Kafka's CamelCase names into our modules' names: "ListOffsets" into "list_offsets"."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

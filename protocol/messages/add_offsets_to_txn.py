@@ -1,6 +1,6 @@
 """AddOffsetsToTxn (25): make a group's offsets part of a transaction.
 
-What is added is the group's partition of __consumer_offsets. Version notes: 2 may answer
+The request adds the group's partition of __consumer_offsets. Version notes: 2 may answer
 PRODUCER_FENCED (KIP-588); 3 is flexible; 4 may answer TRANSACTION_ABORTABLE (KIP-890).
 """
 

@@ -1,7 +1,7 @@
 """AddPartitionsToTxn (24): make partitions part of a transaction before they are written to.
 
 Version notes: 2 may answer PRODUCER_FENCED (KIP-588); 3 is flexible. From 4 on brokers ask each
-other, for several transactions at once and also only whether partitions have been added
+other, for several transactions at once, and may only ask whether partitions have been added
 (KIP-890); 5 may answer TRANSACTION_ABORTABLE.
 """
 
@@ -21,7 +21,7 @@ class AddPartitionsToTxnTopic:
 
 @struct
 class AddPartitionsToTxnTransaction:
-    """A transaction and the partitions to add to it, or to look for in it."""
+    """A transaction and the partitions to add to it, or to check for in it."""
 
     transactional_id: string = field("4+")
     producer_id: int64 = field("4+")
@@ -43,7 +43,7 @@ class AddPartitionsToTxnRequest:
 
 @struct
 class AddPartitionsToTxnPartitionResult:
-    """What became of a partition."""
+    """The result for a partition."""
 
     partition_index: int32
     partition_error_code: int16
@@ -51,7 +51,7 @@ class AddPartitionsToTxnPartitionResult:
 
 @struct
 class AddPartitionsToTxnTopicResult:
-    """What became of a topic's partitions."""
+    """The result for a topic's partitions."""
 
     name: string
     results_by_partition: list[AddPartitionsToTxnPartitionResult]
@@ -59,7 +59,7 @@ class AddPartitionsToTxnTopicResult:
 
 @struct
 class AddPartitionsToTxnResult:
-    """What became of a transaction's partitions."""
+    """The result for a transaction's partitions."""
 
     transactional_id: string = field("4+")
     topic_results: list[AddPartitionsToTxnTopicResult] = field("4+")

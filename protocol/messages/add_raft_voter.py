@@ -1,4 +1,4 @@
-"""AddRaftVoter (80): have one more controller in the quorum (KIP-853).
+"""AddRaftVoter (80): add a controller to the quorum (KIP-853).
 
 Version notes: 1 can ask for the answer before the change is committed.
 """
@@ -32,7 +32,7 @@ class AddRaftVoterRequest:
 
 @message(key=80, versions="0-1", flexible="0+")
 class AddRaftVoterResponse:
-    """Whether it votes from now on."""
+    """Whether the controller votes from now on."""
 
     throttle_time_ms: int32 = field()
     error_code: int16

@@ -28,7 +28,7 @@ class OpData:
 
 @struct
 class EntryData:
-    """An entity and what to change of it."""
+    """An entity and the changes to its quotas."""
 
     entity: list[EntityData]
     ops: list[OpData]
@@ -36,7 +36,7 @@ class EntryData:
 
 @message(key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasRequest:
-    """Entities are changed each by itself."""
+    """Each entity is changed independently."""
 
     entries: list[EntryData]
     validate_only: boolean
@@ -44,7 +44,7 @@ class AlterClientQuotasRequest:
 
 @struct
 class AlteredEntryData:
-    """What became of one entity."""
+    """The result for one entity."""
 
     error_code: int16 = field()
     error_message: string | None = field()

@@ -1,7 +1,7 @@
 """AlterConfigs (33): replace all configurations of a resource at once.
 
-What the request leaves out goes back to its default; IncrementalAlterConfigs is the better
-choice, and old clients know only this one.
+A configuration that the request leaves out returns to its default. IncrementalAlterConfigs is the
+better choice; old clients know only this API.
 
 Version notes: 2 is flexible.
 """
@@ -49,7 +49,7 @@ class AlterConfigsResourceResponse:
 
 @message(key=33, versions="0-2", flexible="2+")
 class AlterConfigsResponse:
-    """What became of each resource."""
+    """The result for each resource."""
 
     throttle_time_ms: int32 = field()
     responses: list[AlterConfigsResourceResponse]

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (45): have other brokers hold partitions, or stop it (KIP-455).
+"""AlterPartitionReassignments (45): move partitions to other brokers, or stop a move (KIP-455).
 
 Version notes: 1 may forbid that the number of replicas changes (KIP-860).
 """
@@ -11,7 +11,7 @@ from protocol.wire import boolean, int16, int32, string
 
 @struct
 class ReassignablePartition:
-    """A partition and the brokers that shall hold it; null stops what is going on."""
+    """A partition and the brokers that will hold it; null stops a move in progress."""
 
     partition_index: int32
     replicas: list[int32] | None = field(default=None)
@@ -27,7 +27,7 @@ class ReassignableTopic:
 
 @message(key=45, versions="0-1", flexible="0+")
 class AlterPartitionReassignmentsRequest:
-    """Where partitions shall be."""
+    """The new places of partitions."""
 
     timeout_ms: int32 = field(default=60_000)
     allow_replication_factor_change: boolean = field("1+", default=True)
@@ -36,7 +36,7 @@ class AlterPartitionReassignmentsRequest:
 
 @struct
 class ReassignablePartitionResponse:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int32
     error_code: int16
@@ -45,7 +45,7 @@ class ReassignablePartitionResponse:
 
 @struct
 class ReassignableTopicResponse:
-    """What became of the partitions of one topic."""
+    """The result for the partitions of one topic."""
 
     name: string
     partitions: list[ReassignablePartitionResponse]
@@ -53,7 +53,7 @@ class ReassignableTopicResponse:
 
 @message(key=45, versions="0-1", flexible="0+")
 class AlterPartitionReassignmentsResponse:
-    """What became of each partition."""
+    """The result for each partition."""
 
     throttle_time_ms: int32 = field()
     allow_replication_factor_change: boolean = field("1+", default=True)

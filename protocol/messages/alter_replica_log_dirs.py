@@ -11,7 +11,7 @@ from protocol.wire import int16, int32, string
 
 @struct
 class AlterReplicaLogDirTopic:
-    """Partitions of a topic that a directory shall hold."""
+    """Partitions of a topic that a directory will hold."""
 
     name: string
     partitions: list[int32]
@@ -19,7 +19,7 @@ class AlterReplicaLogDirTopic:
 
 @struct
 class AlterReplicaLogDir:
-    """A log directory, by its absolute path, and what shall be in it."""
+    """A log directory, by its absolute path, and the partitions to move there."""
 
     path: string
     topics: list[AlterReplicaLogDirTopic]
@@ -27,14 +27,14 @@ class AlterReplicaLogDir:
 
 @message(key=34, versions="1-2", flexible="2+")
 class AlterReplicaLogDirsRequest:
-    """Where partitions shall be."""
+    """The new places of partitions."""
 
     dirs: list[AlterReplicaLogDir]
 
 
 @struct
 class AlterReplicaLogDirPartitionResult:
-    """Whether one partition is there or on its way."""
+    """Whether one partition is in the directory or on its way there."""
 
     partition_index: int32
     error_code: int16
@@ -42,7 +42,7 @@ class AlterReplicaLogDirPartitionResult:
 
 @struct
 class AlterReplicaLogDirTopicResult:
-    """What became of the partitions of one topic."""
+    """The result for the partitions of one topic."""
 
     topic_name: string
     partitions: list[AlterReplicaLogDirPartitionResult]
@@ -50,7 +50,7 @@ class AlterReplicaLogDirTopicResult:
 
 @message(key=34, versions="1-2", flexible="2+")
 class AlterReplicaLogDirsResponse:
-    """What became of each partition; the moves themselves go on in the background."""
+    """The result for each partition; the moves themselves continue in the background."""
 
     throttle_time_ms: int32 = field()
     results: list[AlterReplicaLogDirTopicResult]

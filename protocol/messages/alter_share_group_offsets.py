@@ -9,7 +9,7 @@ from protocol.wire import int16, int32, int64, string, uuid
 
 @struct
 class AlterShareGroupOffsetsRequestPartition:
-    """A partition, and where it is to start."""
+    """A partition and its new start."""
 
     partition_index: int32
     start_offset: int64
@@ -33,7 +33,7 @@ class AlterShareGroupOffsetsRequest:
 
 @struct
 class AlterShareGroupOffsetsResponsePartition:
-    """Whether one is moved."""
+    """Whether one partition's start is moved."""
 
     partition_index: int32 = field()
     error_code: int16 = field()
@@ -51,7 +51,7 @@ class AlterShareGroupOffsetsResponseTopic:
 
 @message(key=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsResponse:
-    """Whether each is moved."""
+    """Whether each start is moved."""
 
     throttle_time_ms: int32 = field()
     error_code: int16 = field()

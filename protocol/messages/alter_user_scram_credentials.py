@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (51): make, change and remove users of SCRAM (KIP-554)."""
+"""AlterUserScramCredentials (51): create, change and remove users of SCRAM (KIP-554)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ScramCredentialDeletion:
 
 @struct
 class ScramCredentialUpsertion:
-    """The client salts the password, so that it does not travel."""
+    """A user to create or change. The client salts the password, so that it is never sent."""
 
     name: string
     mechanism: int8
@@ -25,7 +25,7 @@ class ScramCredentialUpsertion:
 
 @message(key=51, versions="0", flexible="0+")
 class AlterUserScramCredentialsRequest:
-    """A user may be named once in it."""
+    """Each user may be named once."""
 
     deletions: list[ScramCredentialDeletion]
     upsertions: list[ScramCredentialUpsertion]

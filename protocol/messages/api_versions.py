@@ -1,8 +1,8 @@
-"""ApiVersions (18): which APIs and versions the broker serves.
+"""ApiVersions (18): the APIs and versions that the broker serves.
 
-The one API that a broker answers whatever version it is asked in: a request of an unknown
-version gets a version 0 response with UNSUPPORTED_VERSION and the list (KIP-511), and the
-response header never carries tagged fields, so that every client can read it.
+This is the one API that a broker answers in any version: a request of an unknown version gets a
+version 0 response with UNSUPPORTED_VERSION and the list (KIP-511), and the response header never
+has tagged fields, so that every client can read it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from protocol.wire import boolean, int16, int32, int64, string
 
 @message(key=18, versions="0-4", flexible="3+")
 class ApiVersionsRequest:
-    """Asked first on every connection."""
+    """Sent first on every connection."""
 
     client_software_name: string = field("3+")
     client_software_version: string = field("3+")
@@ -21,7 +21,7 @@ class ApiVersionsRequest:
 
 @struct
 class ApiVersion:
-    """An API and the versions of it that are served."""
+    """An API and the versions of it that the broker serves."""
 
     api_key: int16
     min_version: int16

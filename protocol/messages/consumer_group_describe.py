@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (69): state and members of consumer groups (KIP-848).
 
-Version notes: 1 tells which protocol each member speaks (KIP-1099).
+Version notes: 1 adds the protocol that each member speaks (KIP-1099).
 """
 
 from __future__ import annotations

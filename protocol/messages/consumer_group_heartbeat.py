@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat (68): join, stay in, or leave a consumer group (KIP-848).
 
-Version notes: 1 adds regular expressions, and has members make their own ids (KIP-1082).
+Version notes: 1 adds regular expressions, and members generate their own ids (KIP-1082).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class TopicPartitions:
 
 @message(key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest:
-    """Epoch 0 joins, -1 leaves, -2 leaves as a static member that will be back.
+    """Epoch 0 joins, -1 leaves, -2 leaves as a static member that will return.
 
     A field that is null (or -1) has not changed since the last heartbeat.
     """
@@ -38,7 +38,7 @@ class ConsumerGroupHeartbeatRequest:
 
 @struct
 class Assignment:
-    """What the member may read at once."""
+    """The partitions that the member may read at once."""
 
     topic_partitions: list[TopicPartitions] = field()
 

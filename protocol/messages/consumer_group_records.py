@@ -1,13 +1,13 @@
-"""What the coordinator of consumer groups stores in __consumer_offsets (KIP-848).
+"""The records of the coordinator of consumer groups in __consumer_offsets (KIP-848).
 
-Key and value each begin with an int16, of a key the kind and of a value the version:
+Key and value each begin with an int16: the kind of a key, the version of a value:
 
     key | 3  | ConsumerGroupMetadataKey                   epoch of the group
         | 4  | ConsumerGroupPartitionMetadataKey          only removed nowadays (KIP-1101)
         | 5  | ConsumerGroupMemberMetadataKey             a member and its subscription
         | 6  | ConsumerGroupTargetAssignmentMetadataKey   epoch of the target assignment
-        | 7  | ConsumerGroupTargetAssignmentMemberKey     what a member is to have
-        | 8  | ConsumerGroupCurrentMemberAssignmentKey    what a member has
+        | 7  | ConsumerGroupTargetAssignmentMemberKey     a member's target partitions
+        | 8  | ConsumerGroupCurrentMemberAssignmentKey    a member's current partitions
         | 16 | ConsumerGroupRegularExpressionKey          the topics that an expression matches
 
 A null value is a tombstone. Kafka's source: GroupCoordinatorRecordHelpers.
@@ -21,7 +21,7 @@ from protocol.wire import int8, int32, int64, octets, string, uuid
 
 @message(versions="3", flexible="none")
 class ConsumerGroupMetadataKey:
-    """Which group it is."""
+    """Identifies a group."""
 
     group_id: string
 
@@ -36,14 +36,14 @@ class ConsumerGroupMetadataValue:
 
 @message(versions="4", flexible="none")
 class ConsumerGroupPartitionMetadataKey:
-    """Which group's topics they are."""
+    """Identifies the group that reads the topics."""
 
     group_id: string
 
 
 @message(versions="5", flexible="none")
 class ConsumerGroupMemberMetadataKey:
-    """Which member it is."""
+    """Identifies a member."""
 
     group_id: string
     member_id: string
@@ -59,7 +59,7 @@ class ClassicProtocol:
 
 @struct
 class ClassicMemberMetadata:
-    """What only members of the classic protocol have."""
+    """The metadata that only members of the classic protocol have."""
 
     session_timeout_ms: int32 = field()
     supported_protocols: list[ClassicProtocol] = field()
@@ -82,14 +82,14 @@ class ConsumerGroupMemberMetadataValue:
 
 @message(versions="6", flexible="none")
 class ConsumerGroupTargetAssignmentMetadataKey:
-    """Which group's target assignment it is."""
+    """Identifies the group of a target assignment."""
 
     group_id: string
 
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMetadataValue:
-    """The group epoch that a target assignment is for, and when it was computed (KIP-1263)."""
+    """The group epoch of a target assignment, and the time it was computed (KIP-1263)."""
 
     assignment_epoch: int32
     assignment_timestamp: int64 = field(tag=0)
@@ -97,7 +97,7 @@ class ConsumerGroupTargetAssignmentMetadataValue:
 
 @message(versions="7", flexible="none")
 class ConsumerGroupTargetAssignmentMemberKey:
-    """Whose target assignment it is."""
+    """Identifies the member of a target assignment."""
 
     group_id: string
     member_id: string
@@ -113,14 +113,14 @@ class TopicPartition:
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue:
-    """What a member is to have."""
+    """The partitions of a member in the target assignment."""
 
     topic_partitions: list[TopicPartition]
 
 
 @message(versions="8", flexible="none")
 class ConsumerGroupCurrentMemberAssignmentKey:
-    """Whose assignment it is."""
+    """Identifies the member of a current assignment."""
 
     group_id: string
     member_id: string
@@ -128,7 +128,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 
 @struct
 class TopicPartitions:
-    """Partitions of a topic, each with the epoch at which the member was given it."""
+    """Partitions of a topic, each with the epoch at which the member got it."""
 
     topic_id: uuid
     partitions: list[int32]
@@ -137,7 +137,7 @@ class TopicPartitions:
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """What a member has, and how far it has come."""
+    """A member's partitions, and its progress towards the target."""
 
     member_epoch: int32
     previous_member_epoch: int32
@@ -148,7 +148,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
 
 @message(versions="16", flexible="none")
 class ConsumerGroupRegularExpressionKey:
-    """Which expression it is."""
+    """Identifies an expression."""
 
     group_id: string
     regular_expression: string
@@ -156,7 +156,7 @@ class ConsumerGroupRegularExpressionKey:
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupRegularExpressionValue:
-    """The topics that an expression matches, and since when."""
+    """The topics that an expression matches, and the time of the match."""
 
     topics: list[string]
     version: int64

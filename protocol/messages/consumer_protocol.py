@@ -1,8 +1,9 @@
-"""What consumers tell one another through a classic group (the protocol type "consumer").
+"""The data that consumers exchange through a classic group (the protocol type "consumer").
 
-The broker passes both along as opaque bytes, except where it must know what a group reads.
-Each begins with an int16 version. A newer version than is known here only adds at the end, so
-it is decoded as the newest known with what follows left alone (`compiler.decode_prefix`).
+The broker forwards both messages as opaque bytes, except where it must know which topics a group
+reads. Each begins with an int16 version. A newer version than the known ones only adds fields at
+the end, so it is decoded as the newest known one, and later bytes are ignored
+(`compiler.decode_prefix`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class TopicPartition:
 
 @message(versions="0-3", flexible="none")
 class ConsumerProtocolSubscription:
-    """What a member wants to read, and what it has been reading.
+    """The topics that a member wants to read, and the partitions it has been reading.
 
     Version notes: 1 adds the owned partitions (KIP-429); 2 the generation they belong to
     (KIP-792); 3 the rack (KIP-881).
@@ -36,7 +37,7 @@ class ConsumerProtocolSubscription:
 
 @message(versions="0-3", flexible="none")
 class ConsumerProtocolAssignment:
-    """What a member is to read; the versions differ in the subscription only."""
+    """The partitions of a member; the versions differ in the subscription only."""
 
     assigned_partitions: list[TopicPartition]
     user_data: octets | None = field(default=None)

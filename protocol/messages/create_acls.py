@@ -1,6 +1,6 @@
 """CreateAcls (30): add access control entries. The codes are those of DescribeAcls.
 
-Version notes: 1 tells pattern types; 2 is flexible; 3 knows users as resources.
+Version notes: 1 adds pattern types; 2 is flexible; 3 knows users as resources.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class AclCreation:
 
 @message(key=30, versions="1-3", flexible="2+")
 class CreateAclsRequest:
-    """Entries to add, each for itself."""
+    """Entries to add, each independently."""
 
     creations: list[AclCreation]
 
 
 @struct
 class AclCreationResult:
-    """Whether an entry is there now."""
+    """Whether an entry exists now."""
 
     error_code: int16 = field()
     error_message: string | None = field()

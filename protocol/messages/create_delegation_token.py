@@ -1,6 +1,6 @@
-"""CreateDelegationToken (38): a secret that stands for a principal for a while (KIP-48).
+"""CreateDelegationToken (38): create a secret that stands for a principal for a while (KIP-48).
 
-Version notes: 2 is flexible; 3 lets one principal ask for a token of another's (KIP-373).
+Version notes: 2 is flexible; 3 lets a principal request a token for another one (KIP-373).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from protocol.wire import int16, int32, int64, octets, string
 
 @struct
 class CreatableRenewers:
-    """A principal who may renew the token, besides its owner."""
+    """A principal that may renew the token, in addition to its owner."""
 
     principal_type: string
     principal_name: string
@@ -19,7 +19,7 @@ class CreatableRenewers:
 
 @message(key=38, versions="1-3", flexible="2+")
 class CreateDelegationTokenRequest:
-    """Whose token, the requester's own when null or "", and how long it may live at most."""
+    """The token's owner, by default (null or "") the requester, and its longest lifetime."""
 
     owner_principal_type: string | None = field("3+")
     owner_principal_name: string | None = field("3+")

@@ -11,14 +11,14 @@ from protocol.wire import boolean, int16, int32, string
 
 @struct
 class CreatePartitionsAssignment:
-    """The brokers that shall hold one new partition."""
+    """The brokers that will hold one new partition."""
 
     broker_ids: list[int32]
 
 
 @struct
 class CreatePartitionsTopic:
-    """A topic and how many partitions it shall have in all."""
+    """A topic and its new total number of partitions."""
 
     name: string
     count: int32
@@ -36,7 +36,7 @@ class CreatePartitionsRequest:
 
 @struct
 class CreatePartitionsTopicResult:
-    """Whether one topic has its partitions."""
+    """Whether one topic has its new partitions."""
 
     name: string
     error_code: int16 = field()
@@ -45,7 +45,7 @@ class CreatePartitionsTopicResult:
 
 @message(key=37, versions="0-3", flexible="2+")
 class CreatePartitionsResponse:
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: int32 = field()
     results: list[CreatePartitionsTopicResult]

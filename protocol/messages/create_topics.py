@@ -13,7 +13,7 @@ from protocol.wire import boolean, int8, int16, int32, string, uuid
 
 @struct
 class CreatableReplicaAssignment:
-    """The brokers that shall hold a partition."""
+    """The brokers that will hold a partition."""
 
     partition_index: int32
     broker_ids: list[int32]
@@ -60,7 +60,7 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """A topic that was created, or why it was not."""
+    """A topic that was created, or the reason why it was not."""
 
     name: string
     topic_id: uuid = field("7+")
@@ -74,7 +74,7 @@ class CreatableTopicResult:
 
 @message(key=19, versions="2-7", flexible="5+")
 class CreateTopicsResponse:
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: int32 = field("2+")
     topics: list[CreatableTopicResult]

@@ -1,6 +1,6 @@
 """DeleteAcls (31): remove access control entries. The codes are those of DescribeAcls.
 
-Version notes: 1 tells pattern types; 2 is flexible; 3 knows users as resources.
+Version notes: 1 adds pattern types; 2 is flexible; 3 knows users as resources.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from protocol.wire import int8, int16, int32, string
 
 @struct
 class DeleteAclsFilter:
-    """Which entries to remove; null is any."""
+    """The entries to remove; null matches anything."""
 
     resource_type_filter: int8
     resource_name_filter: string | None
@@ -24,14 +24,14 @@ class DeleteAclsFilter:
 
 @message(key=31, versions="1-3", flexible="2+")
 class DeleteAclsRequest:
-    """Filters, each of which removes what it means."""
+    """Filters, each of which removes the entries that it matches."""
 
     filters: list[DeleteAclsFilter]
 
 
 @struct
 class DeleteAclsMatchingAcl:
-    """An entry that is gone."""
+    """An entry that was removed."""
 
     error_code: int16 = field()
     error_message: string | None = field()
@@ -46,7 +46,7 @@ class DeleteAclsMatchingAcl:
 
 @struct
 class DeleteAclsFilterResult:
-    """What a filter has removed."""
+    """The entries that a filter has removed."""
 
     error_code: int16 = field()
     error_message: string | None = field()

@@ -18,7 +18,7 @@ class DeleteGroupsRequest:
 
 @struct
 class DeletableGroupResult:
-    """Whether one group is gone."""
+    """Whether one group is deleted."""
 
     group_id: string
     error_code: int16 = field()
@@ -26,7 +26,7 @@ class DeletableGroupResult:
 
 @message(key=42, versions="0-2", flexible="2+")
 class DeleteGroupsResponse:
-    """Whether they are gone."""
+    """Whether the groups are deleted."""
 
     throttle_time_ms: int32 = field()
     results: list[DeletableGroupResult]

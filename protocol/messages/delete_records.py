@@ -11,7 +11,7 @@ from protocol.wire import int16, int32, int64, string
 
 @struct
 class DeleteRecordsPartition:
-    """A partition and its first offset to stay; -1 is the high watermark."""
+    """A partition and its first offset to keep; -1 is the high watermark."""
 
     partition_index: int32
     offset: int64
@@ -44,7 +44,7 @@ class DeleteRecordsPartitionResult:
 
 @struct
 class DeleteRecordsTopicResult:
-    """What became of one topic's partitions."""
+    """The result for one topic's partitions."""
 
     name: string
     partitions: list[DeleteRecordsPartitionResult]
@@ -52,7 +52,7 @@ class DeleteRecordsTopicResult:
 
 @message(key=21, versions="0-2", flexible="2+")
 class DeleteRecordsResponse:
-    """What became of each partition."""
+    """The result for each partition."""
 
     throttle_time_ms: int32 = field()
     topics: list[DeleteRecordsTopicResult]

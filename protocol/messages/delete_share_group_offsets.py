@@ -1,5 +1,4 @@
-"""DeleteShareGroupOffsets (92): forget topics of a share group that has no members (KIP-932).
-"""
+"""DeleteShareGroupOffsets (92): delete offsets of a share group that has no members (KIP-932)."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ class DeleteShareGroupOffsetsRequest:
 
 @struct
 class DeleteShareGroupOffsetsResponseTopic:
-    """Whether one is forgotten."""
+    """Whether one topic's offsets are deleted."""
 
     topic_name: string = field()
     topic_id: uuid = field()
@@ -34,7 +33,7 @@ class DeleteShareGroupOffsetsResponseTopic:
 
 @message(key=92, versions="0", flexible="0+")
 class DeleteShareGroupOffsetsResponse:
-    """Whether each is forgotten."""
+    """Whether each topic's offsets are deleted."""
 
     throttle_time_ms: int32 = field()
     error_code: int16 = field()

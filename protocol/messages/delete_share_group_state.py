@@ -1,6 +1,6 @@
-"""DeleteShareGroupState (86): forget the state of a share-partition (KIP-932).
+"""DeleteShareGroupState (86): delete the state of a share-partition (KIP-932).
 
-Between brokers: the group's coordinator asks the coordinator of the state.
+Between brokers: the group's coordinator sends it to the coordinator of the state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DeleteShareGroupStateRequest:
 
 @struct
 class PartitionResult:
-    """Whether one is forgotten."""
+    """Whether one partition's state is deleted."""
 
     partition: int32 = field()
     error_code: int16 = field()
@@ -51,6 +51,6 @@ class DeleteStateResult:
 
 @message(key=86, versions="0", flexible="0+")
 class DeleteShareGroupStateResponse:
-    """Whether each is forgotten."""
+    """Whether each state is deleted."""
 
     results: list[DeleteStateResult] = field()

@@ -1,6 +1,6 @@
-"""DeleteTopics (20): delete topics with all that is in them.
+"""DeleteTopics (20): delete topics with all of their records.
 
-Version notes: 4 is flexible; 5 says why not, and may answer THROTTLING_QUOTA_EXCEEDED
+Version notes: 4 is flexible; 5 adds error messages, and may answer THROTTLING_QUOTA_EXCEEDED
 (KIP-599); 6 can name topics by id (KIP-516).
 """
 
@@ -29,7 +29,7 @@ class DeleteTopicsRequest:
 
 @struct
 class DeletableTopicResult:
-    """Whether one topic is gone."""
+    """Whether one topic is deleted."""
 
     name: string | None = field(nullable="6+")
     topic_id: uuid = field("6+")
@@ -39,7 +39,7 @@ class DeletableTopicResult:
 
 @message(key=20, versions="1-6", flexible="4+")
 class DeleteTopicsResponse:
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: int32 = field("1+")
     responses: list[DeletableTopicResult]

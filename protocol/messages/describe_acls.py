@@ -4,7 +4,7 @@ Resource types: 1 any, 2 topic, 3 group, 4 cluster, 5 transactional id, 6 delega
 user. Pattern types: 1 any, 2 match, 3 literal, 4 prefixed. Permission types: 1 any, 2 deny,
 3 allow.
 
-Version notes: 1 tells pattern types; 2 is flexible; 3 knows users as resources.
+Version notes: 1 adds pattern types; 2 is flexible; 3 knows users as resources.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from protocol.wire import int8, int16, int32, string
 
 @message(key=29, versions="1-3", flexible="2+")
 class DescribeAclsRequest:
-    """Which entries to list; null is any."""
+    """The entries to list; null matches anything."""
 
     resource_type_filter: int8
     resource_name_filter: string | None
@@ -28,7 +28,7 @@ class DescribeAclsRequest:
 
 @struct
 class AclDescription:
-    """What an entry says of its resource."""
+    """An entry, without its resource."""
 
     principal: string
     host: string
@@ -38,7 +38,7 @@ class AclDescription:
 
 @struct
 class DescribeAclsResource:
-    """The entries about a resource, or about names that begin alike."""
+    """The entries of a resource, or of all names with a prefix."""
 
     resource_type: int8
     resource_name: string

@@ -11,7 +11,7 @@ from protocol.wire import boolean, float64, int8, int16, int32, string
 
 @struct
 class ComponentData:
-    """What to match of one type; match types are 0 a name, 1 the default, 2 any."""
+    """A filter for one type of entity; match types are 0 a name, 1 the default, 2 any."""
 
     entity_type: string
     match_type: int8
@@ -20,7 +20,7 @@ class ComponentData:
 
 @message(key=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasRequest:
-    """A strict one leaves out what has types that it does not name."""
+    """A strict request leaves out entities with types that it does not name."""
 
     components: list[ComponentData]
     strict: boolean

@@ -2,7 +2,7 @@
 
 Resource types: 2 topic, 4 broker, 8 broker logger, 16 client metrics, 32 group.
 
-Version notes: 1 tells each value's source and synonyms; 3 adds type and documentation
+Version notes: 1 adds each value's source and synonyms; 3 adds type and documentation
 (KIP-569); 4 is flexible.
 """
 
@@ -14,7 +14,7 @@ from protocol.wire import boolean, int8, int16, int32, string
 
 @struct
 class DescribeConfigsResource:
-    """A resource and the keys to tell (null: all)."""
+    """A resource and the keys to describe (null: all)."""
 
     resource_type: int8
     resource_name: string
@@ -32,7 +32,7 @@ class DescribeConfigsRequest:
 
 @struct
 class DescribeConfigsSynonym:
-    """Another place that the value could come from, in order of precedence."""
+    """Another place that could give the value, in order of precedence."""
 
     name: string = field("1+")
     value: string | None = field("1+")

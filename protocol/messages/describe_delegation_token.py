@@ -1,6 +1,6 @@
 """DescribeDelegationToken (41): the tokens that the client may see, secrets included (KIP-48).
 
-Version notes: 2 is flexible; 3 tells who asked for each token (KIP-373).
+Version notes: 2 is flexible; 3 adds the principal that requested each token (KIP-373).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from protocol.wire import int16, int32, int64, octets, string
 
 @struct
 class DescribeDelegationTokenOwner:
-    """A principal whose tokens are wanted: those it owns, asked for or may renew."""
+    """A principal whose tokens are wanted: tokens it owns, has requested or may renew."""
 
     principal_type: string
     principal_name: string
@@ -26,7 +26,7 @@ class DescribeDelegationTokenRequest:
 
 @struct
 class DescribedDelegationTokenRenewer:
-    """A principal who may renew the token, besides its owner."""
+    """A principal that may renew the token, in addition to its owner."""
 
     principal_type: string
     principal_name: string

@@ -1,7 +1,7 @@
 """DescribeGroups (15): state and members of classic groups.
 
 Version notes: 3 adds authorized operations; 4 static membership (KIP-345); 5 is flexible; 6
-answers GROUP_ID_NOT_FOUND for a group that is not there (KIP-1043), older ones a Dead group.
+answers GROUP_ID_NOT_FOUND for a group that does not exist (KIP-1043), older ones a Dead group.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DescribedGroupMember:
 
 @struct
 class DescribedGroup:
-    """A group; protocol_data names the assignor while it is Stable, a Dead one has no members."""
+    """A group; protocol_data names the assignor while it is Stable; a Dead one has no members."""
 
     error_code: int16 = field()
     error_message: string | None = field("6+", default=None)

@@ -1,7 +1,7 @@
 """DescribeLogDirs (35): the log directories, and how much of partitions they hold (KIP-113).
 
-Version notes: 2 is flexible; 3 has an error code for all; 4 tells the size of the volume
-(KIP-827); 5 tells which directories take nothing new.
+Version notes: 2 is flexible; 3 has an error code for all; 4 adds the size of the volume
+(KIP-827); 5 marks the directories that take no new partitions.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class DescribableLogDirTopic:
 
 @message(key=35, versions="1-5", flexible="2+")
 class DescribeLogDirsRequest:
-    """Partitions to look for, or null for all that there are."""
+    """Partitions to look for, or null for all partitions."""
 
     topics: list[DescribableLogDirTopic] | None
 
 
 @struct
 class DescribeLogDirsPartition:
-    """One log: the partition's own, or (is_future_key) one on its way to be that."""
+    """One log: the partition's own, or a future one (is_future_key) that will replace it."""
 
     partition_index: int32
     partition_size: int64
@@ -57,7 +57,7 @@ class DescribeLogDirsResult:
 
 @message(key=35, versions="1-5", flexible="2+")
 class DescribeLogDirsResponse:
-    """All log directories, whether or not they have what was looked for."""
+    """All log directories, with or without the logs that the request looks for."""
 
     throttle_time_ms: int32 = field()
     error_code: int16 = field("3+")

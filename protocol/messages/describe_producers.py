@@ -1,4 +1,5 @@
-"""DescribeProducers (61): what partitions know of the producers that write to them (KIP-664)."""
+"""DescribeProducers (61): what partitions know about the producers that write to them (KIP-664).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class DescribeProducersRequest:
 
 @struct
 class ProducerState:
-    """A producer; -1 where something is not known."""
+    """A producer; -1 stands for an unknown value."""
 
     producer_id: int64
     producer_epoch: int32
@@ -53,7 +54,7 @@ class TopicResponse:
 
 @message(key=61, versions="0", flexible="0+")
 class DescribeProducersResponse:
-    """In the order of the request."""
+    """The producers, in the order of the request."""
 
     throttle_time_ms: int32 = field(default=0)
     topics: list[TopicResponse]

@@ -1,7 +1,7 @@
-"""DescribeQuorum (55): who leads, votes on and follows the metadata log (KIP-595).
+"""DescribeQuorum (55): the leader, the voters and the observers of the metadata log (KIP-595).
 
-Version notes: 1 tells when each replica last fetched and was caught up (KIP-836); 2 adds error
-messages, directory ids and the endpoints of the controllers (KIP-853).
+Version notes: 1 adds the times when each replica last fetched and was caught up (KIP-836); 2 adds
+error messages, directory ids and the endpoints of the controllers (KIP-853).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DescribeQuorumRequest:
 
 @struct
 class ReplicaState:
-    """A replica of the metadata log, and how far it is."""
+    """A replica of the metadata log, and its progress."""
 
     replica_id: int32
     replica_directory_id: uuid = field("2+")
@@ -67,7 +67,7 @@ class TopicData:
 
 @struct
 class Listener:
-    """Where a controller listens."""
+    """An address at which a controller listens."""
 
     name: string = field("2+")
     host: string = field("2+")

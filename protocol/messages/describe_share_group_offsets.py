@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets (90): where share groups stand (KIP-932).
+"""DescribeShareGroupOffsets (90): the positions of share groups (KIP-932).
 
 Version 1 adds the lag (KIP-1226).
 """
@@ -19,7 +19,7 @@ class DescribeShareGroupOffsetsRequestTopic:
 
 @struct
 class DescribeShareGroupOffsetsRequestGroup:
-    """A group; without topics all that it has."""
+    """A group; without topics all of its topics are meant."""
 
     group_id: string
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None
@@ -34,7 +34,7 @@ class DescribeShareGroupOffsetsRequest:
 
 @struct
 class DescribeShareGroupOffsetsResponsePartition:
-    """Where a group stands in one partition."""
+    """A group's position in one partition."""
 
     partition_index: int32 = field()
     start_offset: int64 = field()
@@ -55,7 +55,7 @@ class DescribeShareGroupOffsetsResponseTopic:
 
 @struct
 class DescribeShareGroupOffsetsResponseGroup:
-    """Where one group stands."""
+    """The positions of one group."""
 
     group_id: string = field()
     topics: list[DescribeShareGroupOffsetsResponseTopic] = field()
@@ -65,7 +65,7 @@ class DescribeShareGroupOffsetsResponseGroup:
 
 @message(key=90, versions="0-1", flexible="0+")
 class DescribeShareGroupOffsetsResponse:
-    """Where each group stands."""
+    """The positions of each group."""
 
     throttle_time_ms: int32 = field()
     groups: list[DescribeShareGroupOffsetsResponseGroup] = field()

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (75): the partitions of topics, so many at a time (KIP-966)."""
+"""DescribeTopicPartitions (75): the partitions of topics, a bounded number at a time (KIP-966)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TopicRequest:
 
 @struct
 class Cursor:
-    """The partition to go on with."""
+    """The partition to continue with."""
 
     topic_name: string
     partition_index: int32
@@ -48,7 +48,7 @@ class DescribeTopicPartitionsResponsePartition:
 
 @struct
 class DescribeTopicPartitionsResponseTopic:
-    """A topic, with as many of its partitions as there is room for."""
+    """A topic, with as many of its partitions as the response may hold."""
 
     error_code: int16 = field()
     name: string | None
@@ -60,7 +60,7 @@ class DescribeTopicPartitionsResponseTopic:
 
 @message(key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsResponse:
-    """Topics by name, and where to go on when that is not all."""
+    """Topics by name, and where to continue when topics are left."""
 
     throttle_time_ms: int32 = field()
     topics: list[DescribeTopicPartitionsResponseTopic]

@@ -15,7 +15,7 @@ class DescribeTransactionsRequest:
 
 @struct
 class TopicData:
-    """Partitions of a topic in the open transaction, while they have no marker."""
+    """Partitions of a topic in the open transaction that have no marker yet."""
 
     topic: string
     partitions: list[int32]
@@ -37,7 +37,7 @@ class TransactionState:
 
 @message(key=65, versions="0", flexible="0+")
 class DescribeTransactionsResponse:
-    """In the order of the request."""
+    """The states, in the order of the request."""
 
     throttle_time_ms: int32 = field(default=0)
     transaction_states: list[TransactionState]

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50): which users can log in by SCRAM, and how (KIP-554)."""
+"""DescribeUserScramCredentials (50): the users that can log in by SCRAM, and how (KIP-554)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class UserName:
 
 @message(key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsRequest:
-    """None, or no users at all, is all of them."""
+    """The users to describe; null, or an empty list, means all users."""
 
     users: list[UserName] | None
 
@@ -34,7 +34,7 @@ class DescribeUserScramCredentialsResult:
 
 @message(key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsResponse:
-    """Nothing of it tells a secret."""
+    """The users, without any secret."""
 
     throttle_time_ms: int32 = field()
     error_code: int16 = field()

@@ -1,4 +1,4 @@
-"""ElectLeaders (43): have partitions led by their preferred replica, or by any (KIP-460).
+"""ElectLeaders (43): make the preferred replica, or any, lead a partition (KIP-460).
 
 Version notes: 1 knows two types of election, and an error code for all; 2 is flexible.
 """
@@ -28,7 +28,7 @@ class ElectLeadersRequest:
 
 @struct
 class PartitionResult:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_id: int32
     error_code: int16
@@ -37,7 +37,7 @@ class PartitionResult:
 
 @struct
 class ReplicaElectionResult:
-    """What became of the partitions of one topic."""
+    """The result for the partitions of one topic."""
 
     topic: string
     partition_result: list[PartitionResult]
@@ -45,7 +45,7 @@ class ReplicaElectionResult:
 
 @message(key=43, versions="0-2", flexible="2+")
 class ElectLeadersResponse:
-    """What became of each partition; when all were asked for, of those that had an election."""
+    """The result for each partition; if all were named, only for those with an election."""
 
     throttle_time_ms: int32 = field()
     error_code: int16 = field("1+")

@@ -1,8 +1,8 @@
 """EndTxn (26): commit or abort a transaction.
 
 Version notes: 2 may answer PRODUCER_FENCED (KIP-588); 3 is flexible; 4 may answer
-TRANSACTION_ABORTABLE; 5 raises the producer's epoch, and answers with the id and the epoch that
-the next transaction is to use (KIP-890).
+TRANSACTION_ABORTABLE; 5 raises the producer's epoch, and answers with the id and the epoch for
+the next transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class EndTxnRequest:
 
 @message(key=26, versions="0-5", flexible="3+")
 class EndTxnResponse:
-    """Answered once the decision cannot be lost any more."""
+    """Sent once the decision cannot be lost any more."""
 
     throttle_time_ms: int32 = field(default=0)
     error_code: int16

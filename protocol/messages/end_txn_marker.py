@@ -1,6 +1,6 @@
 """The value of a transaction marker, the control record that ends a transaction (KIP-98).
 
-Markers come alone in a control batch:
+A marker is alone in a control batch:
 
     key    | version i16 = 0 | type i16: 0 abort, 1 commit |
     value  | version i16 = 0 | EndTxnMarker |
@@ -14,6 +14,6 @@ from protocol.wire import int32
 
 @message(versions="0", flexible="none")
 class EndTxnMarker:
-    """Which term of the transaction coordinator wrote the marker."""
+    """The epoch of the transaction coordinator that wrote the marker."""
 
     coordinator_epoch: int32

@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (40): end a token's life, now or soon (KIP-48).
+"""ExpireDelegationToken (40): end a token's life, now or later (KIP-48).
 
 Version notes: 2 is flexible.
 """
@@ -11,7 +11,7 @@ from protocol.wire import int16, int32, int64, octets
 
 @message(key=40, versions="1-2", flexible="2+")
 class ExpireDelegationTokenRequest:
-    """The token by its hmac, and in how long it ends; less than 0 is at once."""
+    """The token by its hmac, and the time until it ends; a negative time ends it at once."""
 
     hmac: octets
     expiry_time_period_ms: int64
@@ -19,7 +19,7 @@ class ExpireDelegationTokenRequest:
 
 @message(key=40, versions="1-2", flexible="2+")
 class ExpireDelegationTokenResponse:
-    """When the token expires now."""
+    """The time at which the token now expires."""
 
     error_code: int16 = field()
     expiry_timestamp_ms: int64 = field()

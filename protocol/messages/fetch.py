@@ -16,7 +16,7 @@ _INT32_MAX = 2**31 - 1
 
 @struct
 class ReplicaState:
-    """Who fetches, when a follower does."""
+    """The follower that fetches, if one does."""
 
     replica_id: int32 = field("15+", default=-1)
     replica_epoch: int64 = field("15+", default=-1)
@@ -24,7 +24,7 @@ class ReplicaState:
 
 @struct
 class FetchPartition:
-    """A partition and where to read it from."""
+    """A partition and the offset to read it from."""
 
     partition: int32
     current_leader_epoch: int32 = field("9+", default=-1)
@@ -74,7 +74,7 @@ class FetchRequest:
 
 @struct
 class EpochEndOffset:
-    """Where the reader's history and the log's part."""
+    """The point where the reader's history and the log part."""
 
     epoch: int32 = field("12+", default=-1)
     end_offset: int64 = field("12+", default=-1)
@@ -82,7 +82,7 @@ class EpochEndOffset:
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads the partition now."""
+    """The current leader of the partition."""
 
     leader_id: int32 = field("12+", default=-1)
     leader_epoch: int32 = field("12+", default=-1)
@@ -106,7 +106,7 @@ class AbortedTransaction:
 
 @struct
 class PartitionData:
-    """What was read of one partition; the batches may begin before the offset asked for."""
+    """The batches read from one partition; they may begin before the offset asked for."""
 
     partition_index: int32
     error_code: int16 = field()
@@ -132,7 +132,7 @@ class FetchableTopicResponse:
 
 @struct
 class NodeEndpoint:
-    """Where a current leader listens."""
+    """The address of a current leader."""
 
     node_id: int32 = field("16+")
     host: string = field("16+")

@@ -1,4 +1,4 @@
-"""FindCoordinator (10): which broker coordinates a group or a transaction.
+"""FindCoordinator (10): find the broker that coordinates a group or a transaction.
 
 Version notes: 1 adds the kind of key (0 group, 1 transaction, 2 share group); 3 is flexible;
 4 asks for several keys at once (KIP-699); 5 may answer TRANSACTION_ABORTABLE (KIP-890); 6
@@ -22,7 +22,7 @@ class FindCoordinatorRequest:
 
 @struct
 class Coordinator:
-    """The coordinator of one key, or why none is known."""
+    """The coordinator of one key, or the reason why none is known."""
 
     key: string = field("4+")
     node_id: int32 = field("4+")

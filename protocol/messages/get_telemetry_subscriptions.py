@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (71): which of its metrics a client is to push (KIP-714)."""
+"""GetTelemetrySubscriptions (71): the metrics that a client should push (KIP-714)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from protocol.wire import boolean, int8, int16, int32, string, uuid
 
 @message(key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsRequest:
-    """The id is zero the first time: the broker then makes one."""
+    """The id is zero the first time; the broker then generates one."""
 
     client_instance_id: uuid
 
 
 @message(key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsResponse:
-    """Prefixes of the names that are wanted ("*" for all, none for nothing), and how often."""
+    """Prefixes of the names of wanted metrics ("*" for all, empty for none), and the interval.
+    """
 
     throttle_time_ms: int32 = field()
     error_code: int16 = field()

@@ -1,7 +1,7 @@
-"""What the coordinator of classic groups stores in __consumer_offsets.
+"""The records of the coordinator of classic groups in __consumer_offsets.
 
-Key and value of each record begin with an int16 that says what follows. Of a key it tells the
-kind, here the version to decode with; of a value, the version of its layout:
+Key and value of each record begin with an int16. In a key it is the kind, which is also the
+version to decode with; in a value it is the version of the layout:
 
     key    | 0 or 1 | OffsetCommitKey            value  | 0-4 | OffsetCommitValue
            | 2      | GroupMetadataKey                  | 0-4 | GroupMetadataValue
@@ -19,7 +19,7 @@ from protocol.wire import ZERO_UUID, int32, int64, octets, string, uuid
 
 @message(versions="0-1", flexible="none")
 class OffsetCommitKey:
-    """Whose offset it is; kind 0 is what Kafka wrote before 0.9, of the same layout."""
+    """Identifies an offset; Kafka wrote kind 0, of the same layout, before 0.9."""
 
     group: string
     topic: string
@@ -40,7 +40,7 @@ class OffsetCommitValue:
 
 @message(versions="2", flexible="none")
 class GroupMetadataKey:
-    """Which group it is."""
+    """Identifies a group."""
 
     group: string
 

@@ -1,4 +1,4 @@
-"""Heartbeat (12): say that a member of a classic group is alive.
+"""Heartbeat (12): report that a member of a classic group is alive.
 
 Version notes: 1 adds the throttle time; 3 static membership (KIP-345); 4 is flexible.
 """
@@ -21,7 +21,7 @@ class HeartbeatRequest:
 
 @message(key=12, versions="0-4", flexible="4+")
 class HeartbeatResponse:
-    """REBALANCE_IN_PROGRESS tells the member to join again."""
+    """REBALANCE_IN_PROGRESS asks the member to join again."""
 
     throttle_time_ms: int32 = field("1+")
     error_code: int16 = field()

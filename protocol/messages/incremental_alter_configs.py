@@ -29,7 +29,7 @@ class AlterConfigsResource:
 
 @message(key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest:
-    """Resources to change; each changes wholly or not at all."""
+    """Resources to change; each is changed completely or not at all."""
 
     resources: list[AlterConfigsResource]
     validate_only: boolean
@@ -47,7 +47,7 @@ class AlterConfigsResourceResponse:
 
 @message(key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsResponse:
-    """What became of each resource."""
+    """The result for each resource."""
 
     throttle_time_ms: int32 = field()
     responses: list[AlterConfigsResourceResponse]

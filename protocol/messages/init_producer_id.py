@@ -1,6 +1,6 @@
 """InitProducerId (22): get a producer id, for idempotence or for transactions (KIP-98).
 
-Version notes: 2 is flexible; 3 can continue with an id that it has (KIP-360); 4 may answer
+Version notes: 2 is flexible; 3 can continue with the producer's id (KIP-360); 4 may answer
 PRODUCER_FENCED (KIP-588); 5 TRANSACTION_ABORTABLE (KIP-890). Version 6, two-phase commit, is
 not stable in Kafka 4.3 and not declared here.
 """
@@ -23,7 +23,7 @@ class InitProducerIdRequest:
 
 @message(key=22, versions="0-5", flexible="2+")
 class InitProducerIdResponse:
-    """The id, and the epoch that fences the producer's past lives."""
+    """The id, and an epoch that fences the producer's earlier instances."""
 
     throttle_time_ms: int32 = field()
     error_code: int16 = field()

@@ -1,6 +1,6 @@
-"""InitializeShareGroupState (83): begin the state of a share-partition (KIP-932).
+"""InitializeShareGroupState (83): create the state of a share-partition (KIP-932).
 
-Between brokers: the group's coordinator asks the coordinator of the state.
+Between brokers: the group's coordinator sends it to the coordinator of the state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from protocol.wire import int16, int32, int64, string, uuid
 
 @struct
 class PartitionData:
-    """Where a partition begins; -1 leaves it to the first fetch."""
+    """A partition and its start; -1 leaves the start to the first fetch."""
 
     partition: int32
     state_epoch: int32
@@ -36,7 +36,7 @@ class InitializeShareGroupStateRequest:
 
 @struct
 class PartitionResult:
-    """Whether one is begun."""
+    """Whether one partition's state is created."""
 
     partition: int32 = field()
     error_code: int16 = field()
@@ -53,6 +53,6 @@ class InitializeStateResult:
 
 @message(key=83, versions="0", flexible="0+")
 class InitializeShareGroupStateResponse:
-    """Whether each is begun."""
+    """Whether each state is created."""
 
     results: list[InitializeStateResult] = field()

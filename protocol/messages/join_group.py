@@ -1,7 +1,7 @@
-"""JoinGroup (11): enter a classic group, or stay in it while it rebalances.
+"""JoinGroup (11): join a classic group, or stay in it while it rebalances.
 
-Version notes: 1 adds the rebalance timeout (before it, the session timeout serves as both); 4
-has a new member ask twice, the second time with the id it was given (KIP-394); 5 adds static
+Version notes: 1 adds the rebalance timeout (before it, the session timeout serves as both); from
+4 on a new member asks twice, the second time with the id it got (KIP-394); 5 adds static
 membership (KIP-345); 6 is flexible; 7 names the protocol type (KIP-559); 8 carries a reason
 (KIP-800); 9 lets the leader skip the assignment (KIP-814).
 """
@@ -45,7 +45,7 @@ class JoinGroupResponseMember:
 
 @message(key=11, versions="0-9", flexible="6+")
 class JoinGroupResponse:
-    """The new generation; only the leader is told the members."""
+    """The new generation; only the leader gets the list of members."""
 
     throttle_time_ms: int32 = field("2+")
     error_code: int16 = field()

@@ -1,4 +1,4 @@
-"""LeaveGroup (13): take members out of a classic group.
+"""LeaveGroup (13): remove members from a classic group.
 
 Version notes: 3 takes several members, static ones by instance id (KIP-345); 4 is flexible; 5
 carries a reason (KIP-800).
@@ -12,7 +12,7 @@ from protocol.wire import int16, int32, string
 
 @struct
 class MemberIdentity:
-    """A member that leaves; a static one may be named by its instance alone."""
+    """A member that leaves; the instance id alone may name a static one."""
 
     member_id: string = field("3+")
     group_instance_id: string | None = field("3+", default=None)
@@ -39,7 +39,7 @@ class MemberResponse:
 
 @message(key=13, versions="0-5", flexible="4+")
 class LeaveGroupResponse:
-    """Whether they left."""
+    """Whether each member left."""
 
     throttle_time_ms: int32 = field("1+")
     error_code: int16 = field()

@@ -1,4 +1,4 @@
-"""ListConfigResources (74): which resources have settings.
+"""ListConfigResources (74): the resources that have settings.
 
 Version notes: 0 lists client metrics subscriptions only (KIP-714); 1 lists any type (KIP-1142).
 """
@@ -13,7 +13,7 @@ _CLIENT_METRICS = 16
 
 @message(key=74, versions="0-1", flexible="0+")
 class ListConfigResourcesRequest:
-    """Types to list; none stands for all that there are."""
+    """Types to list; an empty list means all types."""
 
     resource_types: list[int8] = field("1+")
 

@@ -20,7 +20,7 @@ class ListGroupsRequest:
 
 @struct
 class ListedGroup:
-    """A group; simple consumers' groups have an empty protocol type."""
+    """A group; a simple consumer's group has an empty protocol type."""
 
     group_id: string
     protocol_type: string

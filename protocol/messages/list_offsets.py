@@ -1,6 +1,6 @@
 """ListOffsets (2): find the offset of a time, or of an end of the log.
 
-A timestamp below zero asks for a place instead of a time: -1 latest, -2 earliest, -3 the
+A negative timestamp asks for a place instead of a time: -1 latest, -2 earliest, -3 the
 record of the greatest timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending
 upload.
 
@@ -17,7 +17,7 @@ from protocol.wire import int8, int16, int32, int64, string
 
 @struct
 class ListOffsetsPartition:
-    """A partition and the time, or the place, to look for."""
+    """A partition and the time, or the place, to find."""
 
     partition_index: int32
     current_leader_epoch: int32 = field("4+", default=-1)
@@ -26,7 +26,7 @@ class ListOffsetsPartition:
 
 @struct
 class ListOffsetsTopic:
-    """The partitions asked about in one topic."""
+    """The partitions of one topic."""
 
     name: string
     partitions: list[ListOffsetsPartition]

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46): which partitions move to other brokers (KIP-455)."""
+"""ListPartitionReassignments (46): the partitions that move to other brokers (KIP-455)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocol.wire import int16, int32, string
 
 @struct
 class ListPartitionReassignmentsTopics:
-    """Partitions of a topic to look at."""
+    """Partitions of a topic to check."""
 
     name: string
     partition_indexes: list[int32]
@@ -16,7 +16,7 @@ class ListPartitionReassignmentsTopics:
 
 @message(key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest:
-    """Partitions to look at, or null for all."""
+    """Partitions to check, or null for all."""
 
     timeout_ms: int32 = field(default=60_000)
     topics: list[ListPartitionReassignmentsTopics] | None = field(default=None)
@@ -24,7 +24,7 @@ class ListPartitionReassignmentsRequest:
 
 @struct
 class OngoingPartitionReassignment:
-    """A partition on its way: who holds it, who is to, and who no longer."""
+    """A moving partition: its brokers, the brokers to add, the brokers to remove."""
 
     partition_index: int32
     replicas: list[int32]
@@ -34,7 +34,7 @@ class OngoingPartitionReassignment:
 
 @struct
 class OngoingTopicReassignment:
-    """Partitions of a topic that are on their way."""
+    """Partitions of a topic that are moving."""
 
     name: string
     partitions: list[OngoingPartitionReassignment]
@@ -42,7 +42,7 @@ class OngoingTopicReassignment:
 
 @message(key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsResponse:
-    """What is on its way."""
+    """The partitions that are moving."""
 
     throttle_time_ms: int32 = field()
     error_code: int16 = field()

@@ -1,7 +1,7 @@
 """ListTransactions (66): the transactional ids that a coordinator knows (KIP-664).
 
-Version notes: 1 can leave out what has not run for long enough (KIP-994); 2 can ask for ids that
-a regular expression matches (KIP-1152).
+Version notes: 1 can ask for transactions that have run for some time (KIP-994); 2 can ask for ids
+that a regular expression matches (KIP-1152).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from protocol.wire import int16, int32, int64, string
 
 @message(key=66, versions="0-2", flexible="0+")
 class ListTransactionsRequest:
-    """Filters; an empty one lets all through, and so does a negative duration."""
+    """Filters; an empty filter lets everything through, as does a negative duration."""
 
     state_filters: list[string] = field()
     producer_id_filters: list[int64] = field()
@@ -31,7 +31,7 @@ class TransactionState:
 
 @message(key=66, versions="0-2", flexible="0+")
 class ListTransactionsResponse:
-    """What has passed the filters, and the names of states that there are none of."""
+    """The ids that pass the filters, and the unknown state names in the request."""
 
     throttle_time_ms: int32 = field(default=0)
     error_code: int16

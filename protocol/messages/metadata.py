@@ -1,8 +1,8 @@
 """Metadata (3): the brokers of the cluster, and the leaders and replicas of topics.
 
 Version notes: 0 asks for all topics by an empty array, 1 and later by null (empty asks for
-none); 4 lets the client forbid auto-creation; 5 tells offline replicas; 7 the leader epoch; 8
-authorized operations; 9 is flexible; 10 adds topic ids, which a request may use from 12
+none); 4 lets the client forbid auto-creation; 5 adds offline replicas; 7 the leader epoch; 8
+authorized operations; 9 is flexible; 10 adds topic ids, which a request may use from 12 on
 (KIP-516); 11 drops the cluster's authorized operations (KIP-700); 13 adds a top-level error.
 """
 
@@ -23,7 +23,7 @@ class MetadataRequestTopic:
 
 @message(key=3, versions="0-13", flexible="9+")
 class MetadataRequest:
-    """Asks about some topics, or about all."""
+    """Asks for some topics, or for all."""
 
     topics: list[MetadataRequestTopic] | None = field(nullable="1+")
     allow_auto_topic_creation: boolean = field("4+", default=True)
@@ -33,7 +33,7 @@ class MetadataRequest:
 
 @struct
 class MetadataResponseBroker:
-    """A broker, and where it listens on the listener that was asked."""
+    """A broker, and its address on the listener that got the request."""
 
     node_id: int32
     host: string
@@ -56,7 +56,7 @@ class MetadataResponsePartition:
 
 @struct
 class MetadataResponseTopic:
-    """A topic and its partitions, or why it cannot be described."""
+    """A topic and its partitions, or the reason why it is not described."""
 
     error_code: int16 = field()
     name: string | None = field(nullable="12+")

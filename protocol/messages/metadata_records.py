@@ -1,11 +1,12 @@
-"""What Kafka's controllers store in __cluster_metadata: the records of KRaft (KIP-500).
+"""The records of Kafka's controllers in __cluster_metadata, KRaft's log (KIP-500).
 
 The value of each record in the log, and in a snapshot of it, is a frame around one message:
 
     | frame version uvarint = 1 | message's key uvarint | version uvarint | message |
 
-Declared are those that say what a cluster has. The others, by their keys in PASSED_OVER, tell of
-brokers that come and go or hold the log's own transactions together (KIP-868).
+This module declares the records that describe the contents of a cluster. The others, by their
+keys in PASSED_OVER, are about brokers that come and go, or hold the log's own transactions
+together (KIP-868).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ PASSED_OVER = {
 
 @struct
 class BrokerEndpoint:
-    """Where a broker listens."""
+    """An address at which a broker listens."""
 
     name: string
     host: string
@@ -91,7 +92,7 @@ class TopicRecord:
 
 @message(key=3, versions="0-2", flexible="0+")
 class PartitionRecord:
-    """A partition has been created; in a snapshot, a partition as it is."""
+    """A partition has been created; in a snapshot, a partition's present state."""
 
     partition_id: int32 = field(default=-1)
     topic_id: uuid
@@ -110,7 +111,7 @@ class PartitionRecord:
 
 @message(key=4, versions="0", flexible="0+")
 class ConfigRecord:
-    """A setting of a topic, a broker or another resource; null takes it away."""
+    """A setting of a topic, a broker or another resource; null removes it."""
 
     resource_type: int8
     resource_name: string
@@ -120,7 +121,7 @@ class ConfigRecord:
 
 @message(key=5, versions="0-2", flexible="0+")
 class PartitionChangeRecord:
-    """A partition has changed; what is null, or below -1, stays as it was."""
+    """A partition has changed; a field that is null, or below -1, is unchanged."""
 
     partition_id: int32 = field(default=-1)
     topic_id: uuid
@@ -157,7 +158,7 @@ class DelegationTokenRecord:
 
 @message(key=11, versions="0", flexible="0+")
 class UserScramCredentialRecord:
-    """What a user's password is checked against (RFC 5802)."""
+    """The credential that a user's password is checked against (RFC 5802)."""
 
     name: string
     mechanism: int8
@@ -169,7 +170,7 @@ class UserScramCredentialRecord:
 
 @message(key=12, versions="0", flexible="0+")
 class FeatureLevelRecord:
-    """The level of a feature that the cluster has settled on; 0 is none (KIP-584)."""
+    """The level of a feature that the cluster has finalized; 0 is none (KIP-584)."""
 
     name: string
     feature_level: int16
@@ -177,7 +178,7 @@ class FeatureLevelRecord:
 
 @struct
 class EntityData:
-    """One part of whom a quota is for, such as a user; a null name is the default of all."""
+    """One part of a quota's entity, such as a user; a null name is the default of all."""
 
     entity_type: string
     entity_name: string | None
@@ -195,7 +196,7 @@ class ClientQuotaRecord:
 
 @message(key=15, versions="0", flexible="0+")
 class ProducerIdsRecord:
-    """A block of producer ids has been given out; the next block begins here."""
+    """A block of producer ids has been assigned; the next block begins here."""
 
     broker_id: int32
     broker_epoch: int64 = field(default=-1)
@@ -240,7 +241,7 @@ class RemoveDelegationTokenRecord:
 
 @struct
 class ControllerEndpoint:
-    """Where a controller listens."""
+    """An address at which a controller listens."""
 
     name: string
     host: string

@@ -1,7 +1,7 @@
 """OffsetCommit (8): store how far a group has read.
 
 Version notes: 5 drops the retention time (the broker's configuration governs it); 6 adds the
-leader epoch; 7 static membership (KIP-345); 8 is flexible; 9 serves the consumer protocol too
+leader epoch; 7 static membership (KIP-345); 8 is flexible; 9 also serves the consumer protocol
 (KIP-848); 10 names topics by id.
 """
 
@@ -13,7 +13,7 @@ from protocol.wire import int16, int32, int64, string, uuid
 
 @struct
 class OffsetCommitRequestPartition:
-    """The next offset to read, with whatever note the client keeps beside it."""
+    """The next offset to read, with the client's own metadata."""
 
     partition_index: int32
     committed_offset: int64
@@ -32,7 +32,7 @@ class OffsetCommitRequestTopic:
 
 @message(key=8, versions="2-10", flexible="8+")
 class OffsetCommitRequest:
-    """Offsets to store; a generation of -1 and no member id come from outside a group."""
+    """Offsets to store; a generation of -1 without a member id comes from outside a group."""
 
     group_id: string
     generation_id_or_member_epoch: int32 = field("1+", default=-1)

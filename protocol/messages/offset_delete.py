@@ -8,7 +8,7 @@ from protocol.wire import int16, int32, string
 
 @struct
 class OffsetDeleteRequestPartition:
-    """A partition whose offset is to go."""
+    """A partition whose offset to delete."""
 
     partition_index: int32
 
@@ -31,7 +31,7 @@ class OffsetDeleteRequest:
 
 @struct
 class OffsetDeleteResponsePartition:
-    """Whether one offset is gone; one that was not there is."""
+    """Whether one offset is deleted; a missing one counts as deleted."""
 
     partition_index: int32
     error_code: int16 = field()
@@ -39,7 +39,7 @@ class OffsetDeleteResponsePartition:
 
 @struct
 class OffsetDeleteResponseTopic:
-    """Whether the offsets of one topic are gone."""
+    """Whether the offsets of one topic are deleted."""
 
     name: string
     partitions: list[OffsetDeleteResponsePartition]
@@ -47,7 +47,7 @@ class OffsetDeleteResponseTopic:
 
 @message(key=47, versions="0", flexible="none")
 class OffsetDeleteResponse:
-    """Whether each offset is gone; with an error of the whole there are no topics."""
+    """Whether each offset is deleted; a response with a top-level error has no topics."""
 
     error_code: int16 = field()
     throttle_time_ms: int32 = field()

@@ -1,6 +1,6 @@
 """OffsetFetch (9): read the offsets that a group has stored.
 
-Version notes: 2 asks for every topic by null, and adds a top-level error; 5 adds the leader
+Version notes: 2 asks for all topics by null, and adds a top-level error; 5 adds the leader
 epoch; 6 is flexible; 7 can wait for open transactions (KIP-447); 8 asks for several groups at
 once (KIP-709); 9 adds the member, for the consumer protocol (KIP-848); 10 names topics by id.
 """
@@ -30,7 +30,7 @@ class OffsetFetchRequestTopics:
 
 @struct
 class OffsetFetchRequestGroup:
-    """A group, its asking member, and the topics (null: all)."""
+    """A group, the member that asks, and the topics (null: all)."""
 
     group_id: string = field("8+")
     member_id: string | None = field("9+", default=None)

@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch (23): where a leader epoch ended, to find where two logs part (KIP-320).
+"""OffsetForLeaderEpoch (23): find the end of a leader epoch, where two logs part (KIP-320).
 
-Version notes: 2 adds the current leader epoch, for fencing; 3 the replica id, -2 being a
+Version notes: 2 adds the current leader epoch, for fencing; 3 the replica id, which is -2 for a
 reader that may see past the high watermark; 4 is flexible.
 """
 
@@ -21,7 +21,7 @@ class OffsetForLeaderPartition:
 
 @struct
 class OffsetForLeaderTopic:
-    """The partitions asked about in one topic."""
+    """The partitions of one topic."""
 
     topic: string
     partitions: list[OffsetForLeaderPartition]

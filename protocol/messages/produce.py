@@ -2,8 +2,8 @@
 
 Version notes: 3 is the oldest that can be written (the advertised 0 to 2 only keep old
 librdkafka talking, KAFKA-18659, and are answered with an error); 5 adds the log start offset;
-7 permits zstd (KIP-110); 8 tells which records spoil a batch (KIP-467); 9 is flexible; 10 adds
-the new leader's address (KIP-951); 11 and 12 change what transactions may do (KIP-890); 13
+7 permits zstd (KIP-110); 8 names the records that spoil a batch (KIP-467); 9 is flexible; 10 adds
+the new leader's address (KIP-951); 11 and 12 change the rules of transactions (KIP-890); 13
 names topics by id (KIP-516).
 """
 
@@ -32,7 +32,8 @@ class TopicProduceData:
 
 @message(key=0, versions="3-13", flexible="9+")
 class ProduceRequest:
-    """Never answered when acks is 0; with -1, answered once the in-sync replicas have it."""
+    """Not answered when acks is 0; with -1, answered once the in-sync replicas have the batches.
+    """
 
     transactional_id: string | None = field("3+", default=None)
     acks: int16
@@ -42,7 +43,7 @@ class ProduceRequest:
 
 @struct
 class BatchIndexAndErrorMessage:
-    """A record for whose sake its batch was refused."""
+    """A record that caused its batch to be refused."""
 
     batch_index: int32 = field("8+")
     batch_index_error_message: string | None = field("8+", default=None)
@@ -50,7 +51,7 @@ class BatchIndexAndErrorMessage:
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads the partition now."""
+    """The current leader of the partition."""
 
     leader_id: int32 = field("10+", default=-1)
     leader_epoch: int32 = field("10+", default=-1)
@@ -72,7 +73,7 @@ class PartitionProduceResponse:
 
 @struct
 class TopicProduceResponse:
-    """What became of one topic's batches."""
+    """The result for one topic's batches."""
 
     name: string = field("0-12")
     topic_id: uuid = field("13+")
@@ -81,7 +82,7 @@ class TopicProduceResponse:
 
 @struct
 class NodeEndpoint:
-    """Where a current leader listens."""
+    """The address of a current leader."""
 
     node_id: int32 = field("10+")
     host: string = field("10+")
@@ -91,7 +92,7 @@ class NodeEndpoint:
 
 @message(key=0, versions="3-13", flexible="9+")
 class ProduceResponse:
-    """Where each partition's batches went, or why they did not."""
+    """The result for each partition's batches."""
 
     responses: list[TopicProduceResponse]
     throttle_time_ms: int32 = field("1+")

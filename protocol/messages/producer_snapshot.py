@@ -1,8 +1,9 @@
-"""The .snapshot file beside a segment: what is known of each producer at an offset.
+"""The .snapshot file beside a segment: the state of each producer at an offset.
 
     | version i16 = 1 | ProducerSnapshot: crc u32, entries |
 
-The CRC-32C covers the file from after itself to its end. Kafka's source: ProducerStateManager.
+The CRC-32C covers the bytes after it, to the end of the file. Kafka's source:
+ProducerStateManager.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PushTelemetry (72): a client's metrics, as OpenTelemetry encodes them (KIP-714)."""
+"""PushTelemetry (72): a client's metrics, encoded as in OpenTelemetry (KIP-714)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PushTelemetryRequest:
 
 @message(key=72, versions="0", flexible="0+")
 class PushTelemetryResponse:
-    """Accepted, or why not."""
+    """Whether the metrics were accepted."""
 
     throttle_time_ms: int32 = field()
     error_code: int16 = field()

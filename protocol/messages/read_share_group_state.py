@@ -1,6 +1,6 @@
-"""ReadShareGroupState (84): read the state of a share-partition, to go on from it (KIP-932).
+"""ReadShareGroupState (84): read the state of a share-partition, to continue from it (KIP-932).
 
-Between brokers: the leader of the partition asks the coordinator of the state.
+Between brokers: the leader of the partition sends it to the coordinator of the state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from protocol.wire import int8, int16, int32, int64, string, uuid
 
 @struct
 class PartitionData:
-    """A partition, and the epoch of the leader who asks."""
+    """A partition, and the epoch of the leader that asks."""
 
     partition: int32
     leader_epoch: int32
@@ -65,6 +65,6 @@ class ReadStateResult:
 
 @message(key=84, versions="0", flexible="0+")
 class ReadShareGroupStateResponse:
-    """The state of each."""
+    """The state of each partition."""
 
     results: list[ReadStateResult] = field()

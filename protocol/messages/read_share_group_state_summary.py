@@ -1,6 +1,6 @@
-"""ReadShareGroupStateSummary (87): read where a share-partition stands (KIP-932).
+"""ReadShareGroupStateSummary (87): read the position of a share-partition (KIP-932).
 
-Between brokers: the group's coordinator asks the coordinator of the state. Version 1 adds the
+Between brokers: the group's coordinator sends it to the state's coordinator. Version 1 adds the
 count of deliveries that are complete (KIP-1226).
 """
 
@@ -36,7 +36,7 @@ class ReadShareGroupStateSummaryRequest:
 
 @struct
 class PartitionResult:
-    """Where one partition stands; a start of -1 is not known yet."""
+    """The position of one partition; a start of -1 is not known yet."""
 
     partition: int32 = field()
     error_code: int16 = field()
@@ -57,6 +57,6 @@ class ReadStateSummaryResult:
 
 @message(key=87, versions="0-1", flexible="0+")
 class ReadShareGroupStateSummaryResponse:
-    """Where each stands."""
+    """The position of each partition."""
 
     results: list[ReadStateSummaryResult] = field()

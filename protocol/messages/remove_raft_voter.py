@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (81): have one controller less in the quorum (KIP-853)."""
+"""RemoveRaftVoter (81): remove a controller from the quorum (KIP-853)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RemoveRaftVoterRequest:
 
 @message(key=81, versions="0", flexible="0+")
 class RemoveRaftVoterResponse:
-    """Whether it votes no longer."""
+    """Whether the controller no longer votes."""
 
     throttle_time_ms: int32 = field()
     error_code: int16

@@ -1,4 +1,4 @@
-"""RenewDelegationToken (39): let a token live on, within its maximum lifetime (KIP-48).
+"""RenewDelegationToken (39): extend a token's life, within its maximum lifetime (KIP-48).
 
 Version notes: 2 is flexible.
 """
@@ -11,7 +11,7 @@ from protocol.wire import int16, int32, int64, octets
 
 @message(key=39, versions="1-2", flexible="2+")
 class RenewDelegationTokenRequest:
-    """The token by its hmac, and for how long; 0 or less is for as long as the broker says."""
+    """The token by its hmac, and the extension; 0 or less means the broker's default."""
 
     hmac: octets
     renew_period_ms: int64
@@ -19,7 +19,7 @@ class RenewDelegationTokenRequest:
 
 @message(key=39, versions="1-2", flexible="2+")
 class RenewDelegationTokenResponse:
-    """When the token expires now."""
+    """The time at which the token now expires."""
 
     error_code: int16 = field()
     expiry_timestamp_ms: int64 = field()

@@ -15,7 +15,7 @@ class SaslAuthenticateRequest:
 
 @message(key=36, versions="0-2", flexible="2+")
 class SaslAuthenticateResponse:
-    """The server's; with the last one, for how long the login lasts (0 for ever)."""
+    """The server's message; the last one has the lifetime of the login (0 for ever)."""
 
     error_code: int16 = field()
     error_message: string | None = field()

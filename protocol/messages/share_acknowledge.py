@@ -1,4 +1,4 @@
-"""ShareAcknowledge (79): say what became of records that were acquired (KIP-932).
+"""ShareAcknowledge (79): report the processing of acquired records (KIP-932).
 
 Version 2 adds acknowledgements that renew a lock (KIP-1222).
 """
@@ -11,7 +11,7 @@ from protocol.wire import boolean, int8, int16, int32, int64, string, uuid
 
 @struct
 class AcknowledgementBatch:
-    """Acknowledges a range: with one type all of it, with more each offset in turn."""
+    """Acknowledges a range: one type counts for all of it, several for each offset in turn."""
 
     first_offset: int64
     last_offset: int64
@@ -20,7 +20,7 @@ class AcknowledgementBatch:
 
 @struct
 class AcknowledgePartition:
-    """What is acknowledged in one partition."""
+    """The acknowledgements of one partition."""
 
     partition_index: int32
     acknowledgement_batches: list[AcknowledgementBatch]
@@ -36,7 +36,7 @@ class AcknowledgeTopic:
 
 @message(key=79, versions="1-2", flexible="1+")
 class ShareAcknowledgeRequest:
-    """Acknowledges, outside of a fetch; the session epoch counts on."""
+    """Acknowledges outside of a fetch; the session epoch counts this request, too."""
 
     group_id: string | None = field(default=None)
     member_id: string | None
@@ -47,7 +47,7 @@ class ShareAcknowledgeRequest:
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads the partition, told where this broker does not."""
+    """The leader of the partition, where this broker is not the leader."""
 
     leader_id: int32 = field()
     leader_epoch: int32 = field()
@@ -55,7 +55,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class PartitionData:
-    """How the acknowledgements of one partition fared."""
+    """The result of one partition's acknowledgements."""
 
     partition_index: int32 = field()
     error_code: int16 = field()
@@ -73,7 +73,7 @@ class ShareAcknowledgeTopicResponse:
 
 @struct
 class NodeEndpoint:
-    """Where a leader is reached."""
+    """The address of a leader."""
 
     node_id: int32 = field()
     host: string = field()
@@ -83,7 +83,7 @@ class NodeEndpoint:
 
 @message(key=79, versions="1-2", flexible="1+")
 class ShareAcknowledgeResponse:
-    """Answered when the new state is stored."""
+    """Sent once the new state is stored."""
 
     throttle_time_ms: int32 = field()
     error_code: int16 = field()

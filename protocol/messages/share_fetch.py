@@ -1,6 +1,6 @@
 """ShareFetch (78): acquire records for a member of a share group (KIP-932).
 
-Acknowledgements of records that were acquired before travel with it. Version 2 adds how strictly
+The request may acknowledge records that were acquired before. Version 2 adds how strictly
 max_records is meant (KIP-1206) and acknowledgements that renew a lock (KIP-1222).
 """
 
@@ -12,7 +12,7 @@ from protocol.wire import boolean, int8, int16, int32, int64, records, string, u
 
 @struct
 class AcknowledgementBatch:
-    """Acknowledges a range: with one type all of it, with more each offset in turn."""
+    """Acknowledges a range: one type counts for all of it, several for each offset in turn."""
 
     first_offset: int64
     last_offset: int64
@@ -21,7 +21,7 @@ class AcknowledgementBatch:
 
 @struct
 class FetchPartition:
-    """A partition to fetch, and what is acknowledged in it."""
+    """A partition to fetch, and the acknowledgements in it."""
 
     partition_index: int32
     acknowledgement_batches: list[AcknowledgementBatch]
@@ -63,7 +63,7 @@ class ShareFetchRequest:
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads the partition, told where this broker does not."""
+    """The leader of the partition, where this broker is not the leader."""
 
     leader_id: int32 = field()
     leader_epoch: int32 = field()
@@ -80,7 +80,7 @@ class AcquiredRecords:
 
 @struct
 class PartitionData:
-    """What was acquired of one partition, and how its acknowledgements fared."""
+    """The records acquired from one partition, and the result of its acknowledgements."""
 
     partition_index: int32 = field()
     error_code: int16 = field()
@@ -102,7 +102,7 @@ class ShareFetchableTopicResponse:
 
 @struct
 class NodeEndpoint:
-    """Where a leader is reached."""
+    """The address of a leader."""
 
     node_id: int32 = field()
     host: string = field()
@@ -112,7 +112,7 @@ class NodeEndpoint:
 
 @message(key=78, versions="1-2", flexible="1+")
 class ShareFetchResponse:
-    """Batches that hold what was acquired, and maybe more."""
+    """Batches that hold the acquired records, and maybe more records."""
 
     throttle_time_ms: int32 = field()
     error_code: int16 = field()

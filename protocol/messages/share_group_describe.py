@@ -33,7 +33,7 @@ class Assignment:
 
 @struct
 class Member:
-    """A member and what it fetches."""
+    """A member and its partitions."""
 
     member_id: string = field()
     rack_id: string | None = field(default=None)
@@ -46,7 +46,7 @@ class Member:
 
 @struct
 class DescribedGroup:
-    """A group, or why it is not described."""
+    """A group, or the reason why it is not described."""
 
     error_code: int16 = field()
     error_message: string | None = field(default=None)

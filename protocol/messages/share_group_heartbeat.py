@@ -9,7 +9,7 @@ from protocol.wire import int16, int32, string, uuid
 
 @message(key=76, versions="1", flexible="1+")
 class ShareGroupHeartbeatRequest:
-    """Epoch 0 joins, -1 leaves; what has not changed is null."""
+    """Epoch 0 joins, -1 leaves; a field without changes is null."""
 
     group_id: string
     member_id: string

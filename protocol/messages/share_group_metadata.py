@@ -1,14 +1,14 @@
-"""What the coordinator of share groups stores in __consumer_offsets (KIP-932).
+"""The records of the coordinator of share groups in __consumer_offsets (KIP-932).
 
-Key and value of each record begin with an int16; of a key it tells the kind, here the version to
-decode with, of a value the version of its layout. A null value is a tombstone.
+Key and value of each record begin with an int16. In a key it is the kind, which is also the
+version to decode with; in a value it is the version of the layout. A null value is a tombstone.
 
     key    | 10 | ShareGroupMemberMetadataKey               a member and its subscription
            | 11 | ShareGroupMetadataKey                     the group's epoch
            | 12 | ShareGroupTargetAssignmentMetadataKey     the epoch of the target assignment
            | 13 | ShareGroupTargetAssignmentMemberKey       a member's part of it
-           | 14 | ShareGroupCurrentMemberAssignmentKey      what a member has
-           | 15 | ShareGroupStatePartitionMetadataKey       partitions whose state is begun
+           | 14 | ShareGroupCurrentMemberAssignmentKey      a member's current partitions
+           | 15 | ShareGroupStatePartitionMetadataKey       partitions whose state is created
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from protocol.wire import int8, int32, int64, string, uuid
 
 @message(versions="10", flexible="none")
 class ShareGroupMemberMetadataKey:
-    """Which member it is."""
+    """Identifies a member."""
 
     group_id: string
     member_id: string
@@ -27,7 +27,7 @@ class ShareGroupMemberMetadataKey:
 
 @message(versions="0", flexible="0+")
 class ShareGroupMemberMetadataValue:
-    """A member and what it subscribes to."""
+    """A member and its subscription."""
 
     rack_id: string | None
     client_id: string
@@ -37,7 +37,7 @@ class ShareGroupMemberMetadataValue:
 
 @message(versions="11", flexible="none")
 class ShareGroupMetadataKey:
-    """Which group it is."""
+    """Identifies a group."""
 
     group_id: string
 
@@ -52,14 +52,14 @@ class ShareGroupMetadataValue:
 
 @message(versions="12", flexible="none")
 class ShareGroupTargetAssignmentMetadataKey:
-    """Which group it is."""
+    """Identifies a group."""
 
     group_id: string
 
 
 @message(versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMetadataValue:
-    """The group epoch that the target assignment was made for."""
+    """The group epoch for which the target assignment was computed."""
 
     assignment_epoch: int32
     assignment_timestamp: int64 = field(tag=0)
@@ -67,7 +67,7 @@ class ShareGroupTargetAssignmentMetadataValue:
 
 @message(versions="13", flexible="none")
 class ShareGroupTargetAssignmentMemberKey:
-    """Which member it is."""
+    """Identifies a member."""
 
     group_id: string
     member_id: string
@@ -83,14 +83,14 @@ class TopicPartition:
 
 @message(versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMemberValue:
-    """What a member is to have."""
+    """The partitions of a member in the target assignment."""
 
     topic_partitions: list[TopicPartition]
 
 
 @message(versions="14", flexible="none")
 class ShareGroupCurrentMemberAssignmentKey:
-    """Which member it is."""
+    """Identifies a member."""
 
     group_id: string
     member_id: string
@@ -106,7 +106,7 @@ class TopicPartitions:
 
 @message(versions="0", flexible="0+")
 class ShareGroupCurrentMemberAssignmentValue:
-    """What a member has."""
+    """The current partitions of a member."""
 
     member_epoch: int32
     previous_member_epoch: int32
@@ -116,7 +116,7 @@ class ShareGroupCurrentMemberAssignmentValue:
 
 @message(versions="15", flexible="none")
 class ShareGroupStatePartitionMetadataKey:
-    """Which group it is."""
+    """Identifies a group."""
 
     group_id: string
 
@@ -140,7 +140,7 @@ class TopicInfo:
 
 @message(versions="0", flexible="0+")
 class ShareGroupStatePartitionMetadataValue:
-    """Which partitions have state, or are about to get or lose it."""
+    """The partitions that have state, or are about to get or lose it."""
 
     initializing_topics: list[TopicPartitionsInfo]
     initialized_topics: list[TopicPartitionsInfo]

@@ -1,12 +1,12 @@
-"""What the coordinator of share groups' state stores in __share_group_state (KIP-932).
+"""The records of the coordinator of share groups' state in __share_group_state (KIP-932).
 
-Key and value of each record begin with an int16; of a key it tells the kind, here the version to
-decode with, of a value the version of its layout:
+Key and value of each record begin with an int16. In a key it is the kind, which is also the
+version to decode with; in a value it is the version of the layout:
 
-    key    | 0 | ShareSnapshotKey        value  | 0 | ShareSnapshotValue    null: forgotten
+    key    | 0 | ShareSnapshotKey        value  | 0 | ShareSnapshotValue    null: deleted
            | 1 | ShareUpdateKey                 | 0 | ShareUpdateValue
 
-A snapshot is the whole state of a share-partition; the updates after it tell what has changed.
+A snapshot is the whole state of a share-partition; the updates after it have its changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocol.wire import int8, int16, int32, int64, string, uuid
 
 @message(versions="0", flexible="none")
 class ShareSnapshotKey:
-    """Whose state it is."""
+    """Identifies the share-partition of a state."""
 
     group_id: string
     topic_id: uuid
@@ -50,7 +50,7 @@ class ShareSnapshotValue:
 
 @message(versions="1", flexible="none")
 class ShareUpdateKey:
-    """Whose state has changed."""
+    """Identifies the share-partition of a change."""
 
     group_id: string
     topic_id: uuid
@@ -59,7 +59,7 @@ class ShareUpdateKey:
 
 @message(versions="0", flexible="0+")
 class ShareUpdateValue:
-    """What has changed; a start of -1 has not."""
+    """A change of the state; a start of -1 means no change of the start."""
 
     snapshot_epoch: int32
     leader_epoch: int32

@@ -1,4 +1,4 @@
-"""SyncGroup (14): hand a group's assignment from its leader to its members.
+"""SyncGroup (14): distribute a group's assignment from its leader to its members.
 
 Version notes: 1 adds the throttle time; 3 static membership (KIP-345); 4 is flexible; 5 names
 protocol type and protocol, which must be the group's (KIP-559).
@@ -12,7 +12,7 @@ from protocol.wire import int16, int32, octets, string
 
 @struct
 class SyncGroupRequestAssignment:
-    """What one member is to read, in the consumers' own format."""
+    """One member's assignment, in the consumers' own format."""
 
     member_id: string
     assignment: octets
@@ -20,7 +20,7 @@ class SyncGroupRequestAssignment:
 
 @message(key=14, versions="0-5", flexible="4+")
 class SyncGroupRequest:
-    """Answered once the leader's request has come; only the leader sends assignments."""
+    """Answered once the leader's request arrives; only the leader sends assignments."""
 
     group_id: string
     generation_id: int32
@@ -33,7 +33,7 @@ class SyncGroupRequest:
 
 @message(key=14, versions="0-5", flexible="4+")
 class SyncGroupResponse:
-    """What this member is to read."""
+    """This member's assignment."""
 
     throttle_time_ms: int32 = field("1+")
     error_code: int16 = field()

@@ -1,6 +1,6 @@
-"""What the coordinator of transactions stores in __transaction_state.
+"""The records of the coordinator of transactions in __transaction_state.
 
-Key and value of each record begin with an int16 that says what follows:
+Key and value of each record begin with an int16, the kind of the key and the version of the value:
 
     key    | 0 | TransactionLogKey      value  | 0 or 1 | TransactionLogValue
 
@@ -15,7 +15,7 @@ from protocol.wire import int8, int16, int32, int64, string
 
 @message(versions="0", flexible="none")
 class TransactionLogKey:
-    """Which transactional id it is."""
+    """Identifies a transactional id."""
 
     transactional_id: string
 
@@ -30,7 +30,7 @@ class PartitionsSchema:
 
 @message(versions="0-1", flexible="1+")
 class TransactionLogValue:
-    """A transactional id's state."""
+    """The state of a transactional id."""
 
     producer_id: int64
     previous_producer_id: int64 = field("1+", tag=0, default=-1)

@@ -1,6 +1,6 @@
 """TxnOffsetCommit (28): store how far a group has read, as part of a producer's transaction.
 
-Version notes: 2 adds the leader epoch; 3 names the member, so that one that has left cannot
+Version notes: 2 adds the leader epoch; 3 names the member, so that a former member cannot
 commit (KIP-447), and is flexible; 4 may answer TRANSACTION_ABORTABLE, and 5 makes the group part
 of the transaction, in place of AddOffsetsToTxn (KIP-890).
 """
@@ -13,7 +13,7 @@ from protocol.wire import int16, int32, int64, string
 
 @struct
 class TxnOffsetCommitRequestPartition:
-    """The next offset to read, with whatever note the client keeps beside it."""
+    """The next offset to read, with the client's own metadata."""
 
     partition_index: int32
     committed_offset: int64
@@ -61,7 +61,7 @@ class TxnOffsetCommitResponseTopic:
 
 @message(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitResponse:
-    """What became of each offset."""
+    """The result for each offset."""
 
     throttle_time_ms: int32 = field()
     topics: list[TxnOffsetCommitResponseTopic]

@@ -1,4 +1,4 @@
-"""UnregisterBroker (64): forget a broker that is not coming back (KIP-631)."""
+"""UnregisterBroker (64): remove a broker that will not return (KIP-631)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from protocol.wire import int16, int32, string
 
 @message(key=64, versions="0", flexible="0+")
 class UnregisterBrokerRequest:
-    """The broker to forget."""
+    """The broker to remove."""
 
     broker_id: int32
 
 
 @message(key=64, versions="0", flexible="0+")
 class UnregisterBrokerResponse:
-    """Whether it is forgotten."""
+    """Whether the broker is removed."""
 
     throttle_time_ms: int32 = field()
     error_code: int16

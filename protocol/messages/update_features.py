@@ -22,7 +22,7 @@ class FeatureUpdateKey:
 
 @message(key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesRequest:
-    """All of the updates are made, or none."""
+    """Either all of the updates are made, or none."""
 
     timeout_ms: int32 = field(default=60000)
     feature_updates: list[FeatureUpdateKey]
@@ -31,7 +31,7 @@ class UpdateFeaturesRequest:
 
 @struct
 class UpdatableFeatureResult:
-    """What became of one update."""
+    """The result for one update."""
 
     feature: string
     error_code: int16 = field()
@@ -40,7 +40,7 @@ class UpdatableFeatureResult:
 
 @message(key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesResponse:
-    """What became of the updates."""
+    """The result of the updates."""
 
     throttle_time_ms: int32 = field()
     error_code: int16 = field()

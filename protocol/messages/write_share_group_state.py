@@ -1,7 +1,7 @@
-"""WriteShareGroupState (85): store what has changed in a share-partition (KIP-932).
+"""WriteShareGroupState (85): store the changes of a share-partition (KIP-932).
 
-Between brokers: the leader of the partition tells the coordinator of the state. Version 1 adds
-the count of deliveries that are complete (KIP-1226).
+Between brokers: the leader of the partition sends it to the coordinator of the state. Version 1
+adds the count of deliveries that are complete (KIP-1226).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class StateBatch:
 
 @struct
 class PartitionData:
-    """What has changed in one partition; a start of -1 has not."""
+    """The changes in one partition; a start of -1 means no change of the start."""
 
     partition: int32
     state_epoch: int32
@@ -50,7 +50,7 @@ class WriteShareGroupStateRequest:
 
 @struct
 class PartitionResult:
-    """Whether one is stored."""
+    """Whether one change is stored."""
 
     partition: int32 = field()
     error_code: int16 = field()
@@ -67,6 +67,6 @@ class WriteStateResult:
 
 @message(key=85, versions="0-1", flexible="0+")
 class WriteShareGroupStateResponse:
-    """Whether each is stored."""
+    """Whether each change is stored."""
 
     results: list[WriteStateResult] = field()

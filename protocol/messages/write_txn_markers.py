@@ -1,8 +1,8 @@
 """WriteTxnMarkers (27): end transactions in partitions.
 
-A coordinator asks it of the brokers that lead the partitions; an administrator ends a
-transaction with it that no coordinator knows (KIP-664). Version 1 is flexible; 2 names the
-transaction version that the marker follows (KIP-1228).
+A coordinator sends it to the brokers that lead the partitions; an administrator uses it to end a
+transaction that no coordinator knows (KIP-664). Version 1 is flexible; 2 names the transaction
+version that the marker follows (KIP-1228).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class WriteTxnMarkersRequest:
 
 @struct
 class WritableTxnMarkerPartitionResult:
-    """What became of a marker in a partition."""
+    """The result for a marker in a partition."""
 
     partition_index: int32
     error_code: int16
@@ -48,7 +48,7 @@ class WritableTxnMarkerPartitionResult:
 
 @struct
 class WritableTxnMarkerTopicResult:
-    """What became of a marker in a topic."""
+    """The result for a marker in a topic."""
 
     name: string
     partitions: list[WritableTxnMarkerPartitionResult]
@@ -56,7 +56,7 @@ class WritableTxnMarkerTopicResult:
 
 @struct
 class WritableTxnMarkerResult:
-    """What became of a producer's markers."""
+    """The result for a producer's markers."""
 
     producer_id: int64
     topics: list[WritableTxnMarkerTopicResult]
@@ -64,6 +64,6 @@ class WritableTxnMarkerResult:
 
 @message(key=27, versions="1-2", flexible="1+")
 class WriteTxnMarkersResponse:
-    """Answered once the markers are as durable as acks=all makes a batch."""
+    """Sent once the markers are as durable as acks=all makes a batch."""
 
     markers: list[WritableTxnMarkerResult]

@@ -212,7 +212,7 @@ async def test_librdkafka_logs_in_and_is_refused(tmp_path: Path, file: Path) -> 
         ({"sasl.oauthbearer.jwks.endpoint.url": ""}, "has no keys to check tokens with: set"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "ftp://a/b"}, "begins with none of http:, https:"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "https:///x"}, "names no host"),
-        ({"sasl.oauthbearer.jwks.endpoint.url": "http://[x"}, "is no URL"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "http://[x"}, "is not a URL"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "file://host/x"}, "names no file here"),
         ({"sasl.oauthbearer.jwks.endpoint.refresh.ms": "0"}, "must be at least 1"),
         ({"sasl.oauthbearer.clock.skew.seconds": "-1"}, "must be at least 0"),

@@ -385,7 +385,7 @@ def test_a_start_names_the_option_and_the_file_that_is_wrong(tmp_path: Path) -> 
         ({"ssl_keystore_type": "JKS"}, "key store password is not specified"),
         ({"ssl_truststore_location": None, "ssl_client_auth": "required"}, "whose certificates"),
         ({"ssl_truststore_location": "/none.pem"}, "ssl.truststore.location=/none.pem cannot"),
-        ({"ssl_enabled_protocols": "TLSv1.1"}, "TLSv1.1 is not served"),
+        ({"ssl_enabled_protocols": "TLSv1.1"}, "TLSv1.1 is not supported"),
         ({"ssl_cipher_suites": "TLS_NO_SUCH"}, "TLS_NO_SUCH is not among OpenSSL's"),
         ({"ssl_principal_mapping_rules": "RULE:^CN=(.*$/$1/"}, "is not understood"),
     ]

@@ -133,7 +133,7 @@ def test_names_that_nobody_declared_are_warned_of_and_kept_hidden() -> None:
     assert resolved.warnings == (
         "log.cleaner.thread (--set) is ignored: no such option, did you mean log.cleaner.threads?",
         "zookeeper.connect (--set) is ignored: Kafka has no such option any more",
-        "my.password (--set) is ignored: no such option, docs/configs.md has all that there are",
+        "my.password (--set) is ignored: no such option, docs/configs.md lists them all",
     )
     entry = resolved.entries["my.password"]
     assert (entry.value, entry.sensitive, entry.kind) == (None, True, Kind.UNKNOWN)

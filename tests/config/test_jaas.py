@@ -40,7 +40,7 @@ def test_what_was_quoted_is_read_back(options: dict[str, str]) -> None:
         (f"{MODULE} required user_a=s3cret", "does not end with a semicolon"),
         (f"{MODULE} required user_a=1234;", "without a value at character 66"),
         (f'{MODULE} required user_a="s3cret;', "without a value at character 66"),
-        (f"{MODULE} required user_a=s3cret@home;", "no option's name at character 79"),
+        (f"{MODULE} required user_a=s3cret@home;", "no option name at character 79"),
         (f"{MODULE} required user_a=s3 cret;", "without a value at character 76"),
         (f"{MODULE} required; {MODULE} required;", "has 2 login modules"),
     ],

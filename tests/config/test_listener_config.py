@@ -94,7 +94,7 @@ def test_a_controllers_listeners_are_passed_over() -> None:
         ("PLAINTEXT://h:1,PLAINTEXT://h:2", "Each listener must have a different name"),
         ("PLAINTEXT://h:1,OTHER://i:1", "Each listener must have a different port"),
         ("PLAINTEXT://127.0.0.1:1,OTHER://127.0.0.2:1", "must have a different port"),
-        ("PLAINTEXT://0.0.0.0:9", "set advertised.listeners to what clients can reach"),
+        ("PLAINTEXT://0.0.0.0:9", "set advertised.listeners to an address that clients can reach"),
         ("PLAINTEXT://[::]:9", "PLAINTEXT://localhost:9 for clients on this machine"),
     ],
 )

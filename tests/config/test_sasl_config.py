@@ -30,9 +30,12 @@ def refused(values: dict[str, str]) -> str:
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({}, "OUT: sasl.enabled.mechanisms has GSSAPI, which is not served"),
+        ({}, "OUT: sasl.enabled.mechanisms has GSSAPI, which is not supported"),
         ({"sasl.enabled.mechanisms": ""}, "OUT: no SASL mechanisms are enabled"),
-        ({"sasl.enabled.mechanisms": "PLAIN,DIGEST-MD5"}, "has DIGEST-MD5, which is not served"),
+        (
+            {"sasl.enabled.mechanisms": "PLAIN,DIGEST-MD5"},
+            "has DIGEST-MD5, which is not supported",
+        ),
         (
             {"sasl.enabled.mechanisms": "PLAIN"},
             "PLAIN is enabled and has no users: set listener.name.out.plain.sasl.jaas.config",
@@ -142,10 +145,10 @@ def test_users_of_scram_are_read_as_kafkas_tool_reads_them() -> None:
         ("SCRAM-SHA-256=[name=a,salt=c2FsdA==]", "user 1: add its password"),
         ("SCRAM-SHA-256=[name=a,salt=s3cret!,password=b]", "the salt is not in base64"),
         ("SCRAM-SHA-256=[name=a,password=s3cret,iterations=1]", "from 4096 to 16384"),
-        ("SCRAM-SHA-256=[name=a,passwort=s3cret]", "has parts besides iterations, name"),
+        ("SCRAM-SHA-256=[name=a,passwort=s3cret]", "has parts other than iterations, name"),
         (
             "SCRAM-SHA-256=[name=a,password=s3cret];SCRAM-SHA-256=[name=a,password=b]",
-            "user 2: is there before",
+            "user 2: is given twice",
         ),
         ("SCRAM-SHA-256=[name=a,password=s3cret] x", "user 1: write it as"),
     ],

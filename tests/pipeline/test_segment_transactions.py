@@ -112,7 +112,7 @@ def test_a_marker_in_a_damaged_segment_is_not_taken_for_none(tmp_path: Path) -> 
     damaged = bytearray(written[1].path.read_bytes())
     damaged[16] = 9
     written[1].path.write_bytes(damaged)
-    with pytest.raises(PipelineError, match="offset 1: a batch of another format"):
+    with pytest.raises(PipelineError, match="offset 1: a batch of a format other"):
         read(tmp_path, endingOffset=1)
     (row,) = read(tmp_path, endingOffset=1, onDamage="skip")
     assert row["aborted"] is True
