@@ -64,7 +64,7 @@ class Piece:
 
     @property
     def record_count_max(self) -> int:
-        """The largest possible number of records in the piece, whatever its headers claim."""
+        """The most records that the piece can hold, even if its headers claim more."""
         counts = np.minimum(self.batches[:, COUNT], self.batches[:, SIZE] // _RECORD_BYTES_MIN)
         return int(counts.sum())
 

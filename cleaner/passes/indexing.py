@@ -374,7 +374,7 @@ class Indexer:
             self._spill.write(CLEAN, rows[: added.spilled])
 
     def _room_to_spill(self, offset_map: OffsetMap, row_count: int) -> SpillRows:
-        """Return rows to spill keys that may not fit into the map; none if useless or forbidden."""
+        """Return rows for keys that may not fit into the map; none if useless or forbidden."""
         if not offset_map.may_fill_up(row_count):
             return NO_ROWS
         if self._may_spill is None:
