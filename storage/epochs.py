@@ -41,7 +41,7 @@ class LeaderEpochs:
                 raise CorruptFile(self._path, number, "expected 'epoch offset'") from None
             last_epoch, last_start = self._entries[-1] if self._entries else UNDEFINED
             if epoch > _INT32_MAX or start > _INT64_MAX:
-                raise CorruptFile(self._path, number, "no epoch or offset is as large")
+                raise CorruptFile(self._path, number, "the epoch or offset is too large")
             if epoch <= last_epoch or start <= last_start:
                 raise CorruptFile(self._path, number, "epochs and offsets must grow")
             self._entries.append((epoch, start))

@@ -169,7 +169,7 @@ def _decode(
         ):
             raise NewerFormat(
                 f"{directory} has a record of type {key}, version {version} at offset "
-                f"{record.offset}: it is of a newer Kafka than 4.3, whose metadata this release "
+                f"{record.offset}: it is from a Kafka newer than 4.3, whose metadata this release "
                 "does not read"
             )
         return key, MetadataEntry(decode(declared, version, view, position), written_ms)

@@ -128,7 +128,7 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end for read_committed consumers: the start of the oldest open transaction."""
+        """The end for read_committed consumers: the first open transaction's start, if any."""
         offset = self.producers.first_open_offset
         return self.log_end_offset if offset is None else max(offset, self.log_start_offset)
 
@@ -499,7 +499,7 @@ class Log:
         return self._epochs.copy_to(directory)
 
     def settle(self) -> bool:
-        """End an exchange in progress; return whether the segments may be copied as they are."""
+        """End an exchange in progress; return whether the segments may be copied now."""
         self._settle_exchange()
         return not (self.is_closed or self._is_half_rolled)
 

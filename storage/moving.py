@@ -121,7 +121,7 @@ class Copy:
         writer.truncate(0)
         while (position := self.size_bytes - size_before) < source.size_bytes:
             if self.is_cancelled or self.log.is_closed:
-                raise CopyCancelled(f"{self.log.name} is not to be moved any more")
+                raise CopyCancelled(f"the move of {self.log.name} was cancelled")
             data = reader.read(position, min(_CHUNK_BYTES, source.size_bytes - position))
             if not data:
                 raise DiskFailure(source.path(LOG), OSError("the file has been cut"))

@@ -189,7 +189,7 @@ class OffsetMap:
         )
 
     def get(self, key: bytes) -> int | None:
-        """Return the ordinal of a key's latest record, None when the map has not seen it."""
+        """Return the ordinal of a key's latest record, None when the map lacks the key."""
         word_0, word_1, home = hash_key_plain(key, self._key)
         slot = home * self._slots >> 32
         ordinal = mapping.find_ordinal(self._table, word_0, word_1, slot)

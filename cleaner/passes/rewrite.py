@@ -144,7 +144,7 @@ class Rewriter:
 
     @cached_property
     def _legacy_horizon_ms(self) -> int:
-        """The horizon for tombstones of older formats, which cannot store their own."""
+        """The latest file time at which tombstones of older formats, without horizons, expire."""
         job = self._job
         clean = [s for s in job.segments if s.base_offset < job.dirty.first_dirty_offset]
         return clean[-1].modified_ms - job.config.delete_retention_ms if clean else 0

@@ -149,7 +149,7 @@ def _check_offsets(batch: Stored, decompressed_bytes_max: int) -> Record | None:
     least = header.base_offset if header.count >= 0 else 0  # a wrapper lacks its first offset
     for record in batch.each_record(decompressed_bytes_max):
         if not least <= record.offset <= header.last_offset:
-            raise batch.damage(f"a record of it has offset {record.offset}")
+            raise batch.damage(f"one of its records has offset {record.offset}")
         least = record.offset + 1
         first = first or record
     return first

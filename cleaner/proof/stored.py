@@ -67,10 +67,10 @@ def read_stored(
         if stored_crc(header, data) != header.crc:
             raise CorruptFile(batches.path, position, "the CRC is not that of the bytes")
         if header.base_offset < offset_min:
-            cause = f"offset {header.base_offset} where one from {offset_min} on must come"
+            cause = f"offset {header.base_offset}, expected {offset_min} or above"
             raise CorruptFile(batches.path, position, cause)
         if header.last_offset >= offsets.stop:
-            cause = f"offset {header.last_offset} where one below {offsets.stop} must come"
+            cause = f"offset {header.last_offset}, expected below {offsets.stop}"
             raise CorruptFile(batches.path, position, cause)
         yield Stored(batches.path, position, header, data)
         offset_min, end = header.next_offset, position + len(data)

@@ -52,7 +52,7 @@ class Limits:
 
     records_max: int  # excerpts
     found_bytes_max: int  # of all excerpts
-    read_bytes_max: int  # of chunks, as they are stored
+    read_bytes_max: int  # of chunks, as stored
     unpacked_bytes_max: int  # of batches
     decoded_max: int  # records in the blocks
 

@@ -23,7 +23,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The beginning of bytes, or all of them."""
+    """The first bytes of some data, or all of them."""
 
     data: bytes
     size_bytes: int  # of all of them

@@ -241,7 +241,7 @@ class Desk:
             if reason is Reason.RETRY and not has_work and one.sight.is_current:
                 del look.candidates[at]
                 self.progress.release(one.log.topic, one.log.partition)
-                logger.info("found nothing to clean again log=%s", one.log.name)
+                logger.info("found nothing to clean at the retry log=%s", one.log.name)
 
     def _is_free(self, candidate: Candidate, now_ms: int) -> bool:
         """Return whether a log is unchanged since the look and no other thread cleans it."""

@@ -34,7 +34,7 @@ class Missing(Enum):
     NOTHING = "there is nothing to clean"
     CLEANED_NOW = "the log is being cleaned"
     BUSY = "another dry run is in progress"
-    TOO_LONG = "finding them out takes too long"
+    TOO_LONG = "computing them takes too long"
     ABORTED = "the log has changed meanwhile"
     FAILED = "the log cannot be read"
 

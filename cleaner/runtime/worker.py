@@ -174,7 +174,7 @@ class Worker:
         taken = self._ask(offsets.take_cleaner_offsets)
         try:
             offsets.store(taken)
-        except DiskFailure as error:  # the next checkpoint has it again
+        except DiskFailure as error:  # the next checkpoint includes it
             self._ask(self._desk.refused, log, error)
 
     def _ask(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
