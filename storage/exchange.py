@@ -130,7 +130,7 @@ class Exchange:
         return True
 
     def undo(self) -> None:
-        """Remove the new segments, unless the log has them already; the log is unchanged then.
+        """Remove the new segments if the log does not have them yet: it stays unchanged.
 
         settle() removes the files that the disk does not remove now.
         """

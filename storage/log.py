@@ -168,8 +168,8 @@ class Log:
     ) -> Appended:
         """Append a batch that was checked; its base offset and leader epoch are overwritten.
 
-        Raises the StorageError that says why the batch is refused; then the log is unchanged. A
-        repeated batch of an idempotent producer is answered with the offsets it got at first.
+        Raises the StorageError that says why the batch is refused; then no part of it is in the
+        log. A repeated batch of an idempotent producer is answered with its first offsets.
         """
         batch = checked.header
         marker = None
@@ -212,8 +212,8 @@ class Log:
     def append_marker(self, marker: Marker) -> Appended:
         """Append the control batch that ends a producer's transaction.
 
-        Raises InvalidProducerEpoch, TransactionCoordinatorFenced or DiskFailure; then the log is
-        unchanged.
+        Raises InvalidProducerEpoch, TransactionCoordinatorFenced or DiskFailure; then no part of
+        the batch is in the log.
         """
         self.producers.check_marker(marker)  # its version is not in the batch
         return self.append(marker.encode(), now_ms=marker.timestamp, from_client=False)

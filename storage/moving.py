@@ -129,7 +129,7 @@ class Copy:
         self._fs.set_modified_ms(target, source.modified_ms)
         made = Segment(self._fs, self.directory, source.base_offset)
         made.created_ms, made.roll_jitter_ms = source.created_ms, source.roll_jitter_ms
-        # Looked up here, in the thread, as it may need a read.
+        # Looked up here, as it may need a read.
         _ = made.next_offset, made.max_timestamp, made.first_timestamp()
         return made, [*files, target]
 

@@ -1,6 +1,6 @@
 """Loads a partition's log from its directory, after a clean stop or a crash.
 
-After a crash it treats each kind of file as Kafka's LogLoader does:
+After a crash each kind of file is treated as in Kafka's LogLoader:
 
     .deleted            was about to be removed: removed
     .cleaned            a cleaner's unfinished output: removed

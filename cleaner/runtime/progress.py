@@ -162,7 +162,7 @@ class Progress:
         return self._quarantine.all()
 
     def may_clean(self, log: Log, now_ms: int) -> bool:
-        """Return whether a log may be cleaned: it is not running, paused or in quarantine."""
+        """Return whether a cleaning may begin: none runs, is paused, or waits to be retried."""
         return self.standing(log).may_clean(now_ms)
 
     def standing(self, log: Log) -> Standing:
