@@ -1,4 +1,4 @@
-"""What ends a cleaning early."""
+"""The errors that end a cleaning early."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from storage.errors import CorruptFile
 
 
 class CleaningAborted(Exception):
-    """The log was deleted, or its cleaning paused: what was written so far is of no use."""
+    """The log was deleted, or its cleaning paused: the output so far is of no use."""
 
 
 class VerificationFailed(CorruptFile):
-    """The output of a cleaning is not what the rules leave of its input; nothing was swapped.
+    """The output of a cleaning differs from the result that the rules give; nothing was swapped.
 
-    Names the file, the position in it, and the first offset that differs; never what is in a
-    record.
+    Names the file, the position in it, and the first offset that differs; never the contents of
+    a record.
     """
 
     def __init__(self, path: Path, position: int, offset: int, cause: str) -> None:

@@ -21,12 +21,12 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-# Ours, of the same format: the leader epochs from which adopted logs go on. There from the
-# adoption of Kafka's data to the end of the first run.
+# Odradek's own, in the same format: the leader epochs from which adopted logs continue. The file
+# exists from the adoption of Kafka's data to the end of the first run.
 ADOPTED_EPOCHS = "odradek-adopted-epoch-checkpoint"
 
 _VERSION = "0"
-# The lines of a quarter of a million partitions with the longest of names.
+# Room for the lines of a quarter of a million partitions with the longest names.
 _SIZE_MAX = 64 << 20
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 
@@ -71,7 +71,7 @@ def read_lines(fs: FileSystem, path: Path, version: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise CorruptFile(path, error.start, "not text") from error
     if not lines:
-        return []  # as Kafka has it: its cleaner's checkpoint begins as an empty file
+        return []  # as in Kafka, whose cleaner's checkpoint begins as an empty file
     if len(lines) < 2 or lines[0] != version:
         raise CorruptFile(path, 1, f"expected version {version} and a count")
     entries = [line for line in lines[2:] if line]

@@ -2,14 +2,14 @@
 
     data/
       .lock                              held while the broker runs
-      .kafka_cleanshutdown               there after a clean stop only
+      .kafka_cleanshutdown               present after a clean stop only
       meta.properties                    cluster, node and directory ids
       cleaner-offset-checkpoint  recovery-point-offset-checkpoint
       log-start-offset-checkpoint  replication-offset-checkpoint
-      odradek-adopted-epoch-checkpoint   after Kafka's data was adopted, until the first stop
+      odradek-adopted-epoch-checkpoint   from the adoption of Kafka's data to the first stop
       orders-0/                          a partition: topic, dash, number
-      orders-1.2f0c…-delete/             one on its way out
-      orders-2.81d7…-future/             the copy of one that is on its way here (storage.moving)
+      orders-1.2f0c…-delete/             a deleted partition, to be removed
+      orders-2.81d7…-future/             an unfinished copy of a partition (storage.moving)
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ logger = logging.getLogger(__name__)
 CLEAN_MARKER = ".kafka_cleanshutdown"
 LOCK = ".lock"
 PARTITION_METADATA = "partition.metadata"
-# Where Kafka's controller keeps what odradek.db is for here (see storage/kraft.py).
+# Where Kafka's controller keeps the metadata, as odradek.db does here (see storage/kraft.py).
 METADATA_DIRECTORY = "__cluster_metadata-0"
 
 _PARTITION_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)")
 _DELETE_SUFFIX = "-delete"
 _FUTURE_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)\.[0-9a-f]{32}-future")
-_NAME_BYTES_MAX = 255  # of a file's name, on the file systems in use
+_NAME_BYTES_MAX = 255  # for a file's name, on the file systems in use
 # partition.metadata has two short lines.
 _SMALL_BYTES_MAX = 64 << 10
 _PARTITION_MAX = 2**31 - 1
@@ -57,7 +57,7 @@ _TOPIC_ID = re.compile(r"topic_id:\s*([A-Za-z0-9_-]{22})\s*")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """What the checkpoint files are to say, as of one moment; a later one has a higher number."""
+    """The contents of the checkpoint files at one moment; later ones have a higher number."""
 
     number: int
     offsets: Mapping[str, Mapping[TopicPartition, int]]  # by the file's name
@@ -66,8 +66,8 @@ class Checkpoints:
 class LogDirectory:
     """The logs of one directory. The event loop owns it.
 
-    What waits for the disk may run in a thread: open_log(), sync(), move_out(), store() and
-    remove().
+    The methods that wait for the disk may run in a thread: open_log(), sync(), move_out(),
+    store() and remove().
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class LogDirectory:
     ) -> None:
         self._fs, self.path = fs, path
         self.logs: dict[TopicPartition, Log] = {}
-        # Partitions whose logs the disk has failed: what they end with is not known.
+        # Partitions whose logs a disk failure has closed: their last batches are not known.
         self._suspect: set[TopicPartition] = set()
         _make_durable_directory(fs, path)
         self._lock: object | None = fs.lock(path / LOCK)
@@ -95,14 +95,14 @@ class LogDirectory:
 
     def _read_state(self, cluster_id: str, node_id: int) -> None:
         check_meta(self._fs, self.path / META, cluster_id, node_id)
-        # Copies that were in the making, by their names.
+        # Copies that were not finished, by their names.
         self.futures_at_start = list_futures(self._fs, self.path)
-        # What was there when the directory was opened, with the topic id noted in each.
+        # The partitions found when the directory was opened, with the topic id noted in each.
         self.partitions_at_start = there = self.partitions()
         self.was_clean = self._fs.exists(self.path / CLEAN_MARKER) or not there
         self._fs.remove(self.path / CLEAN_MARKER)
         self._fs.sync_directory(self.path)
-        # Offsets of partitions that are gone must not turn up with new ones of their names.
+        # Offsets of removed partitions must not apply to new partitions of the same names.
         self.cleaner_offsets, self._recovery_points, self._start_offsets, self._adopted_epochs = (
             {key: offset for key, offset in self._read(name).items() if key in there}
             for name in (
@@ -120,7 +120,7 @@ class LogDirectory:
     def create_log(
         self, topic: str, partition: int, topic_id: bytes, config: TopicConfig, *, now_ms: int
     ) -> Log:
-        """Load a partition's log, creating its directory when it is not there."""
+        """Load a partition's log, creating its directory when it does not exist."""
         log = self.open_log(LogIdentity(topic, partition, topic_id), config, now_ms=now_ms)
         self.sync()
         self.add(log)
@@ -134,9 +134,9 @@ class LogDirectory:
         now_ms: int,
         failed: Log | None = None,
     ) -> Log:
-        """Load a log, creating its directory when it is not there: sync() and add() follow.
+        """Load a log, creating its directory when it does not exist: sync() and add() follow.
 
-        `failed` is the one that could not go on because of the disk. Raises DiskFailure.
+        `failed` is the log that a disk failure has closed, if any. Raises DiskFailure.
         """
         key = identity.topic, identity.partition
         directory = self.path / f"{identity.topic}-{identity.partition}"
@@ -166,16 +166,16 @@ class LogDirectory:
         return log
 
     def sync(self) -> None:
-        """Make the names of new and of deleted logs durable."""
+        """Make the names of new and deleted logs durable."""
         self._fs.sync_directory(self.path)
 
     def add(self, log: Log) -> None:
-        """Take a log that was opened."""
+        """Add a log that was opened."""
         self.logs[log.topic, log.partition] = log
         self._suspect.discard((log.topic, log.partition))
 
     def withdraw(self, log: Log) -> None:
-        """Give a log up that the disk has failed: what it noted of itself stays."""
+        """Give up a log that a disk failure has closed; the offsets noted for it stay."""
         key = log.topic, log.partition
         del self.logs[key]
         self._recovery_points[key] = log.recovery_point
@@ -183,7 +183,7 @@ class LogDirectory:
         self._suspect.add(key)
 
     def delete_log(self, log: Log, now_ms: int) -> None:
-        """Take a partition away: its directory is renamed now and removed later."""
+        """Delete a partition: its directory is renamed now and removed later."""
         log.is_deleted = True
         moved, refused = self.move_out([log])
         self.forget(moved, now_ms)
@@ -196,7 +196,7 @@ class LogDirectory:
     ) -> tuple[list[tuple[Log, Path]], DiskFailure | None]:
         """Rename the directories of deleted logs, durably; forget() follows.
 
-        Returns where they are now, and why the rest of them is where it was.
+        Returns the new paths, and the error that kept the rest of them in place, if any.
         """
         moved: list[tuple[Log, Path]] = []
         try:
@@ -221,7 +221,7 @@ class LogDirectory:
     # --- moving to another directory, see storage.moving ------------------------------------
 
     def take_over(self, log: Log, source: LogDirectory) -> None:
-        """Have a log that has moved here."""
+        """Take over a log that has moved here."""
         key = log.topic, log.partition
         del source.logs[key]
         self.logs[key] = log
@@ -230,9 +230,9 @@ class LogDirectory:
             self.cleaner_offsets[key] = source.cleaner_offsets[key]
 
     def vacate(self, name: str) -> Path:
-        """Take a partition's directory that is not in use any more out of the way, durably.
+        """Rename a partition's directory that is no longer in use, durably, to be removed.
 
-        Returns where it is now; may run in a thread.
+        Returns its new path; may run in a thread.
         """
         target = self.path / _name_on_the_way_out(Path(name))
         self._fs.rename(self.path / name, target)
@@ -240,7 +240,7 @@ class LogDirectory:
         return target
 
     def forget_offsets(self, key: TopicPartition) -> None:
-        """Forget what was noted of a partition that is not here any more."""
+        """Forget the offsets noted for a partition that is no longer here."""
         for offsets in (
             self.cleaner_offsets,
             self._recovery_points,
@@ -250,23 +250,23 @@ class LogDirectory:
             offsets.pop(key, None)
 
     def space(self) -> tuple[int, int]:
-        """Return the size of the volume and what may still be used, in bytes."""
+        """Return the size of the volume and the space available on it, in bytes."""
         return self._fs.space(self.path)
 
     def schedule_removal(self, paths: Sequence[Path], at_ms: int) -> None:
-        """Have files or directories removed at a time."""
+        """Schedule the removal of files or directories at a time."""
         for path in paths:
             heapq.heappush(self._removals, (at_ms, str(path)))
 
     def take_due_removals(self, now_ms: int) -> list[Path]:
-        """Take the paths whose time has come off the schedule."""
+        """Remove the due paths from the schedule, and return them."""
         due = []
         while self._removals and self._removals[0][0] <= now_ms:
             due.append(Path(heapq.heappop(self._removals)[1]))
         return due
 
     def remove(self, paths: Sequence[Path]) -> None:
-        """Remove files and directories; may run in a thread, for large files take a while."""
+        """Remove files and directories; may run in a thread, as large files take a while."""
         for path in paths:
             if self._fs.is_directory(path):
                 self._fs.remove_tree(path)
@@ -274,9 +274,9 @@ class LogDirectory:
                 self._fs.remove(path)
 
     def take_checkpoints(self) -> Checkpoints:
-        """Note what the checkpoint files are to say now; store() follows.
+        """Return the present contents of the checkpoint files; store() follows.
 
-        Of partitions that are not loaded, what was noted before stays.
+        For partitions that are not loaded, the offsets noted before stay.
         """
         logs = self.logs.items()
         self._recovery_points |= {key: log.recovery_point for key, log in logs}
@@ -304,31 +304,31 @@ class LogDirectory:
         self.store(self.take_checkpoints())
 
     def take_start_offsets(self) -> Checkpoints:
-        """Note what the checkpoint of log start offsets is to say now; store() follows."""
+        """Return the present contents of the log start offset checkpoint; store() follows."""
         self._checkpoint_number += 1
         taken = {checkpoints.LOG_START_OFFSETS: self._noted_start_offsets()}
         return Checkpoints(self._checkpoint_number, taken)
 
     def _noted_start_offsets(self) -> dict[TopicPartition, int]:
-        # What is not durable yet may be lost, and a log must not start past its end then.
-        # Segments before the start may come back with a crash, so it is noted even where the
-        # first segment begins there (Kafka notes it only past that).
+        # Batches that are not durable yet may be lost, and then a log must not start past its
+        # end. Segments before the start may come back after a crash, so the start is noted even
+        # where the first segment begins there (Kafka notes only a start past that).
         self._start_offsets |= {
             key: min(log.log_start_offset, log.recovery_point) for key, log in self.logs.items()
         }
         return {key: offset for key, offset in self._start_offsets.items() if offset > 0}
 
     def take_cleaner_offsets(self) -> Checkpoints:
-        """Note what the cleaner's checkpoint is to say now; store() follows."""
+        """Return the present contents of the cleaner's checkpoint; store() follows."""
         self._checkpoint_number += 1
         taken = {checkpoints.CLEANER_OFFSETS: dict(self.cleaner_offsets)}
         return Checkpoints(self._checkpoint_number, taken)
 
     def close(self) -> None:
-        """Make all logs durable, write the checkpoints and the mark of a clean stop.
+        """Make all logs durable; write the checkpoints and the mark of a clean stop.
 
-        When the disk refuses a log, the others are closed all the same, and the mark is not
-        written: raises the last DiskFailure.
+        When the disk fails for a log, the others are closed all the same, and the mark is not
+        written; the last DiskFailure is raised.
         """
         failure: DiskFailure | None = None
         for log in self.logs.values():
@@ -337,7 +337,7 @@ class LogDirectory:
             except DiskFailure as error:
                 logger.error("failed to close log=%s error=%s", log.name, error)
                 failure = error
-        # The mark that follows must not speak for logs that nobody has recovered.
+        # The mark that follows must not vouch for logs that were not recovered.
         self._recovery_points = {
             key: offset
             for key, offset in self._recovery_points.items()
@@ -350,19 +350,19 @@ class LogDirectory:
             raise failure
         marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
         self._fs.write_atomically(self.path / CLEAN_MARKER, marker.encode())
-        self._lock = None  # gives it up: the directory may be opened again
+        self._lock = None  # releases it: the directory may be opened again
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
             return checkpoints.read_offsets(self._fs, self.path / name)
         except CorruptFile as error:
-            # Each checkpoint only spares work: without it logs are re-read and re-cleaned.
+            # A checkpoint only saves work: without it logs are re-read and re-cleaned.
             logger.warning("left out a checkpoint: %s", error)
             return {}
 
 
 def _name_on_the_way_out(directory: Path) -> str:
-    # Cut as Kafka does: the longest topic's directory leaves no room for the suffix.
+    # Cut as in Kafka: the longest topic name leaves no room for the suffix.
     suffix = f".{uuid.uuid4().hex}{_DELETE_SUFFIX}"
     return directory.name[: _NAME_BYTES_MAX - len(suffix)] + suffix
 
@@ -383,7 +383,7 @@ def list_partitions(
 ) -> dict[TopicPartition, bytes | None]:
     """Return the partitions that a log directory holds, with the topic id noted in each.
 
-    Of all of them, or of those given.
+    With `keys`, only those partitions.
     """
     wanted = partition_keys(fs, path) if keys is None else keys
     return {
@@ -393,34 +393,34 @@ def list_partitions(
 
 
 def list_futures(fs: FileSystem, path: Path) -> dict[str, TopicPartition]:
-    """Return the names of the unfinished copies in a log directory, and of which partitions."""
+    """Return the names of the unfinished copies in a log directory, with their partitions."""
     matches = (_FUTURE_NAME.fullmatch(name) for name in fs.list(path))
     return {one[0]: (one["topic"], int(one["partition"])) for one in matches if one}
 
 
 def future_name(topic: str, partition: int) -> str:
-    """Return a new name for a copy in the making."""
+    """Return a new name for an unfinished copy."""
     return f"{topic}-{partition}.{uuid.uuid4().hex}-future"
 
 
 def has_name_for_future(topic: str, partition: int) -> bool:
-    """Return whether the name of a partition's copy would not be too long."""
+    """Return whether the file system allows the name of a partition's copy."""
     return len(future_name(topic, partition)) <= _NAME_BYTES_MAX
 
 
 def note_topic_id(fs: FileSystem, directory: Path, topic_id: bytes) -> None:
-    """Note in a partition's directory which topic it belongs to."""
+    """Write the topic id into a partition's directory."""
     _note_topic_id(fs, directory / PARTITION_METADATA, topic_id)
 
 
 def refuse_kafkas(fs: FileSystem, paths: Sequence[Path]) -> None:
-    """Raise UnknownDirectory for log directories that Kafka keeps its metadata in."""
+    """Raise UnknownDirectory for log directories that hold Kafka's metadata."""
     for path in paths:
         if fs.exists(path / METADATA_DIRECTORY):
             named = " ".join(map(str, paths))
             raise UnknownDirectory(
-                f"{path} has the data of Apache Kafka: stop Kafka, and say `odradek adopt "
-                f"{named}` to have its topics served, or choose another log.dirs"
+                f"{path} has the data of Apache Kafka: stop Kafka, and run `odradek adopt "
+                f"{named}` to serve its topics, or choose another log.dirs"
             )
 
 
@@ -447,7 +447,7 @@ def _note_topic_id(fs: FileSystem, path: Path, topic_id: bytes) -> None:
         found = fs.read_bytes(path)
         if found.strip() == text.strip():  # Kafka ends it without a newline
             return
-        damage = CorruptFile.differing(path, found, text, "it is not what was written")
+        damage = CorruptFile.differing(path, found, text, "it is not as it was written")
         logger.warning("repaired a damaged file: %s", damage)
     fs.write_atomically(path, text)
 
@@ -459,6 +459,6 @@ def _make_durable_directory(fs: FileSystem, path: Path) -> None:
         missing.append(path)
         path = path.parent
     for made in reversed(missing):
-        # What clients have written is for the broker's own user.
+        # Only the broker's own user may read the clients' data.
         fs.make_directory(made, is_private=made == missing[0])
         fs.sync_directory(made.parent)

@@ -41,7 +41,7 @@ class LeaderEpochs:
                 raise CorruptFile(self._path, number, "expected 'epoch offset'") from None
             last_epoch, last_start = self._entries[-1] if self._entries else UNDEFINED
             if epoch > _INT32_MAX or start > _INT64_MAX:
-                raise CorruptFile(self._path, number, "no epoch or offset is as large")
+                raise CorruptFile(self._path, number, "the epoch or offset is too large")
             if epoch <= last_epoch or start <= last_start:
                 raise CorruptFile(self._path, number, "epochs and offsets must grow")
             self._entries.append((epoch, start))
@@ -59,12 +59,12 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that an epoch begins at an offset, unless it has begun already."""
         if epoch > self.latest:
-            # An epoch that wrote nothing gives way to the one that starts where it did.
+            # An epoch that wrote nothing is replaced by the one that starts at the same offset.
             kept = [entry for entry in self._entries if entry[1] < start_offset]
             self._store([*kept, (epoch, start_offset)])
 
     def restore(self, entries: list[tuple[int, int]]) -> None:
-        """Replace all entries by ones that were read from the log."""
+        """Replace all entries by those read from the log."""
         if entries:
             self._store(entries)
 
@@ -75,7 +75,7 @@ class LeaderEpochs:
         return made
 
     def follow(self, directory: Path) -> None:
-        """Take note that the directory was renamed."""
+        """Note that the directory was renamed."""
         self._path = directory / FILE_NAME
 
     def truncate_end(self, end_offset: int) -> None:
@@ -85,15 +85,15 @@ class LeaderEpochs:
             self._store(kept)
 
     def truncate_start(self, start_offset: int) -> None:
-        """Forget the epochs that end before an offset; the one that holds it starts there."""
+        """Forget the epochs that end before an offset; the epoch that holds it starts there."""
         at = bisect.bisect_right(self._entries, start_offset, key=lambda entry: entry[1]) - 1
         if at > 0 or (at == 0 and self._entries[0][1] < start_offset):
             self._store([(self._entries[at][0], start_offset), *self._entries[at + 1 :]])
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest epoch not above the one asked for, and the offset where it ends.
+        """Return the largest epoch not above the given one, and the offset where it ends.
 
-        (-1, -1) when the log knows no such epoch (KIP-279, LeaderEpochFileCache.endOffsetFor).
+        (-1, -1) when the log has no such epoch (KIP-279, LeaderEpochFileCache.endOffsetFor).
         """
         if epoch == self.latest:
             return epoch, log_end_offset

@@ -1,4 +1,4 @@
-"""What can go wrong in a log; the broker maps each kind to one of Kafka's error codes."""
+"""The errors of a log; the broker maps each kind to one of Kafka's error codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class StorageError(Exception):
-    """A log could not do what it was asked; the message says what to change."""
+    """A log could not carry out an operation; the message says what to change."""
 
 
 class OffsetOutOfRange(StorageError):
@@ -19,7 +19,7 @@ class CorruptBatch(StorageError):
 
 
 class NotOneBatch(StorageError):
-    """The bytes are something else than one whole batch of magic 2."""
+    """The bytes are not exactly one whole batch of magic 2."""
 
 
 class BatchTooLarge(StorageError):
@@ -31,11 +31,11 @@ class BatchLargerThanSegment(StorageError):
 
 
 class UnpackedTooMuch(StorageError):
-    """The batches before it in a request have unpacked to as much as all of them may."""
+    """The batches before this one in the request unpacked to the limit for all of them."""
 
 
 class InvalidRecord(StorageError):
-    """Records break a rule of the topic; `record_errors` has (index in the batch, message)."""
+    """Records break a rule of the topic; `record_errors` lists (index in the batch, message)."""
 
     def __init__(self, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class InvalidRecord(StorageError):
 
 
 class InvalidTimestamp(InvalidRecord):
-    """A record's timestamp is outside what the topic allows."""
+    """A record's timestamp is outside the range that the topic allows."""
 
 
 class OutOfOrderSequence(StorageError):
@@ -55,17 +55,17 @@ class InvalidProducerEpoch(StorageError):
 
 
 class InvalidTransactionState(StorageError):
-    """A batch outside of the transaction that its producer has open."""
+    """The batch is outside the transaction that its producer has open."""
 
 
 class TransactionCoordinatorFenced(StorageError):
-    """A marker of a transaction coordinator that was replaced by another."""
+    """The marker is from a transaction coordinator that another has replaced."""
 
 
 class NotCached(Exception):
-    """Reading on would wait for the disk, which the caller did not want.
+    """The read would wait for the disk, which the caller did not allow.
 
-    `warm` does the waiting, and may run in a thread: then it is worth another try.
+    `warm` waits for the disk, and may run in a thread; after it the caller may try again.
     """
 
     def __init__(self, warm: Callable[[], object]) -> None:
@@ -78,9 +78,9 @@ class StaleSegments(StorageError):
 
 
 class CorruptFile(StorageError):
-    """A file of the log is damaged; names the file, the position and the cause.
+    """A file of the log is damaged; the message names the file, the position and the cause.
 
-    `offset` is the first one that cannot be read, where that is known.
+    `offset` is the first offset that cannot be read, where that is known.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class CorruptFile(StorageError):
 
     @classmethod
     def differing(cls, path: Path, found: bytes, intact: bytes, cause: str) -> CorruptFile:
-        """Make the error of a file that is known whole from elsewhere: where do they differ."""
+        """Return the error for a file whose intact bytes are known, at the first difference."""
         pairs = enumerate(zip(found, intact, strict=False))
         first = (at for at, (a, b) in pairs if a != b)
         return cls(path, next(first, min(len(found), len(intact))), cause)
@@ -115,11 +115,11 @@ class DirectoryInUse(StorageError):
 
 
 class CopyCancelled(StorageError):
-    """The copy of a log to another directory is not wanted any more."""
+    """The copy of a log to another directory was cancelled."""
 
 
 class NewerFormat(StorageError):
-    """A file was written by a newer release, of this program or of Kafka."""
+    """A newer release, of this program or of Kafka, wrote the file."""
 
 
 class UnknownDirectory(StorageError):

@@ -1,20 +1,20 @@
-"""Puts cleaned segments in the place of those they were made from, so that no crash breaks it.
+"""Replaces segments by cleaned ones, in steps that a crash cannot break.
 
 Kafka's order (LocalLog.replaceSegments): first the new files, complete and durable as .cleaned,
 are renamed to .swap, the one with the highest offset first; then the old ones to .deleted; then
-the suffix .swap is dropped. Once a segment is .swap recovery finishes the exchange; while one
-of its fellows is still .cleaned it undoes it. The directory is made durable after each step,
-so that the steps reach the disk in order whatever the file system does.
+the suffix .swap is dropped. After a crash recovery finishes the exchange once all new segments
+are .swap; while one of them is still .cleaned, it undoes the exchange. The directory is synced
+after each step, so that the steps reach the disk in order on every file system.
 
     event loop                                          cleaner's thread
-    Log.begin_exchange: refuses what is stale
+    Log.begin_exchange: refuses stale segments
                                                         sync
     step: .cleaned -> .swap, one new segment            sync, for each
     step: the log has the new segments; .deleted        sync, for each few old ones
     step: .swap -> no suffix                            sync
 
-Before the log has the new segments, whatever is in the way of an exchange undoes it; after
-that, finishes it. Both happen on the loop, and the thread hears of it at its next step.
+An obstacle to an exchange undoes it before the log has the new segments, and finishes it after
+that. Both happen on the loop; the thread is notified at its next step.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _RETIRED_PER_STEP = 8
 
 
 class Owner(Protocol):
-    """What an exchange needs of its log (storage.log.Log)."""
+    """The operations that an exchange needs of its log (storage.log.Log)."""
 
     name: str
     directory: Path
@@ -53,13 +53,13 @@ class Owner(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the log is deleted, or the disk has failed it."""
+        """Whether the log was deleted, or closed by a disk failure."""
 
     def touch_directory(self) -> None:
         """Note that names in the directory are about to change."""
 
     def switch(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
-        """Have new segments instead of old ones."""
+        """Put new segments in the place of old ones."""
 
     def retire(
         self, gone: Sequence[Segment], now_ms: int, replaced_by: Sequence[Segment]
@@ -80,8 +80,8 @@ class Exchange:
     ) -> None:
         self._fs, self._log, self._now_ms = fs, log, now_ms
         self._old, self._new = tuple(old), tuple(new)
-        # One that is .swap must not come through a crash without its fellows' .cleaned, nor
-        # without the later segments, whose records made obsolete what it lacks.
+        # A .swap segment must not survive a crash without the .cleaned ones of its exchange, nor
+        # without the later segments, whose records made the removed ones obsolete.
         self._to_offer = sorted(new, key=lambda segment: segment.base_offset)  # the last first
         self._to_retire = list(old)
         self._is_switched = self._is_undone = self._is_over = False
@@ -99,8 +99,8 @@ class Exchange:
     def step(self) -> bool:
         """Take the next step, now that the last one is durable; return whether there was one.
 
-        Raises StaleSegments when the exchange cannot take place any more, and DiskFailure;
-        after that undo() must follow.
+        Raises StaleSegments when the exchange is no longer possible, and DiskFailure, after
+        which undo() must follow.
         """
         log = self._log
         if self._is_undone:
@@ -108,10 +108,10 @@ class Exchange:
         if self._is_over:
             return False
         if log.is_closed:
-            if self._is_switched:  # what is left to do is recovery's
+            if self._is_switched:  # recovery does the rest
                 return False
             if log.failure is not None and len(self._to_offer) < len(self._new):
-                raise log.failure  # the .swap that are there are recovery's
+                raise log.failure  # recovery deals with the .swap files
             raise StaleSegments(f"{log.name}: it was closed while segments were exchanged")
         log.touch_directory()
         if self._to_offer:
@@ -130,9 +130,9 @@ class Exchange:
         return True
 
     def undo(self) -> None:
-        """Remove the new segments, unless the log has them already: nothing has happened.
+        """Remove the new segments if the log does not have them yet: it stays unchanged.
 
-        What the disk does not let go now, settle() removes.
+        settle() removes the files that the disk does not remove now.
         """
         if not self._is_switched and not self._log.is_closed:
             self._is_undone = True
@@ -140,7 +140,7 @@ class Exchange:
                 self._remove()
 
     def settle(self) -> None:
-        """Undo or finish the exchange here and now. Raises DiskFailure: then it is to do yet."""
+        """Undo or finish the exchange at once. Raises DiskFailure, and may be called again."""
         if self._is_over:
             return
         if self._is_switched:
@@ -152,7 +152,7 @@ class Exchange:
             self._remove()
 
     def _remove(self) -> None:
-        # A .swap that stayed would take the place of its originals at the next start.
+        # A .swap file that stayed would replace its originals at the next start.
         failure: DiskFailure | None = None
         self._log.touch_directory()
         for segment in self._new:
@@ -170,7 +170,7 @@ class Exchange:
 def carry_out(
     sync: Callable[[], None], step: Callable[[], bool], undo: Callable[[], None]
 ) -> None:
-    """Take an exchange to its end, with its three methods. Raises StaleSegments, DiskFailure."""
+    """Carry out an exchange by its three methods. Raises StaleSegments and DiskFailure."""
     try:
         sync()
         while step():
@@ -181,7 +181,7 @@ def carry_out(
 
 
 def repair(fs: FileSystem, directory: Path) -> None:
-    """Remove, finish or undo what deletions and exchanges left half done at a crash."""
+    """Finish or undo the deletions and exchanges that a crash interrupted."""
     names = fs.list(directory)
     for name in names:
         orphaned = name.endswith(KEYS) and name.removesuffix(KEYS) + LOG not in names
@@ -191,7 +191,7 @@ def repair(fs: FileSystem, directory: Path) -> None:
     undo_from = min((base_offset_of(n) for n in cleaned if LOG in n), default=None)
     swaps = {base_offset_of(n) for n in names if n.endswith(LOG + SWAP)}
     undone = {base for base in swaps if undo_from is not None and base >= undo_from}
-    # What decides that an exchange is undone goes last.
+    # The .cleaned files go last: they decide that an exchange is undone.
     for name in names:
         if name.endswith(SWAP) and base_offset_of(name) not in swaps - undone:
             fs.remove(directory / name)
@@ -214,7 +214,7 @@ def _take_place(
     fs: FileSystem, directory: Path, names: Sequence[str], kept: Sequence[Segment]
 ) -> None:
     first = kept[0].base_offset
-    # One of which nothing is left takes the place of the files of its name all the same.
+    # An empty segment replaces the files of its name all the same.
     end = max(max(segment.next_offset, segment.base_offset + 1) for segment in kept)
     for name in names:
         if name.endswith(SUFFIXES) and first <= base_offset_of(name) < end:

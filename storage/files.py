@@ -1,9 +1,9 @@
 """The file system as storage sees it: the one module that talks to the operating system.
 
-Everything else takes a FileSystem, so that a crash can be a test parameter. A file has no
-close(): its descriptor goes when the last reference does. Nor need it be open: of thousands of
-files, those that were not used lately give their descriptors up, and open again when they are.
-Who wants to read a file that may be deleted meanwhile holds it.
+All other modules take a FileSystem, so that a crash can be a test parameter. A file has no
+close(): its descriptor is closed with the last reference to it. A file need not be open: of
+thousands of files, those not used lately give up their descriptors, and are opened again when
+they are used. A reader of a file that may be deleted meanwhile calls hold() first.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ T = TypeVar("T")
 
 # Linux's limit on the buffers of one writev; POSIX promises 16.
 _BUFFERS_PER_WRITE_MAX = 1024
-# How many descriptors files may have together, unless it is said.
+# The number of descriptors that all files may have together, by default.
 OPEN_FILES_MAX = 4096
-# An index can name positions in 2 GiB of log, and takes far less; no other file that is read whole
-# is as large.
+# An index names positions in up to 2 GiB of log, and takes far less; no other file that is read
+# whole is as large.
 READ_BYTES_MAX = 1 << 30
 
 
 class Opened(Protocol):
-    """A file's descriptor, open at least as long as this is referred to."""
+    """A file's descriptor, open at least as long as a reference to this exists."""
 
     fd: int
 
@@ -62,35 +62,35 @@ class File(Protocol):
         """Cut the file, or fill it up with zeros, to a size."""
 
     def sync(self) -> None:
-        """Return once what was written is on the disk."""
+        """Return once all written bytes are on the disk."""
 
     def opened(self) -> Opened | None:
-        """Return the descriptor for who syncs the file by it; None where only sync() may."""
+        """Return the descriptor, for a caller that syncs by it; None where only sync() works."""
 
     def rename(self, target: Path) -> None:
-        """Give the file another name, replacing what has it; who reads it reads on."""
+        """Rename the file, replacing a file of that name; readers are not disturbed."""
 
     def follow(self, path: Path) -> None:
-        """Take note that the directory was renamed."""
+        """Note that the directory was renamed."""
 
     def hold(self) -> File:
-        """Return the file as something that can be read even once it is deleted."""
+        """Return the file with its descriptor: readable even after it is deleted."""
 
 
 class FileSystem(Protocol):
-    """What storage needs of a file system. Every operation raises DiskFailure when refused."""
+    """The file operations of storage. Each raises DiskFailure when the system refuses it."""
 
     def open(self, path: Path, *, write: bool = False) -> File:
-        """Open a file; with `write` it is created when it is not there."""
+        """Open a file; with `write` it is created when it does not exist."""
 
     def exists(self, path: Path) -> bool:
-        """Return whether a file or directory is there."""
+        """Return whether a file or directory exists."""
 
     def is_directory(self, path: Path) -> bool:
         """Return whether a path is a directory."""
 
     def is_regular(self, path: Path) -> bool:
-        """Return whether a path is a regular file itself, and no link to one."""
+        """Return whether a path is a regular file, not a link to one."""
 
     def is_link(self, path: Path) -> bool:
         """Return whether a path is a symbolic link."""
@@ -102,25 +102,25 @@ class FileSystem(Protocol):
         """Return the names in a directory, sorted."""
 
     def make_directory(self, path: Path, *, is_private: bool = False) -> None:
-        """Create a directory and its parents; nothing happens when it is there.
+        """Create a directory and its parents; does nothing when it exists.
 
-        It is durable once its parent is synced. A private one is for the broker's own user alone.
+        It is durable once its parent is synced. Only the broker's own user may use a private one.
         """
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename atomically, replacing the target."""
 
     def remove(self, path: Path) -> None:
-        """Remove a file; nothing happens when it is not there."""
+        """Remove a file; does nothing when it does not exist."""
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory with all that is in it."""
+        """Remove a directory and its contents."""
 
     def read_bytes(self, path: Path, size_max: int = READ_BYTES_MAX) -> bytes:
         """Read a small file whole; raises CorruptFile for one that is larger."""
 
     def write_bytes(self, path: Path, data: bytes) -> None:
-        """Write a small file whole; durable only some time later."""
+        """Write a small file whole, without making it durable."""
 
     def write_private(self, path: Path, data: bytes) -> None:
         """Write a small file that only the broker's own user may read."""
@@ -128,12 +128,11 @@ class FileSystem(Protocol):
     def write_atomically(self, path: Path, data: Buffer, *, is_private: bool = False) -> None:
         """Replace a small file so that a crash leaves the old or the new, whole and durable.
 
-        A private one only the broker's own user may read.
+        Only the broker's own user may read a private file.
         """
 
     def make_private(self, path: Path) -> int | None:
-        """Take from others what they may do with a file; return its former mode if that was wider.
-        """
+        """Remove other users' rights to a file; return its former mode if that was wider."""
 
     def sync_directory(self, path: Path) -> None:
         """Make a directory's entries durable: creations, renames, removals."""
@@ -145,7 +144,7 @@ class FileSystem(Protocol):
         """Set a file's modification time."""
 
     def space(self, path: Path) -> tuple[int, int]:
-        """Return the size of a path's volume and what may still be used of it, in bytes."""
+        """Return the size of a path's volume and the space available on it, in bytes."""
 
     def lock(self, path: Path) -> object:
         """Lock a file against other processes for as long as the returned value lives."""
@@ -154,8 +153,8 @@ class FileSystem(Protocol):
 class _Descriptor:
     """An open file descriptor, closed with the last reference to it.
 
-    Who uses the number keeps a reference until the system call has returned: the pool may take
-    its own away at any time, and the number may be another file's right then.
+    A user of the number keeps a reference until the system call has returned: the pool may drop
+    its own at any time, and the number may then belong to another file at once.
     """
 
     __slots__ = ("fd",)
@@ -171,22 +170,22 @@ class _Descriptor:
 class _Pool:
     """The descriptors of the files that were used last; threads share it.
 
-    Which to give up is decided as by a clock's hand: the file that was opened first goes,
-    unless it was used since the hand last came by.
+    It gives up descriptors by the clock algorithm: the file that was opened first is closed,
+    unless it was used since the hand last passed it.
     """
 
     def __init__(self, files_max: int) -> None:
         self._files_max = files_max
-        # Changed only by who holds the lock.
+        # Changed only with the lock held.
         self._open: dict[weakref.ref[RealFile], None] = {}
-        # Who is no more, which any thread notes at any step: one operation that nothing divides.
+        # References to dropped files. Any thread may append at any time; `deque.append` is atomic.
         self._forgotten: deque[weakref.ref[RealFile]] = deque()
         # Held while a file is opened or renamed, so that it is never opened by a name that it
-        # has no longer. Reentrant, so that no finalizer can lock its own thread out.
+        # no longer has. Reentrant, so that a finalizer cannot block its own thread.
         self.lock = threading.RLock()
 
     def open(self, file: RealFile, flags: int) -> _Descriptor:
-        """Open a file, unless it is; raises OSError."""
+        """Open a file, unless it is open; raises OSError."""
         with self.lock:
             descriptor = file.descriptor
             if descriptor is None:
@@ -197,7 +196,7 @@ class _Pool:
             return descriptor
 
     def close(self) -> None:
-        """Give up all descriptors."""
+        """Close all descriptors."""
         with self.lock:
             for reference in list(self._open):
                 file = reference()
@@ -222,7 +221,7 @@ class _Pool:
 
 
 class RealFile:
-    """A file by its name, and by its descriptor while it has one."""
+    """A file: its name, and its descriptor while it has one."""
 
     __slots__ = ("__weakref__", "_is_writable", "_pool", "descriptor", "is_used", "path")
 
@@ -239,7 +238,7 @@ class RealFile:
         self.is_used = True
         opened = self.descriptor
         if opened is None:
-            # Not created again: a file that is gone stays gone.
+            # Without O_CREAT: a removed file must not come back.
             opened = self._pool.open(self, os.O_RDWR if self._is_writable else os.O_RDONLY)
         return opened
 
@@ -311,13 +310,13 @@ class RealFile:
 
 
 class RealFileSystem:
-    """The operating system's own."""
+    """The file system of the operating system."""
 
     def __init__(self, open_files_max: int = OPEN_FILES_MAX) -> None:
         self._pool = _Pool(open_files_max)
 
     def close(self) -> None:
-        """Close the files that are open; one that is used again is opened again."""
+        """Close the files that are open; a file that is used again is opened again."""
         self._pool.close()
 
     def open(self, path: Path, *, write: bool = False) -> RealFile:
@@ -353,7 +352,7 @@ class RealFileSystem:
         _call(path, lambda: path.unlink(missing_ok=True))
 
     def remove_tree(self, path: Path) -> None:
-        if path.is_symlink():  # what it leads to is not ours
+        if path.is_symlink():  # its target is not the broker's
             return self.remove(path)
         if not path.is_dir():
             return
@@ -372,13 +371,13 @@ class RealFileSystem:
         _call(path, lambda: path.write_bytes(data))
 
     def write_private(self, path: Path, data: bytes) -> None:
-        # Made again under another name: whoever holds the former file open learns nothing.
+        # Created under another name: a process that has the former file open sees nothing.
         temporary = path.with_name(path.name + ".tmp")
         self._create_anew(temporary, data, 0o600)
         self.rename(temporary, path)
 
     def _create_anew(self, temporary: Path, data: Buffer, mode: int) -> None:
-        # What is there goes, and nothing follows it: a link of that name could lead anywhere.
+        # A file of that name is removed and never followed: a link could lead anywhere.
         def write() -> None:
             temporary.unlink(missing_ok=True)
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -390,7 +389,7 @@ class RealFileSystem:
         _call(temporary, write)
 
     def write_atomically(self, path: Path, data: Buffer, *, is_private: bool = False) -> None:
-        # The order is the guarantee: data on disk before the name, the name before we return.
+        # The order is the guarantee: data on disk before the name, the name before the return.
         temporary = path.with_name(path.name + ".tmp")
         self._create_anew(temporary, data, 0o600 if is_private else 0o666)
         self.open(temporary, write=True).sync()
@@ -424,8 +423,8 @@ class RealFileSystem:
     def lock(self, path: Path) -> object:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         held = _Descriptor(_call(path, lambda: os.open(path, flags, 0o644)))
-        # flock() also keeps a second broker of the same process out, lockf() is what a JVM
-        # takes: Kafka must not run on the same directory.
+        # flock() also keeps out a second broker of the same process. A JVM locks by lockf(), and
+        # Kafka must not run on the same directory.
         for take in (fcntl.flock, fcntl.lockf):
             try:
                 take(held.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -447,10 +446,10 @@ def raise_open_files_limit() -> int:
 
 
 def _open_regular(path: Path, flags: int) -> _Descriptor:
-    """Open a regular file; raises OSError for what is none.
+    """Open a regular file; raises OSError for any other kind.
 
-    Without O_NONBLOCK a FIFO that somebody has put in a log directory would keep its opener
-    waiting for good. To a regular file it makes no difference.
+    Without O_NONBLOCK a FIFO in a log directory would block its opener forever. The flag makes
+    no difference to a regular file.
     """
     opened = _Descriptor(os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644))
     if not stat.S_ISREG(os.stat(opened.fd).st_mode):  # noqa: PTH116 (a descriptor)
@@ -467,7 +466,7 @@ def _read_whole(path: Path, size_max: int) -> bytes:
 
 
 def _write_rest(fd: int, position: int, rest: Buffer) -> None:
-    """Go on after a short write, which a nearly full disk or a signal can cause."""
+    """Continue after a short write, which a nearly full disk or a signal can cause."""
     view = memoryview(rest)
     while view:
         written = os.pwrite(fd, view, position)

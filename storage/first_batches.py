@@ -1,8 +1,9 @@
-"""Which transactions are about to begin in a log: their first batches, while they are awaited.
+"""The first batches that are awaited in a log, of transactions that are about to begin there.
 
-Before a producer's first batch of a transaction is taken it is asked whether the partition is
-part of that transaction (KIP-890). Should the answer refuse the batch for now, those that the
-producer has sent after it must not be taken for the first one. Kafka's VerificationStateEntry.
+Before the first batch of a transaction is accepted, the coordinator is asked whether the
+partition is part of that transaction (KIP-890). When the answer refuses the batch for now, the
+batches that the producer sent after it must not pass for the first one. Kafka's
+VerificationStateEntry.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from storage.errors import OutOfOrderSequence
 
 @dataclass(slots=True)
 class FirstBatch:
-    """The lowest sequence that a producer has asked to begin with."""
+    """The lowest sequence with which a producer has asked to begin."""
 
     epoch: int
     sequence: int
-    # Whether a producer of which there are no batches has to begin with sequence 0.
+    # Whether a producer without batches in the log has to begin with sequence 0.
     is_numbered_from_0: bool
     expected_ms: int
 
@@ -48,9 +49,9 @@ class FirstBatches:
             known.sequence = min(sequence, known.sequence)
 
     def check(self, batch: BatchHeader, *, has_batches: bool) -> None:
-        """Check that a batch does not stand in for one that was sent before it.
+        """Check that a batch does not take the place of one that was sent before it.
 
-        Raises OutOfOrderSequence. `has_batches` tells whether there are any of its producer.
+        `has_batches`: whether the log has batches of the producer. Raises OutOfOrderSequence.
         """
         known = self._awaited.get(batch.producer_id)
         if known is None:
@@ -67,16 +68,16 @@ class FirstBatches:
         self._awaited.pop(producer_id, None)
 
     def ended(self, producer_id: int, epoch: int) -> None:
-        """Note that a producer's transaction has ended, which made its epoch this one.
+        """Note that a producer's transaction has ended, and that its epoch is this one now.
 
-        A batch of the next transaction may be awaited already, of that epoch.
+        A batch of the next transaction, with that epoch, may be awaited already.
         """
         known = self._awaited.get(producer_id)
         if known is not None and not (known.is_numbered_from_0 and known.epoch == epoch):
             del self._awaited[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget what has been awaited for too long."""
+        """Forget the batches that have been awaited for too long."""
         self._awaited = {
             producer_id: known
             for producer_id, known in self._awaited.items()

@@ -1,4 +1,4 @@
-"""Brings the part of a log that may not be on the disk yet there; a thread may do that."""
+"""Writes the part of a log that may not be on the disk yet to the disk; may run in a thread."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from storage.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Unflushed:
-    """The part of a log that is not known to be on the disk; a thread may carry it there."""
+    """The part of a log that is not known to be on the disk; a thread may sync it."""
 
     fs: FileSystem
     segments: tuple[Segment, ...]
     snapshots: tuple[Path, ...]
     directory: Path | None
     end_offset: int
-    # What else must be done before anything counts as durable: see storage.moving.
+    # Another step that must be done before anything counts as durable: see storage.moving.
     handover: Callable[[], None] | None = None
 
     def sync(self) -> None:
-        """Make it durable: sealed segments with their indexes, the active one's batches, the
+        """Make it durable: sealed segments with their indexes, the active segment's batches, the
         producers' snapshots, and the directory's entries when files were created. Raises
         DiskFailure."""
         for segment in self.segments[:-1]:
@@ -36,7 +36,7 @@ class Unflushed:
             try:
                 self.fs.sync_directory(self.directory)
             except DiskFailure:
-                if self.fs.exists(self.directory):  # else the log was deleted meanwhile
+                if self.fs.exists(self.directory):  # if not, the log was deleted meanwhile
                     raise
         if self.handover is not None:
             self.handover()
@@ -51,7 +51,7 @@ class Unflushed:
         return self.segments[0].file_to_sync()
 
     def fail(self, cause: OSError) -> DiskFailure:
-        """Take note that the sync of that file failed, for good; return the error."""
+        """Note that the sync of that file failed, permanently; return the error."""
         segment = self.segments[0]
         error = DiskFailure(segment.log.path, cause)
         segment.sync_failure = error
@@ -59,7 +59,7 @@ class Unflushed:
 
 
 def sync_files(fs: FileSystem, paths: Sequence[Path]) -> None:
-    """Make small files durable, but for those that are gone. Raises DiskFailure."""
+    """Make small files durable, except those that no longer exist. Raises DiskFailure."""
     for path in paths:
         try:
             fs.open(path).sync()

@@ -5,13 +5,13 @@
 
 An offset entry names a batch by its last offset and gives the position where the batch starts;
 a time entry gives the largest timestamp so far and the last offset of the batch that has it.
-Both grow; timestamps and offsets never decrease. Zeros may follow the last entry: Kafka gives the
-indexes of an active segment the size that they may grow to, until it is sealed. An index is
-loaded when it is first asked, and its entries live in arrays as large as the file: 20 bytes for
-each 4 KiB of log.
+Both grow; timestamps and offsets never decrease. Zeros may follow the last entry: until a segment
+is sealed, Kafka gives its indexes the size that they may grow to. An index is loaded when it is
+first used, and its entries are kept in arrays as large as the file: 20 bytes for each 4 KiB of
+log.
 
-An index only spares reading, so a damaged one is not an error: entries up to the damage serve,
-`damage` says what is wrong, and the segment checks what it looks up against the log itself.
+An index only saves reading, so a damaged one is not an error: the entries before the damage are
+used, `damage` describes it, and the segment checks each entry it uses against the log itself.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class OffsetIndex:
         self.entries.note(offset - self._base_offset, position)
 
     def at_or_before(self, offset: int) -> tuple[int, int] | None:
-        """Return the last entry that is not past an offset, as (offset, position)."""
+        """Return the last entry at or before an offset, as (offset, position)."""
         offsets, positions = self.entries.load()
         at = bisect_right(offsets, offset - self._base_offset) - 1
         return (offsets[at] + self._base_offset, positions[at]) if at >= 0 else None
@@ -65,15 +65,15 @@ class OffsetIndex:
         return offsets[at] + self._base_offset if at < len(offsets) else None
 
     def position_before(self, position: int) -> int:
-        """Return the last indexed position before one, 0 when there is none."""
+        """Return the last indexed position before the given one, 0 when there is none."""
         _, positions = self.entries.load()
         at = bisect_left(positions, position) - 1
         return positions[at] if at >= 0 else 0
 
     def position_past(self, offset: int) -> int | None:
-        """Return an indexed position from which on all batches begin past an offset."""
+        """Return an indexed position from which all batches begin past an offset."""
         offsets, positions = self.entries.load()
-        # The first batch that ends there or later may begin before it.
+        # The first batch that ends at or after the offset may begin before it.
         at = bisect_left(offsets, offset - self._base_offset) + 1
         return positions[at] if at < len(positions) else None
 
@@ -96,7 +96,7 @@ class TimeIndex:
         self.entries = _Entries(fs, path, TIME_ENTRY, key_bytes=8, shrinks=gt)
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Add the largest timestamp so far and its offset; what does not grow is left out."""
+        """Add the largest timestamp so far and its offset, unless it has not grown."""
         if timestamp >= 0:
             self.entries.append(timestamp, offset - self._base_offset)
 
@@ -130,8 +130,8 @@ class TimeIndex:
 class _Entries:
     """A file of fixed-size (key, value) entries with growing keys, and the arrays they fill.
 
-    The log's owner writes; others may look up meanwhile: the arrays are put in place whole, and
-    an entry's value is there before its key is.
+    The log's owner writes; others may look up meanwhile: the arrays are replaced whole, and an
+    entry's value is added before its key.
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class _Entries:
         shrinks: Callable[[int, int], bool],
     ) -> None:
         self._fs, self.path, self._layout, self._key_bytes = fs, path, layout, key_bytes
-        # Whether a value and the one after it are out of order.
+        # Returns whether a value and the one after it are out of order.
         self._shrinks = shrinks
         self._file: File | None = None
         self._must_sync = False
         self._loaded: tuple[array[int], array[int]] | None = None
-        # What was wrong with the file when it was loaded; its entries end before that.
+        # The damage found when the file was loaded; the entries end before it.
         self.damage: CorruptFile | None = None
 
     def load(self) -> tuple[array[int], array[int]]:
@@ -161,7 +161,7 @@ class _Entries:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether looking something up does not read the file."""
+        """Whether a lookup needs no read of the file."""
         return self._loaded is not None
 
     @property
@@ -170,7 +170,7 @@ class _Entries:
         return len(self.load()[0]) * self._layout.size
 
     def append(self, key: int, value: int) -> None:
-        """Add an entry; one whose key does not grow is left out."""
+        """Add an entry, unless its key is not larger than the last."""
         keys, values = self.load()
         if keys and key <= keys[-1]:
             return
@@ -187,7 +187,7 @@ class _Entries:
             keys.append(key)
 
     def write(self) -> None:
-        """Write all entries that there are in the place of those in the file."""
+        """Replace the entries in the file by those in memory."""
         file = self._writable()
         file.truncate(0)
         packed = self._packed()
@@ -195,7 +195,7 @@ class _Entries:
             file.append(0, (packed,))
 
     def replace(self) -> None:
-        """Put a file with all entries in the place of the one that is there, durably."""
+        """Replace the file by a new one with all entries, durably."""
         self._fs.write_atomically(self.path, self._packed())
         self._file, self._must_sync = None, False
 
@@ -210,11 +210,11 @@ class _Entries:
         self.trim()
 
     def trim(self) -> None:
-        """Bring the file to the size of its entries; create it when it is not there."""
+        """Set the file to the size of its entries; create it when it does not exist."""
         self._writable().truncate(self.size_bytes)
 
     def begin(self) -> None:
-        """Begin again, in memory only."""
+        """Begin again with no entries, in memory only."""
         self._loaded, self.damage = (self._array(), array("i")), None
 
     def sync(self) -> None:
@@ -262,7 +262,7 @@ class _Entries:
 def _fill(
     target: array[int], data: bytes, stride: int, start: int, width: int, entries: int
 ) -> None:
-    """Take one field of every entry: a strided copy for each of its bytes, all of them in C."""
+    """Copy one field of every entry: a strided copy for each of its bytes, all in C."""
     column = bytearray(entries * width)
     end = entries * stride
     for at in range(width):
@@ -273,7 +273,7 @@ def _fill(
 
 
 def _growing(numbers: array[int], shrinks: Callable[[int, int], bool]) -> int:
-    """Return how many numbers there are before the first that is negative or out of order."""
+    """Return the number of values before the first that is negative or out of order."""
     if numbers and numbers[0] < 0:
         return 0
     out_of_order: Iterable[bool] = map(shrinks, numbers, islice(numbers, 1, None))

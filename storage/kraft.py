@@ -1,18 +1,18 @@
-"""The metadata log of a Kafka cluster, as a controller or broker leaves it: read, never written.
+"""The metadata log of a Kafka cluster, as a controller or broker left it: read, never written.
 
     __cluster_metadata-0/
       00000000000000000000.log                     record batches, as in any log
-      00000000000000008192-0000000003.checkpoint   a snapshot: what the records before offset 8192
-                                                   came to; the epoch of the last of them follows
+      00000000000000008192-0000000003.checkpoint   a snapshot: the state after the records before
+                                                   offset 8192, the last of which has epoch 3
 
 A snapshot's batches are a log of their own. Its last record is a control record, the footer: a
-snapshot without it was never finished. Controllers hold several records together as a
-transaction (KIP-868): what is not ended, or is aborted, never was.
+snapshot without it was never finished. Controllers group several records as a transaction
+(KIP-868): the records of one that has not ended, or was aborted, do not count.
 
-Nothing on the disk says up to where the controllers agreed (the high watermark). A controller
-alone has agreed to whatever is in its log, so all that is intact there counts. Of several, one
-may have records at the very end that the others never got; it writes them out all the same when
-it is the first to lead again.
+Nothing on the disk says up to which offset the controllers agreed (the high watermark). A single
+controller has agreed to all of its log, so every intact record there counts. One of several
+controllers may have records at the very end that the others never got; it writes them to the
+others all the same when it is the first to lead again.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ _DECLARED = {info_of(cls).key: cls for cls in message_classes("MetadataRecords")
 
 @dataclass(frozen=True, slots=True)
 class MetadataEntry:
-    """A record of the metadata log, and when it was written: None where a snapshot has it."""
+    """A record of the metadata log, and the time it was written: None in a snapshot."""
 
     message: object
     written_ms: int | None
 
 
 class MetadataLog:
-    """The metadata in one directory. Damage shows when it is read."""
+    """The metadata in one directory. Damage is found when it is read."""
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs, self._directory = fs, directory
-        # What was no whole batch at the log's end: the last write of a process that was killed.
+        # Bytes at the log's end that are no whole batch: the last write of a killed process.
         self.torn_bytes = 0
 
     def read(self) -> Iterator[MetadataEntry]:
         """Yield every record that counts, oldest first.
 
-        Raises CorruptFile for damage other than a torn end, and NewerFormat for what a
+        Raises CorruptFile for damage other than a torn end, and NewerFormat for records that a
         newer Kafka has written.
         """
         held: list[MetadataEntry] | None = None  # since a transaction began
@@ -135,7 +135,7 @@ class MetadataLog:
             raise CorruptFile(self._directory, 0, f"a batch without records: {error}") from error
 
     def _intact(self, path: Path) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield the batches of a file up to the first that is not as it was written."""
+        """Yield the batches of a file up to the first that is not intact."""
         file = self._fs.open(path)
         batches = Batches(file, path, file.size())
         end = 0
@@ -153,7 +153,7 @@ class MetadataLog:
 def _decode(
     record: Record, directory: Path, written_ms: int | None
 ) -> tuple[int, MetadataEntry | None]:
-    """Return a record's key, and its message unless the key says all that there is to know."""
+    """Return a record's key, and its message unless the key alone is enough."""
     view = memoryview(record.value or b"")
     try:
         frame_version, position = read_uvarint(view, 0)
@@ -169,7 +169,7 @@ def _decode(
         ):
             raise NewerFormat(
                 f"{directory} has a record of type {key}, version {version} at offset "
-                f"{record.offset}: it is of a newer Kafka than 4.3, whose metadata this release "
+                f"{record.offset}: it is from a Kafka newer than 4.3, whose metadata this release "
                 "does not read"
             )
         return key, MetadataEntry(decode(declared, version, view, position), written_ms)

@@ -1,7 +1,7 @@
 """A log: the segments of one partition, appended to, read, rolled, trimmed and cleaned.
 
 The event loop owns it: only the loop appends, rolls, trims and swaps. `segments` is a tuple
-that is replaced and never mutated, so that a thread can take it and read on without a lock.
+that is replaced and never mutated, so that a thread can take it and read without a lock.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from storage.validation import CheckedBatch, check_batch
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)  # not frozen, which takes four times as long to make
+@dataclass(slots=True)  # not frozen: a frozen one takes four times as long to create
 class Appended:
-    """Where a batch went."""
+    """The place of an appended batch."""
 
     base_offset: int
     last_offset: int
@@ -47,7 +47,7 @@ class Appended:
 
 
 class Log:
-    """One partition's log. Made by storage.recovery.load_log, whose caller owns it."""
+    """One partition's log. storage.recovery.load_log creates it; its caller owns it."""
 
     def __init__(
         self,
@@ -76,24 +76,24 @@ class Log:
         self.recovery_point = recovery_point
         self.producers = producers
         self._epochs = epochs
-        self.leader_epoch = max(epochs.latest, 0)  # which appends are written with
+        self.leader_epoch = max(epochs.latest, 0)  # written into appended batches
         self._random = random_source
         self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
         self._directory_dirty = True
         self._exchange: Exchange | None = None
         self._is_half_rolled = False
-        # What the next flush has to do first of all, once the log has moved (storage.moving).
+        # The step that the next flush must take, once the log has moved (storage.moving).
         self._handover: Callable[[], None] | None = None
         self.is_deleted = False
-        # Why the log cannot go on: what was appended last may not be on the disk.
+        # The error that stopped the log: the last appended batches may not be on the disk.
         self.failure: StorageError | None = None
         # Called after an append with its bytes and records (to wake readers), and after a roll
-        # (to flush what was sealed).
+        # (to flush the sealed segment).
         self.on_append: Callable[[Log, int, int], None] | None = None
-        # Called when the end of a transaction has moved the last stable offset on.
+        # Called when the end of a transaction has moved the last stable offset forward.
         self.on_stable: Callable[[Log], None] | None = None
         self.on_roll: Callable[[Log], None] | None = None
-        # Called with the paths of files that may go once file.delete.delay.ms has passed.
+        # Called with the paths of files to remove, and the time: after file.delete.delay.ms.
         self.on_files_deleted: Callable[[Sequence[Path], int], None] | None = None
 
     def __repr__(self) -> str:
@@ -101,34 +101,34 @@ class Log:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the partition has this log no longer: it was deleted, or the disk failed."""
+        """Whether the partition no longer uses this log: it was deleted, or the disk failed."""
         return self.is_deleted or self.failure is not None
 
     @property
     def sync_failure(self) -> DiskFailure | None:
-        """Why what was appended may never get to the disk, if so it is."""
+        """The error that kept appended data off the disk, or None."""
         failures = (segment.sync_failure for segment in self.segments)
         return next((one for one in failures if one is not None), None)
 
     def follow(self, directory: Path) -> None:
-        """Take note that the directory was renamed."""
+        """Note that the directory was renamed."""
         self.directory = directory
         for segment in self.segments:
             segment.follow(directory)
 
     @property
     def active(self) -> Segment:
-        """The segment that is appended to."""
+        """The segment that takes appends."""
         return self.segments[-1]
 
     @property
     def high_watermark(self) -> int:
-        """The end of what consumers may read; on one node that is the log's end."""
+        """The end of the records that consumers may read; on one node, the log's end."""
         return self.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what read_committed consumers may read: where a transaction is open."""
+        """The end for read_committed consumers: the first open transaction's start, if any."""
         offset = self.producers.first_open_offset
         return self.log_end_offset if offset is None else max(offset, self.log_start_offset)
 
@@ -147,17 +147,17 @@ class Log:
         from_client: bool = True,
         allowance: Allowance | None = None,
     ) -> Appended:
-        """Check one record batch and append it; raises as check() and append_checked() do."""
+        """Check a record batch and append it; raises as check() and append_checked() do."""
         checked = check_batch(
             records, self.config, now_ms, self.name, from_client=from_client, allowance=allowance
         )
         return self.append_checked(checked, now_ms=now_ms, from_client=from_client)
 
     def check(self, records: Buffer, *, now_ms: int, allowance: Allowance) -> CheckedBatch:
-        """Check a client's batch, as far as that does not depend on the log; also in a thread.
+        """Check a client's batch, except for its place in the log; may run in a thread.
 
-        The allowance is that of the request which brings the batch among others. Raises the
-        StorageError that says why the batch is refused, and TooLaborious.
+        The allowance is shared by all batches of the request. Raises the StorageError that says
+        why the batch is refused, and TooLaborious.
         """
         return check_batch(
             records, self.config, now_ms, self.name, from_client=True, allowance=allowance
@@ -168,7 +168,7 @@ class Log:
     ) -> Appended:
         """Append a batch that was checked; its base offset and leader epoch are overwritten.
 
-        Raises the StorageError that says why the batch is refused; then nothing of it is in the
+        Raises the StorageError that says why the batch is refused; then no part of it is in the
         log. A repeated batch of an idempotent producer is answered with its first offsets.
         """
         batch = checked.header
@@ -212,8 +212,8 @@ class Log:
     def append_marker(self, marker: Marker) -> Appended:
         """Append the control batch that ends a producer's transaction.
 
-        Raises InvalidProducerEpoch, TransactionCoordinatorFenced or DiskFailure; then nothing of
-        it is in the log.
+        Raises InvalidProducerEpoch, TransactionCoordinatorFenced or DiskFailure; then no part of
+        the batch is in the log.
         """
         self.producers.check_marker(marker)  # its version is not in the batch
         return self.append(marker.encode(), now_ms=marker.timestamp, from_client=False)
@@ -223,7 +223,7 @@ class Log:
         old = self.active
         if old.size_bytes == 0:
             return
-        # Files of the new segment that a refused attempt leaves say that the old one ends here.
+        # A failed attempt may leave files of the new segment, which say that the old ends here.
         self._is_half_rolled = True
         old.seal()
         self.producers.write_snapshot(self.log_end_offset)
@@ -248,7 +248,8 @@ class Log:
     def _repeat(self, repeated: RememberedBatch) -> Appended:
         """Answer a batch that an idempotent producer sent again as the first time.
 
-        As in Kafka its largest timestamp stands for the broker's, whoever has set it.
+        As in Kafka its largest timestamp is returned as the append time, even if the producer set
+        it.
         """
         return Appended(
             repeated.first_offset, repeated.last_offset, repeated.timestamp, is_duplicate=True
@@ -267,10 +268,10 @@ class Log:
     ) -> Slice | None:
         """Find the batches from the one that holds an offset on, up to size_max bytes.
 
-        With `is_committed` only those before the last stable offset. None when there is nothing
-        to read yet, or when the first batch alone is larger than size_max and at_least_one is
-        False. Raises OffsetOutOfRange; CorruptFile for damage on the way; NotCached when it may
-        not wait for the disk and would have to.
+        With `is_committed`, only batches before the last stable offset. None when there is
+        nothing to read yet, or when the first batch alone is larger than size_max and
+        at_least_one is False. Raises OffsetOutOfRange; CorruptFile for damage in the way;
+        NotCached when it would have to wait for the disk and may not.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
@@ -302,9 +303,9 @@ class Log:
         return None
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """Find the first record whose timestamp is at or after the one given.
+        """Find the first record whose timestamp is at or after the given one.
 
-        Raises CorruptFile when damage lies on the way.
+        Raises CorruptFile for damage in the way.
         """
         size_max = self.config.max_decompressed_message_bytes
         return first_at_or_after(self.segments, timestamp, self.log_start_offset, size_max)
@@ -312,15 +313,15 @@ class Log:
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """Find the first record with the largest timestamp (ListOffsets -3, KIP-734).
 
-        As in Kafka it may be one before the log's start, as long as its segment is there, and
-        the first of all where none has a timestamp; not of the format that had none.
+        As in Kafka it may be a record before the log's start, as long as its segment exists. It
+        is the first record where none has a timestamp, except in the format without timestamps.
         """
         largest = max(segment.max_timestamp for segment in self.segments)
         size_max = self.config.max_decompressed_message_bytes
         return first_at_or_after(self.segments, largest, 0, size_max)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return (epoch, end offset) of the largest epoch not above the one asked for."""
+        """Return (epoch, end offset) of the largest epoch not above the given one."""
         return self._epochs.end_offset(epoch, self.log_end_offset)
 
     def epoch_of(self, offset: int) -> int:
@@ -328,16 +329,16 @@ class Log:
         return self._epochs.epoch_of(offset)
 
     def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Read every batch from an offset on, waiting for the disk: for replay.
+        """Read every intact batch from an offset on, waiting for the disk: for replay.
 
-        What is damaged is logged and left out, to the end of its segment.
+        Damaged parts are logged and left out.
         """
         return replay(self.segments, start_offset)
 
     # --- durability -----------------------------------------------------------------------
 
     def unflushed(self) -> Unflushed:
-        """Return what has to reach the disk for everything before the log's end to be durable."""
+        """Return the part that must reach the disk to make the log durable up to its end."""
         first = self._first_unflushed()
         directory = self.directory if self._directory_dirty else None
         self._directory_dirty = False
@@ -352,7 +353,7 @@ class Log:
         )
 
     def _first_unflushed(self) -> int:
-        # A segment that was sealed after all its batches were flushed has indexes that were not.
+        # A segment sealed after all its batches were flushed has indexes that were not flushed.
         first = segment_index(self.segments, self.recovery_point)
         while first > 0 and not self.segments[first - 1].is_durable:
             first -= 1
@@ -360,7 +361,7 @@ class Log:
 
     @property
     def must_flush(self) -> bool:
-        """Whether so many records are not on the disk that flush.messages wants them there."""
+        """Whether as many records as flush.messages are not on the disk yet."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     def flushed(self, end_offset: int) -> None:
@@ -370,7 +371,7 @@ class Log:
     # --- trimming and replacing -----------------------------------------------------------
 
     def advance_start_offset(self, offset: int) -> None:
-        """Make what lies before an offset unreadable (DeleteRecords); whole segments go later.
+        """Make records before an offset unreadable (DeleteRecords); segments are deleted later.
 
         Raises OffsetOutOfRange beyond the high watermark.
         """
@@ -385,9 +386,9 @@ class Log:
             self.log_start_offset = offset
 
     def delete_segments(self, count: int, now_ms: int) -> int:
-        """Delete the first `count` segments; return the bytes that this gives back.
+        """Delete the first `count` segments; return the bytes that this frees.
 
-        When that is all of them a new active segment begins at the log's end first.
+        When these are all segments, a new active segment begins at the log's end first.
         """
         if count >= len(self.segments):
             self.roll(now_ms)
@@ -398,16 +399,16 @@ class Log:
         if self._exchange is not None and self._exchange.concerns(gone):
             self._settle_exchange()
         if self._directory_dirty:
-            # Were the removals to outlive a crash and what follows not, offsets would go back.
+            # If a crash kept the removals and lost the later segments, offsets would go back.
             self._fs.sync_directory(self.directory)
-        # First of all: a start offset that the epochs do not know is taken for damage.
+        # First of all: a start offset that the epochs do not have is taken for damage.
         start_offset = max(self.log_start_offset, kept[0].base_offset)
         self._epochs.truncate_start(start_offset)
         self.log_start_offset = start_offset
         self._directory_dirty = True
         size = 0
         for segment in gone:
-            # One that the disk does not let go stays the log's, to be flushed and tried again.
+            # A segment whose renaming fails stays in the log, to be flushed and tried again.
             self.retire([segment], now_ms)
             self.segments = self.segments[1:]
             self._size_before_active -= segment.size_bytes
@@ -417,7 +418,7 @@ class Log:
     def replace_segments(
         self, old: Sequence[Segment], new: Sequence[Segment], now_ms: int
     ) -> None:
-        """Put cleaned segments in the place of the ones that they were made from, here and now.
+        """Replace segments by the cleaned ones that were made from them, at once.
 
         Raises StaleSegments and DiskFailure.
         """
@@ -427,9 +428,9 @@ class Log:
     def begin_exchange(
         self, old: Sequence[Segment], new: Sequence[Segment], now_ms: int
     ) -> Exchange:
-        """Begin to put cleaned segments in the place of old ones; carry_out() takes it on.
+        """Begin to replace old segments by cleaned ones; carry_out() continues.
 
-        `new` carry the suffix .cleaned and are flushed. No crash breaks it, see
+        `new` have the suffix .cleaned and are flushed. A crash cannot break the exchange, see
         storage.exchange. Raises StaleSegments when any of `old` is no longer part of the log,
         and DiskFailure.
         """
@@ -440,7 +441,7 @@ class Log:
         return self._exchange
 
     def _place_of(self, old: Sequence[Segment]) -> tuple[int, int] | None:
-        """Return where consecutive segments of the log begin and end, None if they are not."""
+        """Return the place of consecutive segments in the log, None if they are not there."""
         current = self.segments
         first = next((at for at, s in enumerate(current) if s is old[0]), -1)
         end = first + len(old)
@@ -450,15 +451,15 @@ class Log:
         return first, end
 
     def _settle_exchange(self) -> None:
-        """Undo or finish an exchange in progress, or one that the disk has interrupted."""
+        """Undo or finish an exchange in progress, or one that a disk failure interrupted."""
         if self._exchange is not None:
             self._exchange.settle()
             self._exchange = None
 
     def switch(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
-        """Have cleaned segments instead of old ones (storage.exchange)."""
+        """Put cleaned segments in the place of old ones (storage.exchange)."""
         place = self._place_of(old)
-        assert place is not None, "whatever changes segments settles the exchange first"
+        assert place is not None, "each change of segments settles the exchange first"
         first, end = place
         for segment in new:
             segment.is_durable = True
@@ -466,7 +467,7 @@ class Log:
         self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
 
     def touch_directory(self) -> None:
-        """Have the next flush make the directory's names durable."""
+        """Let the next flush make the directory's names durable."""
         self._directory_dirty = True
 
     def retire(
@@ -498,7 +499,7 @@ class Log:
         return self._epochs.copy_to(directory)
 
     def settle(self) -> bool:
-        """End an exchange in progress; return whether the segments may be copied as they are."""
+        """End an exchange in progress; return whether the segments may be copied now."""
         self._settle_exchange()
         return not (self.is_closed or self._is_half_rolled)
 
@@ -509,9 +510,9 @@ class Log:
         epochs: LeaderEpochs,
         handover: Callable[[], None],
     ) -> None:
-        """Go on with segments of the same batches that lie in another directory.
+        """Continue with segments of the same batches in another directory.
 
-        `handover` is what the next flush does before it takes anything for durable.
+        The next flush calls `handover` before it counts anything as durable.
         """
         self.directory, self.segments, self._epochs = directory, tuple(segments), epochs
         self.producers.move(directory)
@@ -522,7 +523,7 @@ class Log:
         self._handover = handover
 
     def close(self) -> None:
-        """Make everything durable, with a snapshot of the producers; the log is done then."""
+        """Make everything durable, with a snapshot of the producers, as the last operation."""
         self._settle_exchange()
         self.active.seal()
         for segment in self.segments[self._first_unflushed() :]:

@@ -1,8 +1,8 @@
-"""The two indexes of a segment, held against the batches that they point to.
+"""The two indexes of a segment, checked against the batches that they point to.
 
-An index spares reading, and may lie: after a crash, or with a bit that flipped. So each entry
-that is used is compared with the batch that it names. One that does not agree has both indexes
-rebuilt from the log, with a warning that names the file, the position and the cause.
+An index saves reading, and may be wrong: after a crash, or after a bit flipped. So each entry
+that is used is compared with the batch that it names. If they differ, both indexes are rebuilt
+from the log, with a warning that names the file, the position and the cause.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class Lookup:
-    """Finds batches by offset and by time. Owned by its segment, which appends."""
+    """Finds batches by offset and by time. Its segment owns it, and appends."""
 
     def __init__(
         self, batches: Batches, base_offset: int, offsets: OffsetIndex, times: TimeIndex
@@ -34,12 +34,12 @@ class Lookup:
         self._batches, self._base_offset = batches, base_offset
         self._offsets, self._times = offsets, times
         self._bytes_since_entry = 0
-        # The largest timestamp and the last offset of the batch that has it, once known.
+        # The largest timestamp and the last offset of the batch that has it, once they are known.
         self._largest = None if batches.size_bytes else (NO_TIMESTAMP, base_offset)
 
     @property
     def offset_max(self) -> int:
-        """The largest offset that may lie here: indexes have 32 bits for the distance."""
+        """The largest offset possible here: indexes have 32 bits for the distance."""
         return self._base_offset + RELATIVE_OFFSET_MAX
 
     @property
@@ -54,7 +54,7 @@ class Lookup:
     def from_offset(self, offset: int, *, may_wait: bool = True) -> Iterator[Place]:
         """Walk the batches from the last indexed one that ends at or before an offset.
 
-        Raises NotCached when it may not wait for the disk and would have to.
+        Raises NotCached when it would have to wait for the disk and may not.
         """
         entries = self._offsets.entries
         if not may_wait and not entries.is_loaded:
@@ -69,8 +69,8 @@ class Lookup:
                 first = next(places, None)
             except CorruptFile:
                 first = None
-            # Kafka gave all that one request appended one entry, at the first batch, under the
-            # last one's offset; whatever lies before the position is older all the same.
+            # Kafka gave the batches of one request one entry: the position of the first, with
+            # the offset of the last. All before that position is older all the same.
             if first is not None and first[2] <= entry[0]:
                 return chain((first,), places)
             damage = self._offset_lie(entry[0])
@@ -78,7 +78,7 @@ class Lookup:
         return self._batches.walk(self._offsets.lookup(offset))
 
     def from_timestamp(self, timestamp: int, start_offset: int) -> Iterator[Place]:
-        """Walk the batches from one before which all records are older, or before the offset."""
+        """Walk the batches; all records before the first one are older, or before the offset."""
         self._load_times()
         older = self._times.before(timestamp)
         if older is not None and older[1] >= start_offset and not self._is_true(*older):
@@ -86,8 +86,8 @@ class Lookup:
         return self.from_offset(max(older[1] if older else self._base_offset, start_offset))
 
     def _find_largest(self) -> tuple[int, int]:
-        # A sealed segment's last time index entry is its largest timestamp; an active one has
-        # grown since, by at most an index interval.
+        # A sealed segment's last time index entry is its largest timestamp. An active segment has
+        # grown since its last entry, by at most an index interval.
         self._load_times()
         found = self._times.last()
         if found is not None and not self._is_true(*found):
@@ -100,21 +100,21 @@ class Lookup:
         return largest
 
     def next_offset(self) -> int:
-        """Return the offset after the last intact batch, the base offset without one."""
+        """Return the offset after the last intact batch, the base offset when there is none."""
         next_offset = self._base_offset
         for _, _, last_offset, _ in self._batches.walk_intact(self._last_place()):
             next_offset = last_offset + 1
         return next_offset
 
     def _last_place(self) -> int:
-        """Return where the last indexed batch is, 0 without one."""
+        """Return the position of the last indexed batch, 0 when there is none."""
         with contextlib.suppress(CorruptFile):
             for position, _, _, _ in self.from_offset(_BEYOND_ALL_OFFSETS):
                 return position
         return 0
 
     def _is_true(self, timestamp: int, offset: int) -> bool:
-        """Return whether the log bears a time index entry out; if not, the indexes are rebuilt."""
+        """Return whether the log confirms a time index entry; if not, rebuild the indexes."""
         with contextlib.suppress(CorruptFile):
             for _, _, last_offset, max_timestamp in self.from_offset(offset):
                 if last_offset >= offset:
@@ -122,7 +122,7 @@ class Lookup:
                         return True
                     break
         times, _ = self._times.entries.load()
-        if timestamp in times:  # else they have been rebuilt on the way
+        if timestamp in times:  # if not, the walk has rebuilt the indexes
             cause = f"no batch of largest timestamp {timestamp} is where the entry says"
             position = times.index(timestamp) * TIME_ENTRY.size
             self.rebuild(CorruptFile(self._times.entries.path, position, cause))
@@ -131,9 +131,9 @@ class Lookup:
     # --- writing --------------------------------------------------------------------------
 
     def append(self, place: Place, interval_bytes: int) -> None:
-        """Take a batch that was written; it gets an entry when there was none for an interval.
+        """Add a batch that was written, with an entry if the last one is an interval back.
 
-        When that cannot be written nothing has changed but the files, which undo() puts right.
+        When a write fails only the files have changed, and undo() corrects them.
         """
         position, size, last_offset, max_timestamp = place
         largest = self._largest or self.largest
@@ -148,7 +148,7 @@ class Lookup:
         self._bytes_since_entry = since + size
 
     def undo(self, last_offset: int) -> None:
-        """Take the entries of a batch back whose append failed, as far as the disk allows."""
+        """Remove the entries of a batch whose append failed, as far as the disk allows."""
         with contextlib.suppress(DiskFailure):
             self._offsets.truncate(last_offset)
         with contextlib.suppress(DiskFailure):
@@ -182,7 +182,7 @@ class Lookup:
         return next_offset
 
     def begin(self) -> None:
-        """Forget both indexes, before every batch is noted again."""
+        """Clear both indexes, before every batch is noted again."""
         self._offsets.entries.begin()
         self._times.entries.begin()
         self._bytes_since_entry = 0
@@ -201,16 +201,13 @@ class Lookup:
         self._bytes_since_entry += size
 
     def write(self) -> None:
-        """Write both indexes, with the last entry that a sealed segment has."""
+        """Write both indexes, with the last entry of a sealed segment."""
         self._times.note(*self.largest)
         self._offsets.entries.write()
         self._times.entries.write()
 
     def rebuild(self, cause: CorruptFile) -> None:
-        """Index the batches again, for a cause that is logged.
-
-        What is damaged is passed over.
-        """
+        """Index the batches again, and log the cause; damaged parts are skipped."""
         logger.warning("rebuilt the indexes of a segment: %s", cause)
         self.begin()
         position, next_offset, end = 0, self._base_offset, self._batches.size_bytes
@@ -222,9 +219,9 @@ class Lookup:
                 damage = CorruptFile(self._batches.path, position, "no intact batch")
                 logger.error("found damage: %s", damage)
                 position = self._batches.next_intact(position, next_offset, self.offset_max)
-                self._bytes_since_entry = _INTERVAL_BYTES + 1  # nothing else leads past it
+                self._bytes_since_entry = _INTERVAL_BYTES + 1  # an entry has to lead past it
         self._times.note(*self.largest)
-        # The recovery point may be past it: nobody would rebuild what a crash tears.
+        # Durably: past the recovery point, no recovery would rebuild indexes that a crash tears.
         self._offsets.entries.replace()
         self._times.entries.replace()
 
@@ -234,7 +231,7 @@ class Lookup:
             self.rebuild(self._times.entries.damage)
 
     def _offset_lie(self, offset: int) -> CorruptFile:
-        """Return the error for an offset index entry that the log does not bear out."""
+        """Return the error for an offset index entry that the log does not confirm."""
         at = self._offsets.entries.load()[0].index(offset - self._base_offset)
         cause = f"no batch that ends at offset {offset} is where the entry says"
         return CorruptFile(self._offsets.entries.path, at * OFFSET_ENTRY.size, cause)

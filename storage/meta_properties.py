@@ -1,13 +1,13 @@
-"""meta.properties: which cluster and node a log directory belongs to, in Kafka's format.
+"""meta.properties: the cluster and node that a log directory belongs to, in Kafka's format.
 
     version=1
     cluster.id=4L6g3nShT-eMCtK--X86sw
     node.id=1
     directory.id=Lg0cAwyzSRq8kQwLFIHb3w
-    #crc32c=1b7c54a0                    ours, over all before it: a comment to Kafka
+    #crc32c=1b7c54a0                    Odradek's, over all before it: a comment to Kafka
 
-With the checksum a file of another cluster, which is refused, and a damaged one, which is
-repaired, can be told apart. One that Kafka wrote gets its checksum when it is first met.
+The checksum distinguishes a file of another cluster, which is refused, from a damaged one, which
+is repaired. A file that Kafka wrote gets its checksum when it is first read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 META = "meta.properties"
 
 _VERSION, _CLUSTER, _NODE, _DIRECTORY = "version", "cluster.id", "node.id", "directory.id"
-# It has a line for each of a handful of properties.
+# The file has a line for each of a few properties.
 _SIZE_MAX = 64 << 10
 _KEYS = (_VERSION, _CLUSTER, _NODE, _DIRECTORY)
 _SEAL = re.compile(rb"(?P<body>.*)#crc32c=(?P<crc>[0-9a-f]{8})\n", re.DOTALL)
@@ -38,7 +38,7 @@ _UUID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 @dataclass(frozen=True, slots=True)
 class _Properties:
-    """What a file says; `damage` is "" for one that can be believed."""
+    """The contents of a file; `damage` is "" for a file that can be trusted."""
 
     values: Mapping[str, str]
     is_sealed: bool
@@ -75,7 +75,7 @@ def check_meta(fs: FileSystem, path: Path, cluster_id: str, node_id: int) -> Non
 
 
 def read_cluster_id(fs: FileSystem, directory: Path) -> str | None:
-    """Return the cluster id that a log directory belongs to, None when nothing tells."""
+    """Return the id of a log directory's cluster, None when no intact file names it."""
     if not fs.exists(directory / META):
         return None
     found = _parse(fs.read_bytes(directory / META, _SIZE_MAX))
@@ -83,7 +83,7 @@ def read_cluster_id(fs: FileSystem, directory: Path) -> str | None:
 
 
 def read_properties(fs: FileSystem, path: Path) -> Mapping[str, str]:
-    """Return what a meta.properties file says, damaged or not."""
+    """Return the properties in a meta.properties file, damaged or not."""
     return _parse(fs.read_bytes(path, _SIZE_MAX)).values
 
 
@@ -97,8 +97,8 @@ def _parse(data: bytes) -> _Properties:
         if crc32c(seal["body"]) != int(seal["crc"], 16):
             damage = "the checksum does not match"
     elif not data.endswith(b"\n") or lines[-2].split("=")[0].strip() not in _KEYS:
-        # Kafka's end with a property and a newline. Here a value may have been cut off, or the
-        # checksum's line is damaged.
+        # Kafka's files end with a property and a newline. In this one a value may have been cut
+        # off, or the checksum's line is damaged.
         damage = "it does not end as it was written"
     missing = [key for key in (_VERSION, _CLUSTER, _NODE) if key not in values]
     if missing and not damage:

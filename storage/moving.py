@@ -5,17 +5,17 @@
       00000000000000008192.log    copied   00000000000000008192.log
       00000000000000009000.log  appended
 
-Sealed segments are copied in a thread, with their indexes and snapshots. When they are there the
-active one is sealed and copied too, and so on, until little is left. That is copied and synced at
-once, by the owner of the log, which then goes on in the copy: its directory is renamed to
-`orders-0`, and whatever the log appends goes there. The next flush makes that name durable and
-takes the old directory away; only then does anything that was appended since count as durable.
+A thread copies sealed segments, with their indexes and snapshots. When they are copied the active
+segment is sealed and copied too, and so on, until little is left. The owner of the log copies and
+syncs the rest at once, and the log continues in the copy: its directory is renamed to `orders-0`,
+and all later appends go there. The next flush makes that name durable and moves the old directory
+away; only then do the later appends count as durable.
 
-What a crash can leave:
+A crash can leave:
 
-    a/orders-0  b/orders-0.…-future   the copy was in the making: it begins again
-    a/orders-0  b/orders-0            the log has just moved: both hold all that was durable, and
-                                      the one that was led last, or reaches further, is kept
+    a/orders-0  b/orders-0.…-future   the copy was not finished: it begins again
+    a/orders-0  b/orders-0            the log has just moved: both hold all durable batches; the
+                                      one with the later leader epoch, or the later end, is kept
                 b/orders-0            the log has moved
 """
 
@@ -40,15 +40,15 @@ from storage.segment import LOG, SNAPSHOT, SUFFIXES, Segment, create_segment, fi
 logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 20
-# What is left at last is copied while the log waits.
+# The last bytes, up to this size, are copied while the log waits.
 TAIL_BYTES_MAX = 256 << 10
-# What damage to an index entry costs is little; this is Kafka's default of index.interval.bytes.
+# Kafka's default of index.interval.bytes: damage to an index entry costs little then.
 _INDEX_INTERVAL_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a thread is to do next for a copy."""
+    """The next work of a thread on a copy: segments to copy, and copies to remove."""
 
     missing: Sequence[Segment]
     obsolete: Sequence[Segment]
@@ -67,9 +67,9 @@ class Copy:
         self.log, self.source, self.home = log, source, home
         self.directory = home.path / future_name(log.topic, log.partition)
         self.is_cancelled = False
-        # How much of the log is here, and up to which offset.
+        # The part of the log that is copied, and the offset where it ends.
         self.size_bytes, self.end_offset = 0, log.log_start_offset
-        # Where the log has been, once that is out of the way.
+        # The log's old directory, once it is renamed to be removed.
         self.left: Path | None = None
         self._copied: dict[Segment, Segment] = {}
         self._checkpoints = Checkpoints(0, {})
@@ -78,7 +78,7 @@ class Copy:
     # --- in a thread ----------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Make the directory, durably, so that the next start knows of the move."""
+        """Create the directory, durably, so that the next start knows of the move."""
         self._fs.make_directory(self.directory)
         note_topic_id(self._fs, self.directory, self.log.topic_id)
         self.home.sync()
@@ -121,7 +121,7 @@ class Copy:
         writer.truncate(0)
         while (position := self.size_bytes - size_before) < source.size_bytes:
             if self.is_cancelled or self.log.is_closed:
-                raise CopyCancelled(f"{self.log.name} is not to be moved any more")
+                raise CopyCancelled(f"the move of {self.log.name} was cancelled")
             data = reader.read(position, min(_CHUNK_BYTES, source.size_bytes - position))
             if not data:
                 raise DiskFailure(source.path(LOG), OSError("the file has been cut"))
@@ -129,14 +129,14 @@ class Copy:
         self._fs.set_modified_ms(target, source.modified_ms)
         made = Segment(self._fs, self.directory, source.base_offset)
         made.created_ms, made.roll_jitter_ms = source.created_ms, source.roll_jitter_ms
-        # Looked up here, for it may take reading.
+        # Looked up here, as it may need a read.
         _ = made.next_offset, made.max_timestamp, made.first_timestamp()
         return made, [*files, target]
 
     # --- on the loop ----------------------------------------------------------------------
 
     def next_work(self) -> Work:
-        """Return what of the log is not copied yet, and what is but has left the log."""
+        """Return the segments to copy, and the copied ones that have left the log."""
         sealed = self.log.segments[:-1]
         return Work(
             [one for one in sealed if one not in self._copied],
@@ -144,9 +144,9 @@ class Copy:
         )
 
     def finish(self, now_ms: int, tail_bytes_max: int) -> bool:
-        """Let the log go on in the copy, if little is missing; else seal what is.
+        """Let the log continue in the copy, if little is missing; else seal the missing part.
 
-        Raises DiskFailure; then the log goes on where it is.
+        Raises DiskFailure; then the log continues where it is.
         """
         log = self.log
         if self.is_cancelled or not log.settle() or self._epochs.entries != log.epochs:
@@ -157,10 +157,10 @@ class Copy:
         if work.missing or work.obsolete or not is_near:
             return False
         files: list[Path] = []
-        for source in self.next_work().missing:  # what has just been sealed
+        for source in self.next_work().missing:  # the segment that was just sealed
             self._copied[source], files = self._copy(source)
-            # The log waits for the disk this once: a flush of where it was may be under way, and
-            # a crash must not leave a copy that lacks this and has what follows.
+            # The log waits for the disk this once: a flush of the old directory may be under way,
+            # and a crash must not leave a copy without these batches but with later ones.
             self._copied[source].sync_batches()
             self._fs.sync_directory(self.directory)
         sealed, active = log.segments[:-1], log.active
@@ -182,7 +182,7 @@ class Copy:
         return True
 
     def _hand_over(self, files: Sequence[Path]) -> None:
-        """Make the copy all that there is of the log; runs in the flush after finish()."""
+        """Make the copy the only directory of the log; runs in the flush after finish()."""
         sync_files(self._fs, files)
         self.home.sync()
         self.home.store(self._checkpoints)
@@ -190,7 +190,7 @@ class Copy:
 
 
 def settle(fs: FileSystem, directories: Sequence[LogDirectory]) -> None:
-    """Keep one of the directories of a log that a crash has left in two, before they are read."""
+    """Keep one directory of each log that a crash left in two, before they are read."""
     homes: dict[tuple[str, int, bytes], list[LogDirectory]] = {}
     for home in directories:
         for (topic, number), topic_id in home.partitions_at_start.items():
@@ -205,7 +205,7 @@ def settle(fs: FileSystem, directories: Sequence[LogDirectory]) -> None:
         for home in found:
             if home is not kept:
                 logger.warning(
-                    "removed what a move left behind path=%s end=%s, kept=%s end=%s",
+                    "removed the rest of an interrupted move path=%s end=%s, kept=%s end=%s",
                     home.path / name, ends[home], kept.path / name, ends[kept],
                 )  # fmt: skip
                 home.remove([home.vacate(name)])
@@ -214,9 +214,9 @@ def settle(fs: FileSystem, directories: Sequence[LogDirectory]) -> None:
 
 
 def _end(fs: FileSystem, directory: Path) -> tuple[int, int]:
-    """Return the last leader epoch of a log and where its intact batches end, reading all of it.
+    """Return a log's last leader epoch and the end of its intact batches; reads all of it.
 
-    A start after a crash begins an epoch: the log that has been led since goes first.
+    A start after a crash begins an epoch: the log with the later one has been in use since.
     """
     epochs = LeaderEpochs(fs, directory)
     with contextlib.suppress(CorruptFile):

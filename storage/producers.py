@@ -1,21 +1,21 @@
-"""What a log knows of its producers: epochs, sequences, last batches, open transactions.
+"""A log's state of its producers: epochs, sequences, last batches, open transactions.
 
 Duplicates are recognised among each producer's last five batches (Kafka's limit, since a client
 has at most five requests in flight). A transaction is open from its first batch to the marker
-that ends it. The state is rebuilt from the log, and snapshots spare reading all of it:
+that ends it. The state is rebuilt from the log, and snapshots save reading all of it:
 
     00000000000000000042.snapshot     the state before offset 42
 
-    | version i16 = 1 | crc32c u32 of what follows | count i32 | entries |
+    | version i16 = 1 | crc32c u32 of all that follows | count i32 | entries |
     an entry: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32,
     timestamp i64, coordinator epoch i32, first offset of the open transaction i64 (-1: none)
 
-A producer has an entry for each batch that is remembered, oldest first. Kafka writes the last
-one only, and of several takes the last: so a client that has heard of none of its five is known
-again after a restart here, and refused there.
+A producer has an entry for each batch that is remembered, oldest first. Kafka writes only the
+last one, and reads only the last of several. So when a client repeats all five of its batches
+after a restart, they are recognised here, and refused by Kafka.
 
-Behaviour follows Kafka's ProducerStateManager and ProducerAppendInfo. On one node what is in the
-log is replicated, so a transaction is stable as soon as it has ended.
+Behaviour follows Kafka's ProducerStateManager and ProducerAppendInfo. On one node every batch in
+the log counts as replicated, so a transaction is stable as soon as it has ended.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SNAPSHOT_VERSION = 1
 _CRC_START = 6
 _SEQUENCE_MODULUS = 1 << 31
 _EPOCH_MAX = 2**15 - 1
-# Since then (KIP-890) the end of a transaction raises the producer's epoch.
+# From this transaction version on (KIP-890) the end of a transaction raises the producer's epoch.
 _EPOCH_RAISED_SINCE = 2
 
 
@@ -111,7 +111,7 @@ class ProducerStates:
         self._fs, self._directory = fs, directory
         self._producers: dict[int, ProducerState] = {}
         self._unsynced: list[Path] = []
-        # The producer of each open transaction by its first offset, in their order.
+        # The producer of each open transaction, by the first offset, in the order of offsets.
         self._open: dict[int, int] = {}
         self.first_batches = FirstBatches()
         # The first offset of the oldest open transaction: read with each fetch.
@@ -124,7 +124,7 @@ class ProducerStates:
         return iter(self._producers.values())
 
     def get(self, producer_id: int) -> ProducerState | None:
-        """Return what is known of a producer."""
+        """Return the state of a producer, None when it is not known."""
         return self._producers.get(producer_id)
 
     def has_open(self, producer_id: int, epoch: int) -> bool:
@@ -186,7 +186,7 @@ class ProducerStates:
         known = self._producers.get(marker.producer_id)
         if known is None:
             return
-        # The end of a transaction that has ended may be told again.
+        # The marker of a transaction that has ended may be written again.
         is_raised = (
             marker.transaction_version >= _EPOCH_RAISED_SINCE
             and known.transaction_first_offset >= 0
@@ -201,7 +201,7 @@ class ProducerStates:
             )
 
     def update(self, batch: BatchHeader, last_offset: int) -> None:
-        """Note a batch that was appended, or that was read back from the log; no marker."""
+        """Note a batch, not a marker, that was appended or read back from the log."""
         if self.first_batches and batch.attributes & TRANSACTIONAL_BIT:
             self.first_batches.came(batch.producer_id)
         known = self._producers.get(batch.producer_id)
@@ -267,7 +267,7 @@ class ProducerStates:
             self.first_open_offset = offset
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget the producers that have been silent for too long; return how many."""
+        """Forget the producers that have been idle for too long; return their number."""
         expired = [
             state.producer_id
             for state in self._producers.values()
@@ -291,10 +291,10 @@ class ProducerStates:
         self.first_open_offset = None
 
     def write_snapshot(self, offset: int) -> None:
-        """Write the state before an offset to its snapshot file; take_unsynced() has it then.
+        """Write the state before an offset to its snapshot file; take_unsynced() returns it next.
 
-        A producer whose batches were compacted away is in snapshots only: so they are synced
-        before the recovery point passes them. A damaged one is recognised by its CRC.
+        A producer whose batches were compacted away is in snapshots only, so they are synced
+        before the recovery point passes them. The CRC reveals a damaged snapshot.
         """
         entries = bytearray()
         # In the order of Kafka's hash map, as long as the ids are small.
@@ -312,14 +312,14 @@ class ProducerStates:
         self._unsynced.append(path)
 
     def take_unsynced(self) -> tuple[Path, ...]:
-        """Return the snapshots written since this was last called; the caller syncs them."""
+        """Return the snapshots written since the last call; the caller syncs them."""
         taken, self._unsynced = tuple(self._unsynced), []
         return taken
 
     def read_snapshot(self, offset: int) -> None:
         """Replace the state by that of a snapshot file.
 
-        Raises CorruptFile for one whose CRC, version or size is wrong.
+        Raises CorruptFile for a file whose CRC, version or size is wrong.
         """
         data = self._snapshot(offset)
         self.clear()
@@ -336,9 +336,9 @@ class ProducerStates:
             self._begin(state, first_offset)
 
     def count_snapshot(self, offset: int) -> tuple[int, int]:
-        """Return the largest producer id in a snapshot, -1 for none, and its open transactions.
+        """Return a snapshot's largest producer id, -1 for none, and count its open transactions.
 
-        Takes nothing in. Raises CorruptFile.
+        Changes no state. Raises CorruptFile.
         """
         largest, begun_count = NO_PRODUCER_ID, 0
         data = self._snapshot(offset)
@@ -348,7 +348,7 @@ class ProducerStates:
         return largest, begun_count
 
     def _snapshot(self, offset: int) -> bytes:
-        """Read a snapshot file; raises CorruptFile for one whose CRC, version or size is wrong."""
+        """Read a snapshot file; raises CorruptFile for a wrong CRC, version or size."""
         path = self.snapshot_path(offset)
         data = self._fs.read_bytes(path)
         if len(data) < _SNAPSHOT_HEAD.size:
@@ -363,7 +363,7 @@ class ProducerStates:
         return data
 
     def snapshot_offsets(self) -> list[int]:
-        """Return the offsets that have a snapshot, growing."""
+        """Return the offsets that have a snapshot, in ascending order."""
         return [
             int(name.removesuffix(SNAPSHOT))
             for name in self._fs.list(self._directory)

@@ -20,8 +20,8 @@ _INT64_MIN = -(2**63)
 
 # The plain twin serves until the kernels are loaded, as in storage/validation.py.
 _find: Callable[..., tuple[int, int]] = first_at_or_after_plain
-# A larger section is worth loading the kernels for. The plain twin takes 0.2 us for a byte of
-# headers, so that a batch of 64 MiB once unpacked would take it 13 s.
+# For a larger section it pays to load the kernels. The plain twin takes 0.2 us for a byte of
+# headers, so that a batch that unpacks to 64 MiB would take it 13 s.
 _PLAIN_BYTES_MAX = 1 << 20
 
 
@@ -38,17 +38,17 @@ class TimestampedOffset:
 
     offset: int
     timestamp: int
-    leader_epoch: int  # -1 in the formats that had none
+    leader_epoch: int  # -1 in the formats without leader epochs
 
 
 def load_kernels_by(load: Callable[[], None]) -> None:
-    """Have kernels loaded, in the thread that searches, before a large section is searched."""
+    """Set the function that loads the kernels, in the thread that searches a large section."""
     global _load_kernels
     _load_kernels = load
 
 
 def use_kernels() -> None:
-    """Look for records by the compiled kernel from now on."""
+    """Search records by the compiled kernel from now on."""
     global _find
     from protocol.records import first_at_or_after as find
 
@@ -70,10 +70,10 @@ def segment_index(segments: Sequence[Segment], offset: int) -> int:
 def first_at_or_after(
     segments: Sequence[Segment], timestamp: int, start_offset: int, decompressed_bytes_max: int
 ) -> TimestampedOffset | None:
-    """Find the first record from an offset on whose timestamp (ms) is at or after one.
+    """Find the first record from an offset on whose timestamp (ms) is at or after the given one.
 
-    A timestamp of -1 stands for none, which is found in all formats but the one that had no
-    timestamps. Raises CorruptFile when damage lies on the way.
+    A timestamp of -1 stands for none, which is found in all formats except the one without
+    timestamps. Raises CorruptFile for damage in the way.
     """
     for segment in segments:
         if segment.max_timestamp < timestamp:
@@ -98,7 +98,7 @@ def aborted_between(
 ) -> list[AbortedTransaction]:
     """Find the aborted transactions that overlap with a range of offsets.
 
-    They stand in the index of the segment where their marker lies, which may be any later one
+    They are in the index of the segment that holds their marker, which may be any later segment
     (LocalLog.collectAbortedTransactions). Raises CorruptFile.
     """
     found: list[AbortedTransaction] = []
@@ -113,10 +113,10 @@ def aborted_between(
 def aborted_within(
     segments: Sequence[Segment], offset: int, found: Slice, log_end_offset: int
 ) -> list[AbortedTransaction]:
-    """Find the aborted transactions of which batches may lie in what was read from an offset on.
+    """Find the aborted transactions that may have batches in a slice, from an offset on.
 
-    As in Kafka the end of what was read is taken from the offset index, and so there may be some
-    too many. Raises CorruptFile.
+    As in Kafka the end of the slice is taken from the offset index, so there may be some too
+    many. Raises CorruptFile.
     """
     at = segment_index(segments, found.base_offset)
     end_offset = segments[at].offset_index.offset_at_or_after(found.position + found.size)
@@ -130,7 +130,7 @@ def replay(
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Read every intact batch from an offset on, waiting for the disk.
 
-    What is damaged is logged and left out.
+    Damaged parts are logged and left out.
     """
     for segment in segments[segment_index(segments, start_offset) :]:
         try:
@@ -153,12 +153,12 @@ def replay(
 def _first_in_batch(
     header: BatchHeader, data: bytes, timestamp: int, start_offset: int, bytes_max: int
 ) -> TimestampedOffset | None:
-    """Find the first record of a batch without making those before it, which may be millions."""
+    """Find the first record of a batch without creating those before it, maybe millions."""
     append_time = header.max_timestamp if header.is_log_append_time else None
     if append_time is not None:
         if append_time < timestamp:
             return None
-        timestamp = _INT64_MIN  # whatever the records themselves say
+        timestamp = _INT64_MIN  # the records' own timestamps do not count
     section = record_section(data, 0, header, bytes_max)
     if len(section) > _PLAIN_BYTES_MAX and _find is first_at_or_after_plain:
         _load_kernels()

@@ -1,6 +1,6 @@
-"""Brings a batch to the codec that its topic asks for.
+"""Converts a batch to the codec that its topic asks for.
 
-How long that takes depends on the data: lz4 at level 17 took 137 s for 60 MiB that a producer had
+The time that takes depends on the data: lz4 at level 17 took 137 s for 60 MiB that a producer had
 packed into 175 kB. It ends as soon as the result is too large, or the time is over.
 """
 
@@ -18,9 +18,9 @@ from storage.allowance import Allowance
 from storage.errors import BatchTooLarge
 from storage.files import Buffer
 
-# As long as producers wait for an answer, twice over, would be of no use to them.
+# A limit near the time for which producers wait for an answer would be of no use to them.
 SECONDS_MAX = 10.0
-# What a batch keeps of its attributes when its records are packed again.
+# The attributes that a batch keeps when its records are packed again.
 _KEPT = batches.LOG_APPEND_TIME_BIT | batches.CONTROL_BIT | batches.TRANSACTIONAL_BIT
 _CODECS = {codec.label: codec for codec in Codec} | {"uncompressed": Codec.NONE}
 
@@ -34,10 +34,10 @@ def recompress(
     allowance: Allowance | None,
     cpu_s: Callable[[], float] = time.thread_time,
 ) -> memoryview:
-    """Return the batch with its records packed by the topic's codec; `data` if they are.
+    """Return the batch with its records packed by the topic's codec; `data` if it is already.
 
-    `section` is what they unpack to. Raises BatchTooLarge when the result exceeds
-    max.message.bytes, or when packing takes longer than SECONDS_MAX of a processor; TooLaborious.
+    `section` has the unpacked records. Raises BatchTooLarge when the result exceeds
+    max.message.bytes, or when packing takes over SECONDS_MAX of processor time; TooLaborious.
     """
     codec = _CODECS[config.compression_type]
     if header.codec == codec:
@@ -56,7 +56,7 @@ def recompress(
         check_size(HEADER_SIZE + len(packed), config, name)
         if cpu_s() > end_s:
             raise BatchTooLarge(
-                f"{name}: to pack {len(section)} bytes by {codec.label} at level {level} takes "
+                f"{name}: packing {len(section)} bytes by {codec.label} at level {level} takes "
                 f"over {SECONDS_MAX:.0f} s; send smaller batches, or set another "
                 f"compression.{codec.label}.level"
             )
@@ -66,7 +66,7 @@ def recompress(
 
 
 def check_size(size: int, config: TopicConfig, name: str) -> None:
-    """Raise BatchTooLarge for a batch of more bytes than the topic takes."""
+    """Raise BatchTooLarge for a batch of more bytes than the topic allows."""
     if size > config.max_message_bytes:
         raise BatchTooLarge(
             f"{name}: the batch of {size} bytes exceeds max.message.bytes="

@@ -1,16 +1,16 @@
 """Loads a partition's log from its directory, after a clean stop or a crash.
 
-What a crash can leave, and what is done with it (Kafka's LogLoader):
+After a crash each kind of file is treated as in Kafka's LogLoader:
 
-    .deleted            was on its way out: removed
+    .deleted            was about to be removed: removed
     .cleaned            a cleaner's unfinished output: removed
     .swap               a finished output whose exchange had begun: the exchange is finished,
-                        unless a .cleaned of its group was still there, then it is undone
+                        or undone if a .cleaned file of its group still exists
     a torn last batch   cut off, with all that follows
     index files         rebuilt from the log past the recovery point, and where they are missing
     transaction indexes rebuilt with the producers, where those are read back from the log
-    producer snapshots  past the recovery point they may tell of batches that were lost: rebuilt
-    leader epochs       the next one begins, for what consumers have read may be gone (KIP-320)
+    producer snapshots  past the recovery point they may describe lost batches: rebuilt
+    leader epochs       the next one begins: records that consumers have read may be lost (KIP-320)
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from storage.segment import (
 
 logger = logging.getLogger(__name__)
 
-# What takes so long to read again that somebody may wonder.
+# Re-reading a segment of this size takes so long that it is logged.
 _TOLD_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """Which partition a directory belongs to."""
+    """The partition that a directory belongs to."""
 
     topic: str
     partition: int
@@ -57,17 +57,17 @@ class LogIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """What the log directory's checkpoints say of a log, and whether the stop was clean.
+    """A log's entries in the directory's checkpoints, and whether the stop was clean.
 
-    `must_rewrite` says that a flush has failed: then the system may take bytes for written that
-    are not on the disk, and only writing them again makes sure.
+    `must_rewrite` says that a flush has failed: the system may then count bytes as written that
+    are not on the disk, and only writing them again is safe.
     """
 
     recovery_point: int
     log_start_offset: int
     was_clean: bool
     must_rewrite: bool = False
-    # Clients may have heard of this epoch from the broker that had the log before.
+    # Clients may have got this epoch from the broker that had the log before.
     leader_epoch_min: int = -1
 
 
@@ -81,9 +81,9 @@ def load_log(
     now_ms: int,
     random_source: random.Random,
 ) -> Log:
-    """Load the log of a directory, repairing what a crash left; create it when empty.
+    """Load the log of a directory, repairing it after a crash; create it when empty.
 
-    Raises DiskFailure. Damage is repaired or passed over, with a line in the log.
+    Raises DiskFailure. Damage is repaired or skipped, and logged.
     """
     fs.make_directory(directory)
     repair(fs, directory)
@@ -144,13 +144,13 @@ def _open_segments(
         if name.endswith(SUFFIXES) and not _is_log(name) and base_offset_of(name) not in bases:
             fs.remove(directory / name)
     if not bases:
-        # Its name need not be durable before there is something in it: see Log.unflushed().
+        # Its name need not be durable before it has a batch: see Log.unflushed().
         return [begin_segment(fs, directory, log_start_offset, config)]
     return [Segment(fs, directory, base) for base in bases]
 
 
 def _rebuild_missing(fs: FileSystem, segment: Segment) -> None:
-    """Rebuild a segment's indexes when one is missing; what is in them shows when it is used."""
+    """Rebuild a segment's indexes when one is missing; their entries are checked when used."""
     for kind in (INDEX, TIME_INDEX):
         if not fs.exists(segment.path(kind)):
             segment.transactions.damage = CorruptFile(segment.path(kind), 0, "missing")
@@ -160,9 +160,9 @@ def _rebuild_missing(fs: FileSystem, segment: Segment) -> None:
 
 
 def _is_tail_intact(active: Segment, end: int) -> bool:
-    """Check the end of a log that was stopped cleanly, for its offsets go on from there.
+    """Check the end of a log that was stopped cleanly, as its offsets continue from there.
 
-    All of it was on the disk: damage that intact batches follow is passed over, not cut off.
+    All of it was on the disk: damage before intact batches is skipped, not cut off.
     """
     try:
         try:
@@ -174,22 +174,22 @@ def _is_tail_intact(active: Segment, end: int) -> bool:
     except CorruptFile as error:
         logger.warning("recovered a log though it was stopped cleanly: %s", error)
         return False
-    return active.next_offset >= end  # else a part of the file is gone
+    return active.next_offset >= end  # if not, a part of the file is gone
 
 
 def _recover(
     fs: FileSystem, segments: list[Segment], config: TopicConfig, recovery_point: int
 ) -> list[Segment]:
-    """Check the segments past the recovery point; return what is intact, durable."""
+    """Check the segments past the recovery point; return the intact ones, made durable."""
     for at, segment in enumerate(segments):
         following = segments[at + 1].base_offset if at + 1 < len(segments) else None
-        # One that ends at the recovery point may have been sealed after that flush: its indexes
-        # may be torn.
+        # A segment that ends at the recovery point may have been sealed after that flush, so
+        # its indexes may be torn.
         if following is not None and following < recovery_point:
             _rebuild_missing(fs, segment)
             continue
         if segment.size_bytes >= _TOLD_BYTES:
-            logger.info("re-reads file=%s bytes=%d", segment.path(LOG), segment.size_bytes)
+            logger.info("re-reading file=%s bytes=%d", segment.path(LOG), segment.size_bytes)
         offset_max = segment.offset_max if following is None else following - 1
         end, next_offset = segment.check_batches(offset_max, config.index_interval_bytes)
         lost = segments[at + 1 :] if end < segment.size_bytes else []
@@ -198,7 +198,7 @@ def _recover(
                 "cut a tail file=%s position=%d bytes=%d segments_after=%d",
                 segment.path(LOG), end, segment.size_bytes - end, len(lost),
             )  # fmt: skip
-        # From the end on, so that a crash in between leaves no hole.
+        # Backwards from the end, so that a crash in between leaves no hole.
         for later in reversed(lost):
             later.remove()
         if lost:
@@ -211,7 +211,7 @@ def _recover(
 
 
 def _write_again(segments: Sequence[Segment], recovery_point: int) -> None:
-    """Write what is past the recovery point once more, in its place, and flush it."""
+    """Write the batches past the recovery point again, in their place, and flush them."""
     for segment in segments[segment_index(segments, recovery_point) :]:
         segment.write_again(recovery_point)
         segment.flush()
@@ -223,17 +223,17 @@ def _start_offset(
     """Return the checkpointed start offset, unless the log or its epochs say that it is wrong."""
     first, end = segments[0].base_offset, segments[-1].next_offset
     if checkpointed > end:
-        # Only what is durable is ever checkpointed, so the checkpoint is damaged, not the log.
+        # Only durable offsets are checkpointed, so the checkpoint is damaged, not the log.
         logger.warning(
             "left out a log start offset past the log's end directory=%s offset=%d end=%d",
             directory, checkpointed, end,
         )  # fmt: skip
         return first
-    # The first epoch begins where the log does, and is noted before the checkpoint is.
+    # The first epoch begins where the log does, and is written before the checkpoint.
     known = epochs.entries[0][1] if epochs.entries else checkpointed
     if checkpointed > max(first, known):
         logger.warning(
-            "left out a log start offset that the leader epochs do not know, or they are damaged "
+            "left out a log start offset that the leader epochs do not have, or they are damaged "
             "directory=%s offset=%d epochs_start=%d",
             directory, checkpointed, known,
         )  # fmt: skip
@@ -268,9 +268,9 @@ def _load_producers(
     log_start_offset: int,
     flushed_end: int,
 ) -> ProducerStates:
-    """Read the newest snapshot to be relied on, then what the log has after it.
+    """Read the newest trusted snapshot, then the log's batches after it.
 
-    What is read back tells of the aborted transactions, too.
+    The transaction indexes are rebuilt from the same batches.
     """
     producers = ProducerStates(fs, directory)
     bases = [segment.base_offset for segment in segments]
@@ -284,7 +284,7 @@ def _load_producers(
         if segment.base_offset > trusted_end:
             producers.write_snapshot(segment.base_offset)
         if following >= start:
-            # Where the log ends, too: a crash may have left the entry of a lost marker.
+            # Also where the log ends: a crash may have left the entry of a lost marker.
             aborted = [
                 producers.replay(header, data)
                 for header, data in (replay((segment,), start) if following > start else ())
@@ -292,7 +292,7 @@ def _load_producers(
             ]
             segment.transactions.restore(start, [one for one in aborted if one is not None])
     if start < end and len(producers):
-        # What the snapshots that go now have told may be nowhere in the log any more.
+        # The snapshots removed below may hold producers that are no longer in the log.
         producers.write_snapshot(end)
     written = producers.take_unsynced()
     if written:
@@ -305,7 +305,7 @@ def _load_producers(
 
 
 def _first_damaged(segments: Sequence[Segment], ends: Sequence[int]) -> int:
-    """Return where the first segment begins whose transaction index is damaged, else the end."""
+    """Return the base offset of the first segment with a damaged transaction index, or the end."""
     for segment, end in zip(segments, ends, strict=True):
         try:
             segment.transactions.check(segment.base_offset, end)
@@ -316,13 +316,13 @@ def _first_damaged(segments: Sequence[Segment], ends: Sequence[int]) -> int:
 
 
 def _load_snapshot(producers: ProducerStates, log_base: int, trusted_end: int) -> int | None:
-    """Read the newest usable snapshot; return the offset that it stands before, if any."""
+    """Read the newest usable snapshot; return its offset, None when there is none."""
     offsets = producers.snapshot_offsets()
     trusted = [offset for offset in offsets if log_base <= offset <= trusted_end]
     if len(trusted) < len(offsets):
         for offset in set(offsets).difference(trusted):
             producers.remove_snapshot(offset)
-        # Should one come back with a crash, the next recovery would take it for one of this log.
+        # If one came back after a crash, the next recovery would take it for one of this log.
         producers.sync_directory()
     for offset in reversed(trusted):
         try:

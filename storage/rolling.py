@@ -1,4 +1,4 @@
-"""When a log begins a new segment, as Kafka's LogSegment.shouldRoll decides it."""
+"""Decides when a log begins a new segment, as Kafka's LogSegment.shouldRoll does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def must_roll(
     max_timestamp: int,
     now_ms: int,
 ) -> str | None:
-    """Return why a batch must not go into the active segment, None when it may."""
+    """Return the setting that keeps a batch out of the active segment, None when it may go in."""
     used = active.size_bytes
     if last_offset > active.base_offset + RELATIVE_OFFSET_MAX:
         return "offset span"
@@ -43,13 +43,13 @@ def must_roll(
 def begin_segment(
     fs: FileSystem, directory: Path, base_offset: int, config: TopicConfig
 ) -> Segment:
-    """Begin an empty segment as a topic's settings want it."""
+    """Begin an empty segment with the topic's settings."""
     log_bytes = segment_bytes_max(config) if config.preallocate else 0
     return create_segment(fs, directory, base_offset, log_bytes)
 
 
 def draw_roll_jitter_ms(config: TopicConfig, source: random.Random) -> int:
-    """Draw how much earlier than segment.ms a new segment rolls."""
+    """Draw the time by which a new segment rolls earlier than segment.ms."""
     jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
     return source.randrange(jitter_ms) if jitter_ms > 0 else 0
 
@@ -60,13 +60,13 @@ def _is_index_full(config: TopicConfig, active: Segment) -> bool:
     if offset_bytes + OFFSET_ENTRY.size > index_bytes:
         return True
     if 2 * offset_bytes + 3 * TIME_ENTRY.size <= index_bytes:
-        return False  # hot: there are hardly ever more time entries than offset entries
+        return False  # a hot path: there are rarely more time entries than offset entries
     # The time index keeps one place free for the entry that seals it.
     return active.time_index.entries.size_bytes + 2 * TIME_ENTRY.size > index_bytes
 
 
 def _waited_ms(active: Segment, max_timestamp: int, now_ms: int) -> int:
-    """Return the segment's age: by its batches' timestamps where they have some."""
+    """Return the segment's age: by its batches' timestamps if they have any."""
     first = active.first_timestamp()
     if first is not None and first >= 0:
         return max_timestamp - first

@@ -1,12 +1,12 @@
-"""The batches that lie back to back in a log file: walked, read, checked.
+"""The batches that lie back to back in a log file, and how they are walked, read and checked.
 
 A walk needs the first bytes of each batch only:
 
      0 baseOffset i64 | 8 batchLength i32 | 12 leaderEpoch i32 | 16 magic i8 | 17 crc u32 |
     21 attributes i16 | 23 lastOffsetDelta i32 | 27 baseTimestamp i64 | 35 maxTimestamp i64 | …
 
-What an old Kafka wrote lies among them: entries of magic 0 and 1 (drawn in protocol/legacy.py),
-each of which counts as a batch here. One of them may be smaller than a batch's header.
+Entries of magic 0 and 1 that an old Kafka wrote (drawn in protocol/legacy.py) may lie among them.
+Each counts as a batch here, and may be smaller than a batch's header.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from storage.files import File
 
 logger = logging.getLogger(__name__)
 
-# Where a batch is, its size, its last offset, its largest timestamp (ms).
+# The position of a batch, its size, its last offset, its largest timestamp (ms).
 Place: TypeAlias = tuple[int, int, int, int]
 
 _WALKED = struct.Struct(">qi4xb6xi8xq")
@@ -37,18 +37,18 @@ _MAGIC_POSITION = 16
 # Enough headers for the batches between two index entries at Kafka's default interval.
 _WINDOW_BYTES = 8192
 _CHUNK_BYTES = 4 << 20
-# By chance hardly any bytes look like a batch's header: these are for files made on purpose.
+# Bytes rarely look like a batch's header by chance: these limits are against crafted files.
 _WASTED_FREE_BYTES = 256 << 20
 _WASTED_RATIO_MAX = 16
 
 
 @dataclass(slots=True)
 class Wasted:
-    """What a search for intact batches has read for nothing.
+    """The bytes that a search for intact batches has read in vain.
 
-    Bytes may look like the beginning of a batch at every position, and each claim the rest of the
-    file: to check all of them would take the square of its size. A search stops to believe in
-    batches while it has wasted far more than it has passed over, and goes on behind that.
+    Bytes may look like the start of a batch at every position, and each may claim the rest of the
+    file: to check all of them would take the square of its size. While a search has wasted far
+    more bytes than it has passed, it checks no candidate and moves on.
     """
 
     passed_bytes: int = 0
@@ -56,24 +56,24 @@ class Wasted:
 
     @property
     def is_too_much(self) -> bool:
-        """Whether nothing more is to be checked here."""
+        """Whether the search must not check more candidates here."""
         return self.wasted_bytes > _WASTED_FREE_BYTES + _WASTED_RATIO_MAX * self.passed_bytes
 
 
 @dataclass(slots=True)
 class Batches:
-    """The batches in a log file. Its segment owns it, and moves the size on as it appends."""
+    """The batches in a log file. Its segment owns it, and raises the size as it appends."""
 
     file: File
-    path: Path  # as the file is named now
+    path: Path  # the present name of the file
     size_bytes: int
 
     def walk(self, position: int, *, may_wait: bool = True) -> Iterator[Place]:
-        """Yield the place of each batch from a position on, as walk() does."""
+        """Yield the place of each batch from a position on, as the function walk() does."""
         return walk(self.file, self.path, position, self.size_bytes, may_wait=may_wait)
 
     def walk_intact(self, position: int) -> Iterator[Place]:
-        """Walk as far as there are batches, and log what is none."""
+        """Walk the batches up to the first damage, which is logged."""
         try:
             yield from self.walk(position)
         except CorruptFile as damage:
@@ -82,8 +82,8 @@ class Batches:
     def read(self, position: int = 0) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Read every batch from a position on: (position, header, bytes).
 
-        Stops at the first that is not whole, without an error: who wants to know compares where
-        it stopped with the size.
+        Stops without an error at the first batch that is not whole: a caller may compare the end
+        of the last batch with the size.
         """
         end = self.size_bytes
         while position < end:
@@ -101,10 +101,11 @@ class Batches:
             position += used
 
     def check(self, position: int, offset_min: int, offset_max: int) -> Iterator[Place]:
-        """Read from a position on, and yield the place of each batch that is as it was written.
+        """Read from a position on, and yield the place of each intact batch.
 
-        Its CRC is right and its offsets lie in the range, after those before it: the CRC covers
-        neither the base offset nor the length. Stops at the first that is not intact.
+        An intact batch has a correct CRC, and offsets in the range, after those of the batch
+        before: the CRC covers neither the base offset nor the length. Stops at the first batch
+        that is not intact.
         """
         for at, header, data in self.read(position):
             last_offset = header.last_offset
@@ -122,11 +123,11 @@ class Batches:
     def next_intact(
         self, position: int, offset_min: int, offset_max: int, wasted: Wasted | None = None
     ) -> int:
-        """Return where the next intact batch after a damaged one at a position begins.
+        """Return the position of the next intact batch after a damaged one at a position.
 
-        The size of all when there is none. Where the damaged one says that it ends goes before
-        what lies within it: a record may hold the bytes of a batch. `wasted` is kept from one
-        search in a file to the next.
+        Returns the size of all when there is none. The end that the damaged batch states is tried
+        before positions within it: a record may hold the bytes of a batch. `wasted` is kept from
+        one search in a file to the next.
         """
         wasted = wasted or Wasted()
         with contextlib.suppress(CorruptFile):
@@ -137,7 +138,7 @@ class Batches:
                 break
         while position + HEADER_SIZE < self.size_bytes:
             chunk = self.file.read(position, min(_CHUNK_BYTES, self.size_bytes - position))
-            if len(chunk) < HEADER_SIZE:  # somebody has cut the file
+            if len(chunk) < HEADER_SIZE:  # the file was cut from outside
                 break
             before = wasted.passed_bytes
             at = chunk.find(MAGIC, _MAGIC_POSITION + 1)
@@ -157,7 +158,7 @@ class Batches:
     def _claimed(
         self, chunk: bytes, position: int, start: int, offset_min: int, offset_max: int
     ) -> int:
-        """Return the size of the batch that begins in a chunk, 0 where none can."""
+        """Return the size of the batch that begins in a chunk, 0 where none can begin."""
         if start + HEADER_SIZE <= len(chunk):
             head = chunk[start : start + HEADER_SIZE]
         else:
@@ -175,7 +176,7 @@ class Batches:
         return int(length) + LOG_OVERHEAD if is_there else 0
 
     def is_intact(self, position: int, offset_min: int, offset_max: int) -> bool:
-        """Return whether an intact batch is at a position, at little cost if there is none."""
+        """Return whether an intact batch is at a position; cheap when there is none."""
         head = self.file.read(position, HEADER_SIZE)
         if not self._stated(head, position, offset_min, offset_max):
             return False
@@ -200,9 +201,9 @@ def walk(
 ) -> Iterator[Place]:
     """Yield the place of each batch from a position on, reading little but their headers.
 
-    Hot: a fetch walks from an index entry to its offset. Raises CorruptFile, with the path
-    given, where the bytes are no batch or one that reaches past the end; NotCached when it may
-    not wait for the disk and would have to.
+    A hot path: a fetch walks from an index entry to its offset. Raises CorruptFile, with the
+    given path, where the bytes are no batch or the batch reaches past the end; NotCached when it
+    would have to wait for the disk and may not.
     """
     unpack = _WALKED.unpack_from
     read = file.read if may_wait else file.read_cached
@@ -219,7 +220,7 @@ def walk(
             if len(window) < HEADER_SIZE:
                 if len(window) < end - position:
                     raise CorruptFile(path, position, f"{len(window)} bytes are no batch")
-                window += bytes(HEADER_SIZE)  # an entry of an older format may be as small
+                window += bytes(HEADER_SIZE)  # an entry of an older format may be this small
         base_offset, length, magic, delta, max_timestamp = unpack(window, position - start)
         if magic != MAGIC or length < _LENGTH_MIN or delta < 0:
             try:

@@ -35,9 +35,9 @@ NO_TIMESTAMP = -1
 _REWRITTEN_BYTES = 4 << 20
 
 
-@dataclass(slots=True)  # not frozen, which takes four times as long to make
+@dataclass(slots=True)  # not frozen: a frozen one takes four times as long to create
 class Slice:
-    """A range of a segment's file: what a read will return, before it is read."""
+    """A range of a segment's file, which is read later."""
 
     file: File
     position: int
@@ -45,7 +45,7 @@ class Slice:
     base_offset: int  # of the segment
 
     def read(self) -> bytes:
-        """Read it, waiting for the disk if need be."""
+        """Read it, waiting for the disk if necessary."""
         return self.file.read(self.position, self.size)
 
     def read_cached(self) -> bytes | bytearray | None:
@@ -61,10 +61,10 @@ def file_name(base_offset: int) -> str:
 def create_segment(
     fs: FileSystem, directory: Path, base_offset: int, log_bytes: int = 0
 ) -> Segment:
-    """Begin an empty segment, in the place of files that a failed attempt may have left.
+    """Begin an empty segment, removing files that a failed attempt may have left.
 
-    The log gets its size on disk at once, if that is not 0. The indexes do not, unlike Kafka's:
-    its own DumpLogSegments takes the zeros at a time index's end for damage.
+    The log file gets the size `log_bytes` at once, if that is not 0. The indexes, unlike Kafka's,
+    are not preallocated: its own DumpLogSegments takes the zeros at a time index's end for damage.
     """
     stem = file_name(base_offset)
     for kind in SUFFIXES:
@@ -72,8 +72,8 @@ def create_segment(
     made = Segment(fs, directory, base_offset)
     for entries in (made.offset_index.entries, made.time_index.entries):
         entries.begin()
-        entries.trim()  # creates the file: Kafka's tools want it, however small the log
-    made.transactions.load()  # before there are threads that could do so during an append
+        entries.trim()  # creates the file: Kafka's tools need it, however small the log
+    made.transactions.load()  # now, before a thread could load it during an append
     if log_bytes:
         made.log.truncate(log_bytes)
     return made
@@ -92,18 +92,18 @@ class Segment:
         self._batches = Batches(self.log, path, self.log.size())
         self.created_ms = 0
         self.roll_jitter_ms = 0
-        # Whether log and indexes are known to be on the disk, with no batch to follow.
+        # Whether log and indexes are known to be on the disk, and no batch will follow.
         self.is_durable = False
-        # Why what was appended cannot be made durable any more.
+        # The error after which appended batches can no longer be made durable, or None.
         self.sync_failure: DiskFailure | None = None
         self.offset_index = OffsetIndex(fs, self.path(INDEX), base_offset)
         self.time_index = TimeIndex(fs, self.path(TIME_INDEX), base_offset)
         self.transactions = TransactionIndex(fs, self.path(TXN_INDEX))
         self._lookup = Lookup(self._batches, base_offset, self.offset_index, self.time_index)
-        # Facts about the batches, found when first asked for a segment loaded from disk.
+        # Facts about the batches; for a segment loaded from disk, found when first used.
         self._next_offset = base_offset if self.size_bytes == 0 else None
         self._first_timestamp: int | None = None
-        # Where the log goes on behind each place that was found to be damaged.
+        # The position of each damage that was found, and where the log continues after it.
         self._behind_damage: dict[int, int] = {}
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class Segment:
 
     @property
     def offset_max(self) -> int:
-        """The largest offset that may lie here."""
+        """The largest offset possible here."""
         return self._lookup.offset_max
 
     @property
@@ -142,11 +142,11 @@ class Segment:
 
     @property
     def modified_ms(self) -> int:
-        """When the file was last written."""
+        """The time when the file was last written."""
         return self.fs.modified_ms(self.path(LOG))
 
     def first_timestamp(self) -> int | None:
-        """Return the largest timestamp of the first batch, which ages the segment."""
+        """Return the largest timestamp of the first batch: the segment's age counts from it."""
         if self._first_timestamp is None and self.size_bytes:
             first = next(self._batches.walk_intact(0), None)
             self._first_timestamp = first[3] if first else NO_TIMESTAMP
@@ -165,8 +165,8 @@ class Segment:
     ) -> None:
         """Write one batch at the end, and index it when enough was written since the last entry.
 
-        `aborted` is what the batch aborts, when it is a marker. A failed write leaves the
-        segment as it was: what got into the files is cut off again.
+        `aborted` is the transaction that the batch aborts, when it is such a marker. A failed
+        write leaves the segment unchanged: bytes that got into the files are cut off again.
         """
         batches = self._batches
         position = batches.size_bytes
@@ -176,7 +176,7 @@ class Segment:
             if aborted is not None:
                 self.transactions.append(aborted)
         except BaseException:
-            # What cannot be undone is written over by the next append, or cut off by seal().
+            # Bytes that cannot be cut off now are overwritten by the next append or cut by seal().
             self._lookup.undo(last_offset)
             with contextlib.suppress(DiskFailure):
                 self.log.truncate(position)
@@ -193,10 +193,10 @@ class Segment:
         self._lookup.seal()
 
     def sync_batches(self) -> None:
-        """Make the batches durable, and what cannot be read without all of the log.
+        """Make the batches durable, and the index of aborted transactions.
 
-        Once this has failed it fails for good: the system forgets what it could not write, so
-        that no later sync is proof.
+        Once this has failed it always fails: the system forgets the bytes that it could not
+        write, so that no later sync is proof.
         """
         if self.sync_failure is not None:
             raise self.sync_failure
@@ -208,7 +208,7 @@ class Segment:
             raise
 
     def file_to_sync(self) -> Opened | None:
-        """Return the file whose sync is all that sync_batches() does; None if there is more to do.
+        """Return the file whose sync is all that sync_batches() does; None if it does more.
 
         Raises DiskFailure.
         """
@@ -223,14 +223,14 @@ class Segment:
         self.time_index.entries.sync()
 
     def rename(self, suffix: str) -> None:
-        """Give all files of the segment another suffix; .log goes last, for it decides.
+        """Give all files of the segment another suffix; .log goes last, as it decides.
 
-        When the disk refuses one, all keep what they had, as far as it lets them.
+        When the disk refuses one, all get their old suffix back, as far as the disk allows.
         """
         kinds = (INDEX, TIME_INDEX, TXN_INDEX, KEYS)
         before = self.suffix
         moves = [(self.path(kind), kind) for kind in kinds if self.fs.exists(self.path(kind))]
-        # Before the files: what has the old names next is another segment's.
+        # Before the files: the old names may soon belong to another segment.
         self._take_suffix(suffix)
         try:
             for source, kind in moves:
@@ -252,7 +252,7 @@ class Segment:
         self.transactions.move(self.path(TXN_INDEX))
 
     def follow(self, directory: Path) -> None:
-        """Take note that the directory was renamed."""
+        """Note that the directory was renamed."""
         self.directory = directory
         self._batches.path = self.path(LOG)
         self.offset_index.entries.move(self.path(INDEX))
@@ -270,8 +270,8 @@ class Segment:
     def locate(self, offset: int, *, may_wait: bool = True) -> tuple[int, int] | None:
         """Return (position, size) of the first batch that ends at or after an offset.
 
-        Raises CorruptFile when the offset lies in what is damaged, and NotCached when it may
-        not wait for the disk and would have to.
+        Raises CorruptFile when the offset lies in a damaged part, and NotCached when it would
+        have to wait for the disk and may not.
         """
         position = -1
         places = self._lookup.from_offset(offset, may_wait=may_wait)
@@ -285,30 +285,30 @@ class Segment:
                 places = self._walk_behind(damage, position, offset)
 
     def _walk_behind(self, damage: CorruptFile, before: int, offset: int) -> Iterator[Place]:
-        """Walk on behind damage; raises it when that is where the offset lies.
+        """Walk the batches after the damage; raises it when the offset lies in the damaged part.
 
-        It may be the length of the batch before that is damaged, and led astray.
+        The damage may be in the length of the batch before, which led the walk astray.
         """
         position = self._behind_damage.get(damage.position)
         if position is None:
             bounds = self.base_offset, self.offset_max
             led_astray = before >= 0 and not self._batches.is_intact(before, *bounds)
             position = self.next_intact(before if led_astray else damage.position)
-            logger.error("found damage: %s; goes on at position %d", damage, position)
+            logger.error("found damage: %s; continues at position %d", damage, position)
             self._behind_damage[damage.position] = position
         if position == self.size_bytes or self._batches.base_offset(position) > offset:
             raise damage
         return self._batches.walk(position)
 
     def position_of(self, offset: int, *, may_wait: bool = True) -> int:
-        """Return where the batches end that lie wholly before an offset, as locate() finds it."""
+        """Return the end of the batches wholly before an offset; raises the errors of locate()."""
         found = self.locate(offset, may_wait=may_wait)
         return self.size_bytes if found is None else found[0]
 
     def locate_timestamp(self, timestamp: int, start_offset: int) -> Iterator[Slice]:
         """Yield the batches that may hold a record at or after a timestamp and an offset.
 
-        Raises CorruptFile when damage lies on the way.
+        Raises CorruptFile for damage in the way.
         """
         places = self._lookup.from_timestamp(timestamp, start_offset)
         for position, size, last_offset, largest in places:
@@ -318,13 +318,13 @@ class Segment:
     def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Read every batch from a position on: (position, header, bytes).
 
-        Stops at the first one that is not whole. Raises nothing for damage: who wants to know
-        compares where it stopped with the size.
+        Stops without an error at the first batch that is not whole: a caller may compare the end
+        of the last batch with the size.
         """
         return self._batches.read(position)
 
     def next_intact(self, position: int) -> int:
-        """Return where the next intact batch after a damaged one begins; the size if nowhere."""
+        """Return the position of the next intact batch after a damaged one, or the size."""
         return self._batches.next_intact(position, self.base_offset, self.offset_max)
 
     # --- recovery -------------------------------------------------------------------------
@@ -334,14 +334,14 @@ class Segment:
         self._next_offset = self._lookup.check_tail()
 
     def rebuild_indexes(self, cause: CorruptFile) -> None:
-        """Rebuild both indexes, for a cause that is logged."""
+        """Rebuild both indexes, and log the cause."""
         self._lookup.rebuild(cause)
 
     def check_batches(self, offset_max: int, index_interval_bytes: int) -> tuple[int, int]:
         """Re-read all batches, and index those before the first that is not intact.
 
-        Returns where these end and the next offset; cut() must follow. No offset may be past
-        the maximum.
+        Returns the end of these and the next offset; cut() must follow. No offset may be larger
+        than `offset_max`.
         """
         end, next_offset = 0, self.base_offset
         self._lookup.begin()
@@ -351,7 +351,7 @@ class Segment:
         return end, next_offset
 
     def cut(self, end: int, next_offset: int) -> None:
-        """Cut off what lies behind the last batch that was checked; write the indexes."""
+        """Cut off the bytes after the last batch that was checked; write the indexes."""
         if end < self.size_bytes:
             self.log.truncate(end)
             self._batches.size_bytes = end
@@ -359,7 +359,7 @@ class Segment:
         self._lookup.write()
 
     def write_again(self, offset: int) -> None:
-        """Write the batches from an offset on once more, where they are."""
+        """Write the batches from an offset on again, in their place."""
         found = self.locate(offset)
         position = found[0] if found else self.size_bytes
         while position < self.size_bytes:

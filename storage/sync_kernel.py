@@ -1,7 +1,7 @@
 """The loop of a thread that makes files durable and never holds the interpreter's lock.
 
-A thread of Python's that returns from fdatasync() has to wait for the lock, which the event loop
-has most of the time, and each hand-over costs two threads a turn of the processor.
+A Python thread that returns from fdatasync() has to wait for the lock, which the event loop has
+most of the time, and each hand-over of the lock costs two context switches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import types
 
 from protocol.records import kernel
 
-# So many files at a time: what is written to a pipe at once arrives at once up to 4 KiB.
+# The number of files at a time: a write to a pipe is atomic up to 4 KiB.
 FILES_MAX = 1024
 
 Numbers: TypeAlias = npt.NDArray[np.int32]
@@ -37,10 +37,10 @@ _errno_location = _external("__errno_location", cast(Any, types).CPointer(types.
 
 @kernel(types.void, types.intc, types.intc, _INT32S)
 def serve(requests: int, answers: int, numbers: Numbers) -> None:
-    """Sync the files that a pipe names, and tell of each by another; until the first one ends.
+    """Sync the files named in one pipe, and write the results to another, until the first closes.
 
-    A request is up to FILES_MAX descriptors (int32, in the machine's order), the answer as many
-    errors, 0 where there is none. `numbers` holds one request.
+    A request is up to FILES_MAX descriptors (int32, in the machine's byte order); the answer has
+    as many errors, 0 for success. `numbers` holds one request.
     """
     while True:
         size = _read(requests, numbers.ctypes, 4 * FILES_MAX)

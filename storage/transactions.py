@@ -1,12 +1,12 @@
-"""Transactions as a log keeps them: the markers that end them, the index of the aborted ones.
+"""Transactions in a log: the markers that end them, and the index of the aborted ones.
 
 A segment's `.txnindex` names the aborted transactions whose markers lie in the segment:
 
     | version i16 = 0 | producer id i64 | first offset i64 | last offset i64 | stable offset i64 |
 
 First and last offset are those of the transaction, its marker included; the stable offset is
-the last stable offset when it was aborted. Last offsets grow from entry to entry. There is no
-file while there are no entries. Source: AbortedTxn and TransactionIndex of Kafka 4.3.
+the last stable offset when it was aborted. Last offsets grow from entry to entry. Without
+entries there is no file. Source: AbortedTxn and TransactionIndex of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VERSION = 0
 
 @dataclass(frozen=True, slots=True, order=True)
 class AbortedTransaction:
-    """An entry of a transaction index. The order is that of the first offsets."""
+    """An entry of a transaction index. Entries are ordered by their first offsets."""
 
     first_offset: int
     last_offset: int
@@ -40,10 +40,10 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What ends a producer's transaction; `timestamp` is in ms.
+    """The end of a producer's transaction; `timestamp` is in ms.
 
-    From transaction version 2 on (KIP-890) each transaction's end raises the producer's epoch,
-    and the marker has the new one.
+    From transaction version 2 on (KIP-890) the end of each transaction raises the producer's
+    epoch, and the marker has the new one.
     """
 
     producer_id: int
@@ -65,7 +65,7 @@ class Marker:
 
 
 def read_marker(header: BatchHeader, batch: Buffer) -> Marker | None:
-    """Return the marker that a control batch is, None when it is another or its record is gone."""
+    """Return the marker in a control batch, None for another kind or when its record is gone."""
     if header.count == 0:
         return None
     try:
@@ -109,7 +109,7 @@ def parse_aborted(data: Buffer, path: Path) -> list[AbortedTransaction]:
 
 
 class TransactionIndex:
-    """The aborted transactions whose markers lie in one segment, which owns it.
+    """The aborted transactions whose markers lie in one segment, which owns this index.
 
     The log's owner appends; others may look up meanwhile.
     """
@@ -117,13 +117,13 @@ class TransactionIndex:
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._fs, self.path = fs, path
         self._file: File | None = None
-        self._data: bytearray | None = None  # what the file holds, once it was read
+        self._data: bytearray | None = None  # the contents of the file, once read
         self._is_dirty = False
-        # Why nothing in the file is to be relied on, when that is known.
+        # The damage that makes the whole file unusable, when one is known.
         self.damage: CorruptFile | None = None
 
     def load(self) -> bytearray:
-        """Return the entries as they lie in the file. Raises CorruptFile."""
+        """Return the bytes of the entries, as in the file. Raises CorruptFile."""
         data = self._data
         if data is None:
             data = bytearray()
@@ -135,7 +135,7 @@ class TransactionIndex:
         return data
 
     def check(self, base_offset: int, end_offset: int) -> None:
-        """Raise CorruptFile unless every entry is whole, its marker between the offsets."""
+        """Raise CorruptFile unless every entry is whole, with its marker between the offsets."""
         if self.damage is not None:
             raise self.damage
         try:
@@ -148,9 +148,9 @@ class TransactionIndex:
             raise
 
     def between(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Return what overlaps with the offsets, and whether no later segment has any such."""
+        """Return the transactions that overlap the offsets; True if later segments have none."""
         data = self.load()
-        if not data:  # as nearly all are: a reader's every fetch looks at all that follow
+        if not data:  # as in nearly all segments: each fetch of a reader checks all that follow
             return [], False
         entries = range(len(data) // _ENTRY.size)
         first = bisect_left(
@@ -166,7 +166,7 @@ class TransactionIndex:
         return found, False
 
     def append(self, transaction: AbortedTransaction) -> None:
-        """Add a transaction; one that cannot be written has changed nothing."""
+        """Add a transaction; when the write fails nothing has changed."""
         data = self.load()
         if self._file is None:
             self._file = self._fs.open(self.path, write=True)
@@ -181,9 +181,9 @@ class TransactionIndex:
         self._is_dirty = True
 
     def restore(self, start_offset: int, transactions: Iterable[AbortedTransaction]) -> None:
-        """Put what a replay of the log from an offset on has found in the place of what is there.
+        """Replace the entries by those that a replay of the log from an offset on has found.
 
-        Durable, whole or not at all. What ended before the offset stays.
+        The change is atomic and durable. Transactions that ended before the offset stay.
         """
         kept: list[AbortedTransaction] = []
         if self.damage is None:
@@ -203,11 +203,11 @@ class TransactionIndex:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether something was appended that may not be durable."""
+        """Whether the file has entries that may not be durable."""
         return self._is_dirty
 
     def sync(self) -> None:
-        """Make what was appended durable."""
+        """Make the appended entries durable."""
         if self._is_dirty and self._file is not None:
             self._is_dirty = False
             try:

@@ -1,11 +1,11 @@
-"""What a batch must be to get into a log, as Kafka's LogValidator decides it.
+"""Checks whether a batch may be appended to a log, by the rules of Kafka's LogValidator.
 
-A batch is refused whole. What is accepted is the batch as it came, but for base offset and
+A batch is refused whole. An accepted batch is stored unchanged except for its base offset and
 leader epoch (outside the CRC), and, where the topic asks for it, the log append time or another
 codec.
 
-A producer tries again what it is told to be corrupt. So that is said only of bytes that may
-have been damaged on their way; what is wrong under a CRC that is right is an invalid record.
+A producer repeats a batch that the broker reports as corrupt. So only bytes that may have been
+damaged in transit are called corrupt; an error under a correct CRC is an invalid record.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from storage.rolling import segment_bytes_max
 
 _INT64_MAX = 2**63 - 1
 _PRODUCER_CHOOSES = "producer"
-# What a batch counts for that does not unpack: how far it came is not known.
+# The size to count for a batch that does not unpack: how much of it was unpacked is not known.
 _TORN_BYTES = 8 * 1024 * 1024
 _RECORDS_REJECTED = "One or more records have been rejected"
 _TIMES_REJECTED = f"{_RECORDS_REJECTED} due to invalid timestamp"
 
-# The plain twin serves until the kernels are loaded: the broker listens before numba is there.
+# The plain twin serves until the kernels are loaded: the broker listens before it imports numba.
 _validate: Callable[[Buffer, int, int, int, bool, int], Validation] = validate_records_plain
 
 
-@dataclass(slots=True)  # not frozen, which takes four times as long to make
+@dataclass(slots=True)  # not frozen: a frozen one takes four times as long to create
 class CheckedBatch:
     """A batch that may be appended: its header and its bytes, which may be patched."""
 
@@ -87,9 +87,9 @@ def check_batch(
 ) -> CheckedBatch:
     """Check one batch for a topic; `name` is the partition's, for messages.
 
-    Without an allowance nothing bounds the time. Raises NotOneBatch, CorruptBatch,
-    BatchTooLarge, BatchLargerThanSegment, InvalidRecord, InvalidTimestamp, UnpackedTooMuch, or
-    TooLaborious: then the batch is as it was, and is checked again with a larger allowance.
+    Without an allowance the time has no limit. Raises NotOneBatch, CorruptBatch, BatchTooLarge,
+    BatchLargerThanSegment, InvalidRecord, InvalidTimestamp or UnpackedTooMuch; TooLaborious
+    leaves the batch unchanged, to be checked again with a larger allowance.
     """
     header = _check_envelope(records, config, name, from_client=from_client)
     data = memoryview(records)
@@ -132,7 +132,7 @@ def check_batch(
     if stamped_ms >= 0:
         batches.patch_log_append_time(data, 0, stamped_ms)
     elif header.max_timestamp != max_timestamp:
-        # The time index is built on the header's largest timestamp, so it has to be true.
+        # The time index relies on the header's largest timestamp, so it has to be correct.
         batches.patch_max_timestamp(data, 0, max_timestamp)
     elif len(data) == header.size_bytes:
         return CheckedBatch(header, data, stamped_ms)
@@ -140,7 +140,7 @@ def check_batch(
 
 
 def read_one(records: Buffer, name: str) -> BatchHeader:
-    """Read the header of what has to be exactly one batch.
+    """Read the header of bytes that must be exactly one batch.
 
     Raises NotOneBatch, and CorruptBatch or InvalidRecord for a header that no batch can have.
     """
@@ -174,7 +174,7 @@ def _check_envelope(
         )
     if from_client and header.is_control:
         raise InvalidRecord(f"{name}: clients must not write control batches")
-    # The group coordinator's own batches of a transaction have no sequence.
+    # The batches that the group coordinator writes in a transaction have no sequence.
     is_idempotent = from_client and header.producer_id >= 0 and not header.is_control
     if is_idempotent and header.base_sequence < 0:
         raise InvalidRecord(f"{name}: producer {header.producer_id} wrote without a sequence")
@@ -182,7 +182,7 @@ def _check_envelope(
 
 
 def _impossible(records: Buffer, error: ProtocolError, name: str) -> StorageError:
-    """Return the error for bytes that do not begin with a header that a batch can have."""
+    """Return the error for bytes that do not begin with a possible header of a batch."""
     size = len(records)
     if isinstance(error, UnsupportedMagic) or size < HEADER_SIZE:
         return NotOneBatch(
@@ -194,7 +194,7 @@ def _impossible(records: Buffer, error: ProtocolError, name: str) -> StorageErro
         return CorruptBatch(f"{name}: {error}")
     if HEADER_SIZE <= claimed != size:
         return _not_one(size, claimed, name)
-    # The CRC leaves the base offset out, and so Kafka judges that without it.
+    # The CRC does not cover the base offset, and Kafka checks that offset without it.
     is_as_sent = fields[batches.CRC] == batches.batch_crc(records, 0, size)
     if claimed == size and (is_as_sent or fields[batches.BASE_OFFSET] != 0):
         return InvalidRecord(f"{name}: {error}")
@@ -236,7 +236,7 @@ def _section(
         if bound_at_once < bound:
             raise TooLaborious from error
         allowance.spend_unpacking(codec, packed_bytes, bound)
-        # A producer that hears of this splits the batch.
+        # A producer splits the batch after this error.
         raise BatchTooLarge(f"{name}: {error} ({option})") from error
     except ProtocolError as error:
         allowance.spend_unpacking(codec, packed_bytes, min(bound, bound_at_once, _TORN_BYTES))
@@ -265,7 +265,7 @@ def _walk(
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """A batch of which some records may be at fault, and what they are held against."""
+    """A batch of which some records may be at fault, and the rules to check them by."""
 
     header: BatchHeader
     section: Buffer
@@ -279,7 +279,7 @@ def _refusal(suspect: _Suspect, found: Validation) -> InvalidRecord:
     """Return the error for records that are malformed, lack a key, or are stamped already."""
     if found.status in (RecordStatus.VALID, RecordStatus.NULL_KEY, RecordStatus.OFFSET_GAP):
         _refuse_records(suspect)
-    # The records at fault are behind those that were looked at.
+    # The records at fault are after those that were checked.
     if found.status == RecordStatus.VALID:
         return InvalidTimestamp(_TIMES_REJECTED)
     if found.status == RecordStatus.NULL_KEY:
@@ -291,14 +291,14 @@ def _refusal(suspect: _Suspect, found: Validation) -> InvalidRecord:
 
 
 def _refuse_timestamps(suspect: _Suspect, *, is_certain: bool) -> None:
-    """Raise an error if any timestamp is wrong, which without `is_certain` has to be found out.
+    """Raise an error if any timestamp is wrong, which is known beforehand with `is_certain`.
 
-    A record without any timestamp is always accepted, and so there may be nothing to raise.
+    A record without any timestamp is always accepted, so there may be nothing to raise.
     """
     if not _refuse_records(suspect):
         if is_certain:
             raise InvalidTimestamp(_TIMES_REJECTED)
-        # A producer that hears of this splits the batch.
+        # A producer splits the batch after this error.
         raise BatchTooLarge(
             f"{suspect.name}: over {RECORDS_LOOKED_AT_MAX} records of a request, some without a "
             "timestamp, to compare with message.timestamp.before.max.ms"
@@ -308,7 +308,7 @@ def _refuse_timestamps(suspect: _Suspect, *, is_certain: bool) -> None:
 def _refuse_records(suspect: _Suspect) -> bool:
     """Raise an error that names each record without a needed key or with a wrong timestamp.
 
-    As many are looked at and named as the allowance has; returns whether all were looked at.
+    The allowance limits the records checked and named; returns whether all were checked.
     """
     header, section, config = suspect.header, suspect.section, suspect.config
     now_ms, name = suspect.now_ms, suspect.name

@@ -1,9 +1,9 @@
-"""Reads a segment in chunks of whole batches, and makes pieces of them that kernels can take.
+"""Reads a segment in chunks of whole batches, and splits them into pieces for kernels.
 
 A chunk is as much of the file as the buffer size allows, and more when one batch alone is
-larger. Its uncompressed batches are used where they lie; compressed ones are decompressed into
-a buffer of their own, one after the other, each behind its header. Entries of older formats
-come converted, as chunks of their own.
+larger. Its uncompressed batches are used in place; compressed ones are decompressed into a
+buffer of their own, one after the other, each after its header. Entries of older formats are
+converted, and form chunks of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protocol.records import Bytes, Table, as_bytes
 from storage.errors import CorruptFile
 from storage.files import File
 
-# Batches that one table describes; a chunk of smaller ones is taken in several steps.
+# The batches that one table describes; a chunk with more batches is taken in several steps.
 _ROWS = 8192
 _RECORD_BYTES_MIN = 7
 _CODECS = tuple(Codec)
@@ -59,12 +59,12 @@ class Piece:
     data: Bytes
     batches: Table
     verdicts: Bytes
-    first_row: int  # of the first of them in the chunk
+    first_row: int  # the row of the first of them in the chunk
     is_inflated: bool
 
     @property
     def record_count_max(self) -> int:
-        """No more records than this can be in the piece, whatever its headers claim."""
+        """The most records that the piece can hold, even if its headers claim more."""
         counts = np.minimum(self.batches[:, COUNT], self.batches[:, SIZE] // _RECORD_BYTES_MIN)
         return int(counts.sum())
 
@@ -80,9 +80,9 @@ def read_chunks(
     before_read: Callable[[int], None],
     checks_crc: bool = True,
 ) -> Iterator[Chunk]:
-    """Read the batches between two positions of a file, checking each one's CRC if told to.
+    """Read the batches between two positions of a file, checking each CRC with `checks_crc`.
 
-    `before_read` is told how many bytes come next: it may wait, and may raise. Raises
+    `before_read` gets the number of bytes that come next: it may wait, and may raise. Raises
     CorruptFile for a batch that is damaged, or that reaches past the end.
     """
     table = np.empty((_ROWS, batch_scan.BATCH_COLUMNS), np.int64)
@@ -123,8 +123,8 @@ def pieces(
 ) -> Iterator[Piece]:
     """Split a chunk into pieces of uncompressed and of decompressed batches, in order.
 
-    Batches with one of the `passed_over` verdicts are not decompressed: nobody reads their
-    records. Raises CorruptFile for what does not decompress within the bound.
+    Batches with one of the `passed_over` verdicts are not decompressed: their records are not
+    read. Raises CorruptFile for a batch that does not decompress within the limit.
     """
     batches = chunk.batches
     compressed = (batches[:, ATTRIBUTES] & CODEC_MASK) != Codec.NONE
@@ -154,7 +154,7 @@ def _scan(
 ) -> Generator[Chunk, None, tuple[int, int, int]]:
     """Yield the batches in a buffer from a start on, as many at once as the table has rows.
 
-    Returns the status, where they stop, and the offset that must come next.
+    Returns the status, the position where they stop, and the lowest offset that may come next.
     """
     array = as_bytes(data)
     while True:
@@ -171,13 +171,13 @@ def _scan(
 def _inflate(
     chunk: Chunk, verdicts: Bytes, first: int, after: int, max_decompressed_bytes: int
 ) -> Iterator[Piece]:
-    """Decompress consecutive batches, a piece whenever they have become a chunk's worth."""
+    """Decompress consecutive batches; yield a piece whenever they are as large as the chunk."""
     view = memoryview(chunk.data)
     table = chunk.batches[first:after].copy()
     inflated = bytearray()
     positions: list[int] = []
     start = first
-    # Once for all rows: to take a number out of a table costs as much as to unpack some bytes.
+    # Once for all rows: taking a number out of a table costs as much as unpacking some bytes.
     rows = table[:, [POSITION, SIZE, ATTRIBUTES]].tolist()
     for row, (position, size, attributes) in enumerate(rows, first):
         records = position + HEADER_SIZE

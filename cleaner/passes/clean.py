@@ -1,7 +1,7 @@
 """Cleans one log, from a job to its result: index, group, rewrite, propose.
 
     dirty section -> offset map, marks          cleaner/passes/indexing.py, cleaner/passes/spill.py
-    segments before the map's end -> those that have to be read          cleaner/passes/facts.py
+    segments before the map's end -> those that must be read             cleaner/passes/facts.py
     all of them -> groups of segments          cleaner/rules/policy.py
     each group -> a `.cleaned` segment, or none if nothing changes    cleaner/passes/rewrite.py
     old and new segments -> the event loop, which swaps them or refuses          storage/log.py
@@ -50,12 +50,12 @@ def clean(
 ) -> CleanResult:
     """Clean a log as its job says.
 
-    Without `propose` nothing changes: the result tells what would become of the log.
-    `before_io` hears of every read and write, in bytes: it may wait, and raise CleaningAborted.
+    Without `propose` nothing changes: the result describes the outcome of a cleaning.
+    `before_io` gets the bytes of every read and write: it may wait, and raise CleaningAborted.
     `propose` exchanges the old segments of a group for new ones, or raises StaleSegments; then
-    the new ones are removed. `random_below` must be as secrets.randbelow is. `counters` tell how
-    far it is. Raises CorruptFile and DiskFailure; VerificationFailed when the output is to be
-    proved and is not right.
+    the new ones are removed. `random_below` must be as hard to guess as secrets.randbelow.
+    `counters` show the progress. Raises CorruptFile and DiskFailure; VerificationFailed when the
+    output must be proved and is wrong.
     """
     with contextlib.ExitStack() as stack:
         counters = Counters() if counters is None else counters
@@ -109,7 +109,7 @@ class _Run:
         return self._result(index, started_ms, indexed_ms)
 
     def _read_facts(self) -> Mapping[int, SegmentFacts]:
-        """Return what is known of segments that are wholly clean, by their places."""
+        """Return the known facts of the completely clean segments, by their places."""
         job = self._job
         ends = [segment.base_offset for segment in job.segments[1:]]
         known = (
@@ -184,10 +184,10 @@ class _Run:
             self._settle(old, rewritten, is_clean=end <= end_offset)
 
     def _make_durable(self, end_offset: int) -> None:
-        """Bring to the disk what records are dropped for.
+        """Sync the batches because of which records are dropped.
 
-        That is the later records of their keys, and what came from their producers after them:
-        a crash must not take these when the others have gone for good.
+        These are the later records of their keys, and the later batches of their producers: a
+        crash must not lose them when the dropped records are gone forever.
         """
         job = self._job
         last_offsets = (one.last_data_offset for one in job.producers.values())
@@ -221,7 +221,7 @@ class _Run:
             self._horizons.append(facts.next_horizon_ms)
 
     def _settle(self, old: Sequence[Segment], rewritten: Rewritten, *, is_clean: bool) -> None:
-        """Exchange what was rewritten, and note what is known of it."""
+        """Exchange a group for its rewritten segment, and write the segment's facts."""
         made = rewritten.segment
         if self._propose is None:
             return
@@ -241,7 +241,7 @@ class _Run:
         if is_clean:
             try:
                 write_facts(made or old[0], rewritten.facts, rewritten.keys)
-            except DiskFailure as error:  # They only spare work.
+            except DiskFailure as error:  # The facts only save work.
                 logger.warning("could not write a key filter: %s", error)
 
     def _make_spill(self, record_count: int) -> Spill:
@@ -267,7 +267,7 @@ class _Run:
             end_offset=index.latest_offset + 1,
             first_uncleanable_offset=job.dirty.first_uncleanable_offset,
             started_ms=started_ms,
-            # A clock that was set back has no say.
+            # Not negative when the clock was set back.
             index_ms=max(indexed_ms - started_ms, 0),
             total_ms=max(finished_ms - started_ms, 0),
             map_keys=index.key_count,

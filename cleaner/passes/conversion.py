@@ -1,10 +1,10 @@
-"""Turns messages of magic 0 and 1 into batches of magic 2, for a cleaning to work on.
+"""Converts messages of magic 0 and 1 to batches of magic 2, which a cleaning can work on.
 
-Kafka 4.3's cleaner writes what it keeps of them in the new format, too: so a compacted log loses
-its old formats the first time that it is cleaned, and its tombstones get their delete horizon.
+Kafka 4.3's cleaner also writes the messages it keeps in the new format: a compacted log loses its
+old formats at its first cleaning, and its tombstones get their delete horizon.
 
-Kafka gives each message that is not in a wrapper a batch of its own, whose header makes it 43
-bytes larger than it was. Here those that follow each other share one, so that nothing grows.
+Kafka gives each message outside a wrapper a batch of its own, whose header makes it 43 bytes
+larger than before. Here consecutive messages share a batch, so that nothing grows.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def is_old_format(data: bytes, position: int) -> bool:
 def convert_entries(
     data: bytes, start: int, path: Path, data_position: int, max_decompressed_bytes: int
 ) -> tuple[bytes, int]:
-    """Convert consecutive entries: return them as batches, and where the last one ended.
+    """Convert consecutive entries: return them as batches, and the end of the last entry.
 
-    Stops before a batch of magic 2, and before an entry that is cut off. `data` is from
-    `data_position` of a file. Raises CorruptFile.
+    Stops before a batch of magic 2, and before an entry that is cut off. `data` begins at
+    `data_position` of the file. Raises CorruptFile.
     """
     batches: list[bytes] = []
     position = shared_start = start
@@ -79,6 +79,6 @@ def _batch(
 
 
 def _size(data: bytes, position: int) -> int:
-    """Return the size that an entry states, whose head may be cut off behind its magic."""
+    """Return the size that an entry states; its head may be cut off after the magic."""
     length = data[position + _LENGTH_POSITION : position + LOG_OVERHEAD]
     return int.from_bytes(length, "big", signed=True) + LOG_OVERHEAD

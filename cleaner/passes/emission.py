@@ -1,14 +1,15 @@
-"""Numba kernels that write what is left of batches, and pick what of them goes into indexes.
+"""Numba kernels that write the remaining records of batches, and pick their index entries.
 
 cleaner/passes/judging.py decides the fate of each record; these kernels carry it out.
 The rules are Kafka's (MemoryRecords.filterTo):
 
-- a batch that loses nothing is copied as it is;
-- one that loses records keeps its header: base offset, last offset, producer, sequence, epochs.
-  Its base timestamp becomes that of the first record left, its maximum timestamp theirs;
-- one that keeps a tombstone for the first time is stamped with a delete horizon: the attribute's
-  bit 6, and the horizon in the place of the base timestamp, from which deltas count from now on;
-- one that loses everything is gone, or leaves an empty header where that must stay.
+- a batch that loses no record is copied unchanged;
+- a batch that loses records keeps its header: base offset, last offset, producer, sequence,
+  epochs. Its base timestamp becomes that of the first remaining record, and its maximum
+  timestamp the largest of the remaining records;
+- a batch that keeps a tombstone for the first time is stamped with a delete horizon: bit 6 of
+  the attributes, and the horizon in place of the base timestamp, from which deltas then count;
+- a batch that loses all records is removed, or leaves an empty header where that must stay.
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 # The columns of a table of surviving batches.
 (
-    OUT_ROW,  # of the batch in the table that it came from
+    OUT_ROW,  # the batch's row in the source's table
     OUT_POSITION,
     OUT_SIZE,
     OUT_LAST_OFFSET,
     OUT_MAX_TIMESTAMP,
     OUT_COUNT,
     OUT_HOW,
-    OUT_HORIZON,  # after which tombstones in it, or the marker that it is, may go; -1 for never
+    OUT_HORIZON,  # the time after which its tombstones, or the marker, may go; -1 for never
 ) = range(8)
 OUT_COLUMNS = 8
 UNCHANGED, REWRITTEN, EMPTIED = range(3)
@@ -74,7 +75,7 @@ UNCHANGED, REWRITTEN, EMPTIED = range(3)
 # largest timestamp so far and the offset that has it.
 ENTRY_COLUMNS = 4
 
-# What a rewritten record can be longer by: its timestamp delta grows to 10 bytes, its size by 1.
+# The most bytes a rewritten record can gain: its timestamp delta grows to 10 bytes, its size by 1.
 GROWTH_MAX = 11
 
 _EMPTY_BITS = ~(DELETE_HORIZON_BIT | CODEC_MASK)
@@ -120,7 +121,7 @@ def finish_batch(
     max_timestamp: int,
     count: int,
 ) -> int:
-    """Complete a batch, whose header is still that of its source; return its size."""
+    """Complete a batch that still has its source's header; return its size."""
     write_integer(out, at + 8, end - at - LOG_OVERHEAD, 4)
     write_integer(out, at + 21, attributes, 2)
     write_integer(out, at + 27, base_timestamp, 8)
@@ -145,7 +146,7 @@ def rewrite_batch(
 ) -> tuple[int, int]:
     """Write a batch without its dropped records; return its size and its maximum timestamp.
 
-    A horizon of -1 leaves the one that the batch has, if any.
+    With a horizon of -1 the batch keeps its own, if it has one.
     """
     copy_bytes(out, at, data, batches[row, POSITION], HEADER_SIZE)
     end = at + HEADER_SIZE
@@ -198,10 +199,10 @@ def emit_batches(
     out: Bytes,
     survivors: Table,
 ) -> tuple[int, int]:
-    """Write what the fates leave of each batch; return the bytes written and the survivors.
+    """Write the remaining records of each batch; return the bytes written and the survivors.
 
     `out` must have room for every batch, and for each record to grow by GROWTH_MAX. Without
-    `copy_unchanged` batches that stay as they are only get their row in the survivors' table.
+    `copy_unchanged` unchanged batches only get their row in the survivors' table.
     """
     at = 0
     first = 0
@@ -266,8 +267,8 @@ def pick_index_entries(
 ) -> tuple[int, int, int, int]:
     """Find the batches that a segment's indexes name, as Segment.append does one by one.
 
-    `position` is where the first of the batches comes to lie. Returns the entries found, the
-    bytes since the last of them, and the largest timestamp so far with its offset.
+    `position` is the position of the first batch in the new file. Returns the number of entries
+    found, the bytes since the last of them, and the largest timestamp so far with its offset.
     """
     found = 0
     for row in range(count):
@@ -290,7 +291,7 @@ def pick_index_entries(
 def find_obsolete(
     batches: Table, batch_count: int, ordinals: Table, obsolete: Bytes, found: Mask
 ) -> None:
-    """Tell of each batch whether all its records are marked; not of those without ordinals."""
+    """Set `found` for each batch with ordinals whose records are all marked as obsolete."""
     for row in range(batch_count):
         first, count = ordinals[row], batches[row, COUNT]
         if first < 0 or count == 0 or first + count > 8 * obsolete.size:

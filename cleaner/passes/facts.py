@@ -1,9 +1,9 @@
-"""What is known of a clean segment, so that a cleaning need not read it: the file `.keys`.
+"""The known facts of a clean segment, with which a cleaning need not read it: the file `.keys`.
 
 Beside a segment that was cleaned lies a filter of its keys: when it has none of the keys that
-have come since, nothing in the segment is obsolete. Before it stand the facts that a cleaning
-needs besides. The file only spares work: it is made again whenever a segment is read, and one
-that is damaged, or not of the segment as it is, counts as absent. Integers are little-endian:
+came since, nothing in the segment is obsolete. Before the filter are the other facts that a
+cleaning needs. The file only saves work: it is written again whenever a segment is read, and a
+file that is damaged, or not of the present segment, counts as absent. Integers are little-endian:
 
     0   magic "OdrK"                   32  next delete horizon, ms, -1 for none
     4   version, 16 bits               40  point of the hash, 64 bits (cleaner/passes/hashing.py)
@@ -15,10 +15,10 @@ that is damaged, or not of the segment as it is, counts as absent. Integers are 
     64  2^b + 1 numbers of 32 bits: where each bucket's fingerprints begin
         as many fingerprints of 32 bits as there are keys
 
-A key's hash says by its upper b bits which bucket it is in, and by the next 32 what its
-fingerprint is. With four keys a bucket a key takes 5 bytes, and one that is not in the segment
-is taken to be there with a chance of 10^-9: so that millions of new keys can be asked for, where
-a Bloom filter of that size would let the first few thousand through.
+The upper b bits of a key's hash select its bucket, and the next 32 bits are its fingerprint.
+With four keys a bucket a key takes 5 bytes, and a key that is not in the segment is taken to be
+there with a probability of 10^-9: so millions of new keys can be looked up, where a Bloom filter
+of that size would fail within the first few thousand.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ MUST_READ, HAS_FILTER = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What is known of a segment besides its keys."""
+    """The known facts of a segment, without its keys."""
 
     base_offset: int
     size_bytes: int
     record_count: int
     # When the first of its tombstones and markers may go, None when there are none.
     next_horizon_ms: int | None
-    # Whether a cleaning must look at it whatever its keys are: it has transactions, whose state
-    # other segments share, or batches that are empty.
+    # Whether a cleaning must read it independent of its keys: it has transactions, whose state
+    # other segments share, or empty batches.
     must_read: bool
     point: int
     has_filter: bool
 
 
 def read_facts(segment: Segment) -> SegmentFacts | None:
-    """Return what is known of a segment, None for nothing. Raises nothing."""
+    """Return the known facts of a segment, None when there are none. Raises nothing."""
     path = segment.path(KEYS)
     with contextlib.suppress(DiskFailure):
         if not segment.fs.exists(path):

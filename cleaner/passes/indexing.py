@@ -1,12 +1,12 @@
-"""The first pass: reads a log's dirty section once, and marks what is obsolete in it.
+"""The first pass: reads a log's dirty section once, and marks the obsolete records in it.
 
 Every record of the dirty section gets an ordinal, its number in the order of reading; the map
-notes keys by it, and marks the ordinal of each record that a later one of its key makes obsolete
-(cleaner/passes/mapping.py). The second pass numbers the records in the same way, and looks at the
-marks.
+stores it with the key, and marks the ordinal of each record that a later one of its key makes
+obsolete (cleaner/passes/mapping.py). The second pass numbers the records in the same way, and
+reads the marks.
 
-Records of clean segments are looked up in the map by the second pass; unless the map was too
-small: then they are numbered and marked here as well, with the help of cleaner/passes/spill.py.
+The second pass looks up records of clean segments in the map, unless the map was too small: then
+they are numbered and marked here as well, with the help of cleaner/passes/spill.py.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from storage.transactions import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 
-# A smaller record than this has hardly a key and a value: then offsets are gaps, not records.
+# Few records with a key and a value are smaller than this: more offsets must include gaps.
 _RECORD_BYTES = 16
 _ANY_VERDICT = 0xFF
 
 AbortedSource: TypeAlias = Callable[[int, int], list[AbortedTransaction]]
-MakeSpill: TypeAlias = Callable[[int], Spill]  # from how many records may be spilled
+MakeSpill: TypeAlias = Callable[[int], Spill]  # from the number of records that may be spilled
 
 
 def control_type(chunk: Chunk, row: int) -> ControlType | None:
-    """Return what a control batch says, None when its record is gone."""
+    """Return the type of a control batch, None when its record is gone."""
     if chunk.batches[row, COUNT] == 0:
         return None
     try:
@@ -70,7 +70,7 @@ def control_type(chunk: Chunk, row: int) -> ControlType | None:
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """The ordinals of a segment's records, of those that have one: clean or dirty ones."""
+    """The ordinals of a segment's numbered records, which are its clean or its dirty ones."""
 
     first: int
     after: int
@@ -93,9 +93,9 @@ class Ordinals:
         self.next = start
 
     def number(self, batches: Table, *, dirty: bool) -> Table:
-        """Return each batch's first ordinal, NO_ORDINAL for those on the other side."""
+        """Return each batch's first ordinal, NO_ORDINAL for batches on the other side."""
         counts = batches[:, COUNT]
-        # Offsets grow: mostly all batches are on the same side.
+        # Offsets grow, so nearly always all batches are on the same side.
         edges = batches[[0, -1], LAST_OFFSET].tolist()
         is_dirty = [offset >= self._first_dirty_offset for offset in edges]
         if is_dirty == [not dirty, not dirty]:
@@ -112,12 +112,12 @@ class Ordinals:
 
 
 class DirtyIndex:
-    """What the first pass has found; read by the second."""
+    """The result of the first pass; the second reads it."""
 
     def __init__(self, offset_map: OffsetMap, start_offset: int) -> None:
         self.map = offset_map
         self.start_offset = start_offset
-        self.latest_offset = start_offset - 1  # how far it got
+        self.latest_offset = start_offset - 1  # the last offset that was indexed
         self.dirty: dict[int, Numbering] = {}  # by the segment's place in the job
         self.clean: dict[int, Numbering] = {}  # only when keys were spilled
         self.key_count = 0
@@ -127,7 +127,7 @@ class DirtyIndex:
 
 
 class Indexer:
-    """Makes the index of one job."""
+    """Builds the index of one job."""
 
     def __init__(
         self,
@@ -140,12 +140,12 @@ class Indexer:
         make_spill: MakeSpill,
         filter_point: int | None,
     ) -> None:
-        """With a `filter_point` keys are hashed for the filters of clean segments, too."""
+        """With a `filter_point` keys are also hashed for the filters of clean segments."""
         self._job, self._aborted = job, aborted
         self._hash_key, self._counters, self._before_io = hash_key, counters, before_io
         self._make_spill, self._filter_point = make_spill, filter_point
         dirty = job.dirty
-        # A segment's end is where the next one begins.
+        # A segment ends where the next one begins.
         self._ends = [s.base_offset for s in job.segments[1:]] + [dirty.first_uncleanable_offset]
         self.first = sum(end <= dirty.first_dirty_offset for end in self._ends)
         self._record_count = 0
@@ -159,7 +159,7 @@ class Indexer:
     def index_dirty(self) -> DirtyIndex:
         """Read the cleanable range, or as much of it as memory and temporary files allow.
 
-        The index tells how far it got, which is one batch at least. Raises CorruptFile.
+        The index has the last offset read; at least one batch is read. Raises CorruptFile.
         """
         self._record_count = self._count_dirty()
         bytes_max = self._job.settings.map_bytes_max
@@ -174,7 +174,7 @@ class Indexer:
                 if self._filter_parts is not None:
                     index.filter_hashes = np.concatenate([NO_HASHES, *self._filter_parts])
                 return index
-            # Kafka would come back to this batch for ever.
+            # Kafka would try this batch again forever.
             logger.warning(
                 "exceeded log.cleaner.dedupe.buffer.size for one batch log=%s records=%d",
                 self._job.name, too_large,
@@ -183,9 +183,9 @@ class Indexer:
             load_factor_max = LOAD_FACTOR
 
     def index_clean(self, index: DirtyIndex, wanted: Sequence[int]) -> None:
-        """Mark records of clean segments, by their places, once keys have been spilled.
+        """Mark obsolete records of clean segments, given by their places, after keys were spilled.
 
-        Then all that the second pass needs are the marks, and the map's memory is given back.
+        Then the second pass needs only the marks, and the map's memory is freed.
         """
         assert self._spill is not None
         ordinals = Ordinals(index.start_offset, self._next_ordinal)
@@ -211,14 +211,14 @@ class Indexer:
             hash_key=self._hash_key,
             filter_point=self._filter_point or 0,
         )
-        # Eight bytes a record, for no more than a quarter of what the map may take.
+        # Eight bytes a record, up to a quarter of the memory that the map may take.
         has_room = 32 * self._record_count <= self._job.settings.map_bytes_max
         wants_hashes = self._filter_point is not None and has_room
         self._filter_parts = [] if wants_hashes else None
         return DirtyIndex(offset_map, self._job.dirty.first_dirty_offset)
 
     def _count_dirty(self) -> int:
-        """Return how many records are dirty, or a little more."""
+        """Return the number of dirty records, or a little more."""
         dirty = self._job.dirty
         offsets = max(dirty.first_uncleanable_offset - dirty.first_dirty_offset, 0)
         if offsets <= dirty.cleanable_bytes // _RECORD_BYTES:
@@ -226,7 +226,7 @@ class Indexer:
         return self._count(range(self.first, len(self._job.segments)), dirty=True)
 
     def _count(self, places: range, *, dirty: bool) -> int:
-        """Return how many records segments have, dirty or clean ones, by the batches' headers."""
+        """Return the number of dirty or of clean records in segments, by the batches' headers."""
         ordinals = Ordinals(self._job.dirty.first_dirty_offset, 0)
         for at in places:
             for chunk in self._chunks(at, checks_crc=False):
@@ -253,14 +253,14 @@ class Indexer:
                 stopped = self._index(chunk, numbers, index, transactions)
                 if stopped is not None:
                     return stopped
-            # Offsets may be missing before the next segment; nothing dirty is among them.
+            # There may be a gap of offsets before the next segment; it has no dirty records.
             index.latest_offset = self._ends[at] - 1
         self._next_ordinal = ordinals.next
         return None
 
     def _chunks(self, at: int, *, checks_crc: bool = True) -> Iterator[Chunk]:
         # From the segment's start, even where only its end is dirty: entries of older formats
-        # are put together into the same batches as when they are rewritten.
+        # are grouped into the same batches as when they are rewritten.
         segment = self._job.segments[at]
         return read_chunks(
             segment.log,
@@ -317,7 +317,7 @@ class Indexer:
         return int(batches[taken, COUNT]) if taken < len(batches) else None
 
     def _note_cut(self, piece: Piece, numbers: Table, start_offset: int) -> None:
-        """Keep the batch that the dirty section begins in the middle of, if it is in a piece."""
+        """Keep the batch in whose middle the dirty section begins, if it is in the piece."""
         if int(piece.batches[0, BASE_OFFSET]) >= start_offset:
             return
         is_cut = piece.batches[:, BASE_OFFSET] < start_offset
@@ -330,10 +330,10 @@ class Indexer:
             self._cut = _CutBatch(piece.data[position : position + size].copy(), batch, ordinal)
 
     def _look_up_cut(self, offset_map: OffsetMap) -> None:
-        """Mark what is obsolete of the records before the dirty section, in its first batch.
+        """Mark obsolete records that precede the dirty section in its first batch.
 
-        The log start offset may lie in the middle of a batch; and entries of older formats
-        share batches once they are converted.
+        The log start offset may lie in the middle of a batch; also, entries of older formats
+        share batches after their conversion.
         """
         cut = self._cut
         if cut is None:
@@ -374,7 +374,7 @@ class Indexer:
             self._spill.write(CLEAN, rows[: added.spilled])
 
     def _room_to_spill(self, offset_map: OffsetMap, row_count: int) -> SpillRows:
-        """Return rows for keys that the map has no room for, none when that cannot be."""
+        """Return rows for keys that may not fit into the map; none if useless or forbidden."""
         if not offset_map.may_fill_up(row_count):
             return NO_ROWS
         if self._may_spill is None:
@@ -387,7 +387,7 @@ class Indexer:
         return self._spill_rows
 
     def _can_spill(self) -> bool:
-        """Return whether all records that may be spilled are within the bound."""
+        """Return whether all records that might be spilled are within the limit."""
         bytes_max = self._job.settings.spill_bytes_max
         if self._record_count * ROW_BYTES > bytes_max:
             return False
@@ -403,7 +403,7 @@ class Indexer:
     def _passed_over(
         self, chunk: Chunk, numbers: Table, transactions: CleanedTransactions
     ) -> Bytes:
-        """Mark the batches that have no say in what is latest: control, aborted, clean ones."""
+        """Mark the batches that do not count for the latest records: control, aborted, clean."""
         batches = chunk.batches
         verdicts = np.zeros(len(batches), np.uint8)
         attributes = batches[:, ATTRIBUTES]

@@ -1,4 +1,4 @@
-"""Numba kernels that judge records: by their bits, or by what the map says of their keys."""
+"""Numba kernels that judge records: by their bits, or by their keys in the map."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from protocol.records import (
 
 @kernel(types.void, UINT64S, UINT64S, INT64, UINT8S)
 def judge_block(table: Words, block: Words, count: int, fates: Bytes) -> None:
-    """Drop those of a block's records whose key is in the map."""
+    """Drop the records of a block whose key is in the map."""
     for at in range(count):
         place = BLOCK_COLUMNS * at
         if find_ordinal(table, block[place], block[place + 1], block[place + 2]) >= 0:
@@ -68,7 +68,7 @@ def judge_block(table: Words, block: Words, count: int, fates: Bytes) -> None:
 
 @kernel(INT64, BYTES, INT64, INT64)
 def skip_record(data: Bytes, position: int, end: int) -> int:
-    """Return where a record ends by its size alone, -1 when that is malformed."""
+    """Return the end of a record by its size alone, -1 when the size is malformed."""
     size, position = read_varint(data, position, end)
     if position < 0 or size <= 0 or size > end - position:
         return -1
@@ -99,8 +99,8 @@ def judge_batch(
 ) -> tuple[int, int, int, int]:
     """Judge the records of one batch, as judge_records() does.
 
-    Returns where they end, -1 when they are malformed; how many keys are pending; and of the
-    records dropped those without a key and the tombstones that have expired.
+    Returns the end of the records, -1 when they are malformed; the number of pending keys; and
+    among the dropped records, the number without a key and the number of expired tombstones.
     """
     keyless = expired = 0
     slots, point_a, point_b = uint64(table.size >> 1), points[0], points[1]
@@ -161,10 +161,10 @@ def judge_records(
 ) -> tuple[int, int, int, int, int]:
     """Decide the fate of every record in batches that are not discarded (keep.keep_record).
 
-    Records with an ordinal go by the bits, the others by the map: if it has their key, it has
-    it from a later record. Fills in each record's position and fate, in order. Returns the
-    status, the row where it stopped, the records judged, and of those that were looked up the
-    ones without a key; and the expired tombstones that were dropped.
+    Records with an ordinal are judged by the bits, the others by the map: a key in the map is
+    that of a later record. Fills in each record's position and fate, in order. Returns the
+    status, the row where it stopped, the records judged, the records without a key among those
+    looked up, and the expired tombstones that were dropped.
     """
     block = np.empty(BLOCK_COLUMNS * BLOCK, np.uint64)
     pending = judged = keyless = expired = 0
@@ -221,8 +221,9 @@ def look_up_records(
 ) -> tuple[int, int, int, int]:
     """Mark records whose key is in the map as obsolete, and spill those whose key is not.
 
-    As index_records() for records before an end offset, all older than those in the map, which
-    are not to go into it. Returns the status, the row, the rows spilled, and the keyless records.
+    Like index_records(), but for records before an end offset, which are older than all in the
+    map and do not go into it. Returns the status, the row, the rows spilled, and the keyless
+    records.
     """
     slots = uint64(table.size >> 1)
     spilled = keyless = 0

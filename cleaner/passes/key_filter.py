@@ -1,4 +1,4 @@
-"""The filter of a clean segment's keys: made, asked, written, read (drawn in `facts`)."""
+"""The filter of a clean segment's keys: built, queried, written, read (drawn in `facts`)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class KeyFilter:
 
     @classmethod
     def of(cls, hashes: Sequence[Words]) -> KeyFilter:
-        """Make the filter of all the keys that hash to these."""
+        """Build the filter of all keys with these hashes."""
         keys = np.concatenate(hashes) if hashes else np.empty(0, np.uint64)
         bits = max(len(keys) // _KEYS_PER_BUCKET - 1, 0).bit_length()
         starts = np.zeros(2**bits + 1, np.uint32)
@@ -98,7 +98,7 @@ def sort_by_bucket(
     for bucket in range(buckets + 1):
         end += starts[bucket]
         starts[bucket] = end
-    # From each bucket's end down to its start, which is what is left then.
+    # Each bucket is filled from its end down to its start, which `starts` holds afterwards.
     for at in range(count):
         bucket = bucket_of(hashes[at], bits)
         starts[bucket] -= 1
@@ -130,7 +130,7 @@ def hash_survivors(
     point: int,
     hashes: Words,
 ) -> int:
-    """Hash the keys of the records that stay, which were judged; return how many there are."""
+    """Hash the keys of the judged records that stay; return their number."""
     first = found = 0
     for row in range(batch_count):
         if verdicts[row] & DISCARD:
@@ -148,12 +148,12 @@ def hash_survivors(
 
 
 class GatheredFacts:
-    """What a cleaning notes of a segment while it reads or writes it."""
+    """The facts that a cleaning collects about a segment while it reads or writes it."""
 
     def __init__(self, point: int, keys_max: int) -> None:
         """A segment of more keys than `keys_max` gets no filter: sorting takes memory."""
         self._point, self._keys_max = point, keys_max
-        # None when there will be no filter: of too many keys, or of what is read anyway.
+        # None when there will be no filter: for too many keys, or a segment that is always read.
         self._hashes: list[Words] | None = []
         self._key_count = 0
         self._record_count = 0
@@ -163,7 +163,7 @@ class GatheredFacts:
     def add(
         self, piece: Piece, survivors: Table, positions: Table, fates: Bytes, judged: int
     ) -> None:
-        """Note the surviving batches of a piece, and their keys; `judged` are its records."""
+        """Add a piece's surviving batches, and their keys; `judged` is its number of records."""
         self._record_count += int(survivors[:, OUT_COUNT].sum())
         horizons = survivors[:, OUT_HORIZON]
         horizons = horizons[horizons >= 0]
@@ -195,7 +195,7 @@ class GatheredFacts:
             self._hashes = None
 
     def take(self, base_offset: int, size_bytes: int) -> tuple[SegmentFacts, KeyFilter | None]:
-        """Return the facts of the segment that the batches are in, and its filter."""
+        """Return the facts of the segment that holds the batches, and its filter."""
         keys = None if self._hashes is None else KeyFilter.of(self._hashes)
         facts = SegmentFacts(
             base_offset,
@@ -210,7 +210,7 @@ class GatheredFacts:
 
 
 def read_filter(segment: Segment) -> KeyFilter | None:
-    """Return a segment's key filter, None when there is none that is intact. Raises nothing."""
+    """Return a segment's key filter, None when no intact one exists. Raises nothing."""
     path = segment.path(KEYS)
     with contextlib.suppress(DiskFailure):
         file = segment.fs.open(path)
@@ -232,7 +232,7 @@ def read_filter(segment: Segment) -> KeyFilter | None:
 def write_facts(segment: Segment, facts: SegmentFacts, keys: KeyFilter | None) -> None:
     """Write a segment's facts, and its filter if there is one. Raises DiskFailure.
 
-    Nobody waits for the disk: what a crash leaves of the file has a wrong checksum.
+    The file is not synced: after a crash, a partly written one has a wrong checksum.
     """
     flags = MUST_READ * facts.must_read | HAS_FILTER * (keys is not None)
     starts, fingerprints = (b"", b"")

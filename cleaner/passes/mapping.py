@@ -1,14 +1,14 @@
-"""Numba kernels of the map from keys to ordinals: fill it, and find keys in it.
+"""Numba kernels of the map from keys to ordinals: they fill it, and find keys in it.
 
 The map is an array of two words a slot, probed linearly:
 
     word 0    hash bits 0-63
     word 1    hash bits 64-95 in the upper half | ordinal + 1 in the lower; 0: free
 
-An ordinal numbers the records that were read for the map, so that it is also the place of a bit
-in the bitmap of obsolete records: whenever a key comes again the bit of the record before it is
-set, and when all is read the bits say what goes. Keys that find the map full may be spilled, as
-rows of five words of 32 bits (cleaner/passes/spill.py):
+An ordinal numbers the records that were read for the map, so it is also the place of a bit in the
+bitmap of obsolete records: when a key comes again, the bit of its previous record is set, and
+when all records are read the bits mark those that go. Keys for which the full map has no room may
+be spilled, as rows of five words of 32 bits (cleaner/passes/spill.py):
 
     hash bits 0-31 | 32-63 | 64-95 | ordinal | where the key's search begins
 """
@@ -50,9 +50,9 @@ SPILL_COLUMNS = 5
 ORDINAL_MAX = 0xFFFFFFFE
 
 _ORDINAL_MASK = 0xFFFFFFFF
-# Keys hashed before the first of them is looked up, so that the cache misses of all overlap.
+# Keys hashed before the first of them is looked up, so that their cache misses overlap.
 BLOCK = 256
-# Rows before the one whose slot is asked for in time.
+# The number of rows by which a slot is prefetched ahead.
 _AHEAD = 16
 BLOCK_COLUMNS = 5  # hash word 0, word 1 with the ordinal, slot, home, tag
 
@@ -67,7 +67,7 @@ def set_bit(bits: Bytes, ordinal: int) -> None:
 def spill_row(
     rows: SpillRows, at: int, word_0: int, word_1: int, ordinal: int, home: int
 ) -> None:
-    """Write down a hashed key for later."""
+    """Write a hashed key into a row, for later."""
     rows[at, 0] = word_0 & uint64(_ORDINAL_MASK)
     rows[at, 1] = word_0 >> uint64(32)
     rows[at, 2] = word_1 >> uint64(32)
@@ -90,8 +90,8 @@ def insert_block(
 ) -> tuple[int, int, int]:
     """Put hashed keys into the map, and mark the records that they make obsolete.
 
-    Returns how many keys the map then holds, how many of the block are done, and how many rows
-    of the spill are in use.
+    Returns the number of keys in the map, of keys of the block that are done, and of rows of
+    the spill in use.
     """
     slots = uint64(table.size >> 1)
     for at in range(count):
@@ -125,7 +125,7 @@ def insert_block(
 def read_key(data: Bytes, position: int, end: int) -> tuple[int, int, int, int]:
     """Find a record's end, offset delta, key position and length; the end is -1 when malformed.
 
-    What follows the key is not looked at: whoever keeps the record does.
+    The bytes after the key are not checked here, but by the code that keeps the record.
     """
     size, position = read_varint(data, position, end)
     if position < 0 or size <= 0 or size > end - position:
@@ -158,7 +158,7 @@ def stage_key(
 
 @kernel(INT64, UINT64S, INT64)
 def tag_of(block: Words, at: int) -> int:
-    """Return what a key in a block was tagged with."""
+    """Return the tag of a key in a block."""
     return int64(block[BLOCK_COLUMNS * at + 4])
 
 
@@ -182,13 +182,13 @@ def index_records(
     spill: SpillRows,
     filter_hashes: Words,
 ) -> tuple[int, int, int, int, int, int]:
-    """Note each key in the map, and mark as obsolete the records that came before with it.
+    """Put each key into the map, and mark the previous record of the key as obsolete.
 
-    Batches with a verdict are passed over, and so are records before the start offset;
-    `ordinals` has the first of each of the others. A record without a key is marked as well: a
-    compacted topic has no place for it. When `filter_hashes` has room, keys are hashed for
-    filters, too, at the third point. Returns the status (WHOLE, FULL, BAD_RECORD), the row where
-    it stopped, the keys in the map, the rows spilled, the keyless records, the filter hashes.
+    Batches with a verdict are skipped, and so are records before the start offset; `ordinals`
+    has the first ordinal of each other batch. A record without a key is also marked: a compacted
+    topic has no place for it. When `filter_hashes` has room, keys are also hashed for filters, at
+    the third point. Returns the status (WHOLE, FULL, BAD_RECORD), the row where it stopped, the
+    keys in the map, the rows spilled, the keyless records, the filter hashes.
     """
     slots, point_a, point_b = uint64(table.size >> 1), points[0], points[1]
     block = np.empty(BLOCK_COLUMNS * BLOCK, np.uint64)
@@ -241,7 +241,7 @@ def index_records(
 
 @kernel(INT64, UINT64S, UINT64, UINT64, UINT64)
 def find_ordinal(table: Words, word_0: int, word_1: int, slot: int) -> int:
-    """Return the ordinal of a hashed key's latest record, -1 when the map has not seen it."""
+    """Return the ordinal of a hashed key's latest record, -1 when the map lacks the key."""
     slots = uint64(table.size >> 1)
     while True:
         found = table[2 * slot + uint64(1)]
@@ -257,7 +257,7 @@ def find_ordinal(table: Words, word_0: int, word_1: int, slot: int) -> int:
 @kernel(int64_tuple(2), UINT64, UINT64, INT64, INT64)
 def place_row(home: int, slots: int, parts: int, steps: int) -> tuple[int, int]:
     """Return the step of its part in which a row is taken, and its slot in the step's map."""
-    # What the part has not used of the number says the step, what that leaves says the slot.
+    # The bits of the number that the part has not used give the step, the rest gives the slot.
     rest = (home * uint64(parts)) & uint64(0xFFFFFFFF)
     step = (rest * uint64(steps)) >> uint64(32)
     rest = (rest * uint64(steps)) & uint64(0xFFFFFFFF)
@@ -276,7 +276,7 @@ def insert_rows(
     size_max: int,
     obsolete: Bytes,
 ) -> int:
-    """Put a step's rows into the map, and mark what they hide; return its keys, -1 if full."""
+    """Put a step's rows into the map, and mark obsolete ones; return its keys, -1 if full."""
     slots = uint64(table.size >> 1)
     for at in range(count):
         if at + _AHEAD < count:

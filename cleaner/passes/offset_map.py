@@ -1,13 +1,13 @@
-"""The offset map: which of a log's dirty records are obsolete, found as they are read.
+"""The offset map: finds obsolete records among a log's dirty records while they are read.
 
-It is built for one run, as large as that run's records need, and then given back. A key is kept
+It is built for one run, as large as that run's records need, and then freed. A key is kept
 as a hash (cleaner/passes/hashing.py), in a slot of 16 bytes whose layout is drawn in
 cleaner/passes/mapping.py; with at most 0.8 of the slots in use (0.9 when the configured ceiling
 binds) a key takes 20 bytes. Kafka's takes 24 bytes a slot, allocated whole whether needed or not.
 
-Kafka keeps the latest offset of a key, reads the log again, and looks every record up. Here each
-record has an ordinal, and the map marks the one that a new record of its key makes obsolete: the
-dirty section needs no second look, only older segments do.
+Kafka keeps the latest offset of a key, reads the log again, and looks up every record. Here each
+record has an ordinal, and the map marks the record that a later one of its key makes obsolete:
+the dirty section needs no second look-up, only older segments do.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _SLOTS_MAX = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What became of a table of batches."""
+    """The result of adding a table of batches."""
 
     status: int  # batch_scan.WHOLE, FULL or BAD_RECORD
-    row: int  # of the first batch that is not, or not wholly, in the map
+    row: int  # of the first batch that is not completely in the map
     spilled: int  # rows that did not fit
     keyless: int  # records without a key
     hashed: int  # hashes for filters
 
 
 class Obsolete:
-    """A bit for each numbered record: set when it is not to survive."""
+    """A bit for each numbered record: set when the record must go."""
 
     def __init__(self, record_count: int) -> None:
         self.bits: Bytes = np.zeros(record_count // 8 + 1, np.uint8)
 
     def make_room(self, record_count: int) -> None:
-        """Have bits for so many records."""
+        """Make room for the bits of this many records."""
         wanted = record_count // 8 + 1
         if wanted > len(self.bits):
             grown = np.zeros(max(wanted, len(self.bits) * 5 // 4), np.uint8)
@@ -72,16 +72,16 @@ class OffsetMap:
         hash_key: HashKey,
         filter_point: int = 0,
     ) -> None:
-        """Make a map for the keys of so many records, within a ceiling of memory."""
+        """Create a map for the keys of `record_count` records, within a limit on memory."""
         wanted = int(record_count / LOAD_FACTOR) + 1
         ceiling = max(bytes_max // SLOT_BYTES, _SLOTS_MIN)
         slots = min(max(wanted, _SLOTS_MIN), ceiling, _SLOTS_MAX)
-        # Pages come from the system zeroed, and only those that are touched.
+        # The system provides zeroed pages, and only those that are touched.
         self._table = np.zeros(2 * slots, np.uint64)
         self._slots = slots
-        # A search ends at a free slot, so that there must always be one.
+        # A search ends at a free slot, so at least one must always be free.
         self._size_max = min(max(record_count, 1), int(slots * load_factor_max), slots - 1)
-        # Where keys may be spilled a map that is less full finds those that it lacks faster.
+        # When keys may be spilled, a less full map finds faster that a key is absent.
         self._spilling_size = min(self._size_max, int(slots * LOAD_FACTOR))
         self._size = 0
         self._key = hash_key
@@ -94,16 +94,16 @@ class OffsetMap:
 
     @property
     def memory_bytes(self) -> int:
-        """What the slots take, or took."""
+        """The memory of the slots, also after they were freed."""
         return self._slots * SLOT_BYTES
 
     @property
     def utilization(self) -> float:
-        """The share of the slots that a key has."""
+        """The share of the slots that hold a key."""
         return self._size / self._slots
 
     def may_fill_up(self, record_count: int) -> bool:
-        """Return whether there might be no room for the keys of so many more records."""
+        """Return whether the keys of this many more records might not fit."""
         return self._size + record_count > self._spilling_size
 
     def add(
@@ -117,7 +117,7 @@ class OffsetMap:
         spill: SpillRows = NO_ROWS,
         filter_hashes: Words = NO_HASHES,
     ) -> Added:
-        """Note the keys of batches that have no verdict against them: mapping.index_records."""
+        """Add the keys of the batches without a verdict: mapping.index_records."""
         status, row, self._size, spilled, keyless, hashed = mapping.index_records(
             data,
             batches,
@@ -144,7 +144,7 @@ class OffsetMap:
         end_offset: int,
         spill: SpillRows,
     ) -> Added:
-        """Mark records that are older than all in the map: judging.look_up_records."""
+        """Mark obsolete records, all older than the map's records: judging.look_up_records."""
         status, row, spilled, keyless = judging.look_up_records(
             data,
             batches,
@@ -160,7 +160,7 @@ class OffsetMap:
         return Added(status, row, spilled, keyless, 0)
 
     def give_back(self) -> None:
-        """Free the slots; what is marked stays."""
+        """Free the slots; the marks stay."""
         self._table = np.empty(0, np.uint64)
 
     def judge(
@@ -189,7 +189,7 @@ class OffsetMap:
         )
 
     def get(self, key: bytes) -> int | None:
-        """Return the ordinal of a key's latest record, None when the map has not seen it."""
+        """Return the ordinal of a key's latest record, None when the map lacks the key."""
         word_0, word_1, home = hash_key_plain(key, self._key)
         slot = home * self._slots >> 32
         ordinal = mapping.find_ordinal(self._table, word_0, word_1, slot)

@@ -1,4 +1,4 @@
-"""Writes a cleaned segment: `.cleaned` files that storage swaps in for those they replace.
+"""Writes a cleaned segment: `.cleaned` files, which storage swaps for the files they replace.
 
     00000000000000000042.log.cleaned  .index.cleaned  .timeindex.cleaned  .txnindex.cleaned
 
@@ -35,24 +35,24 @@ _COPY_BYTES = 4 << 20
 
 
 class CleanedSegment:
-    """A segment in the making; owned by the thread that cleans.
+    """A segment that is being written; owned by the thread that cleans.
 
-    As long as all batches are those of its source, one after the other, nothing is written: a
+    As long as its batches are exactly those of its source, in order, nothing is written: a
     segment in which nothing changes keeps its files.
     """
 
     def __init__(
         self, fs: FileSystem, source: Segment, index_interval_bytes: int, *, is_dry: bool
     ) -> None:
-        """`source` is the first of the segments that it is to replace.
+        """`source` is the first of the segments to replace.
 
-        In a dry run nothing is ever written, and there is no segment in the end.
+        In a dry run nothing is ever written, and finish() returns no segment.
         """
         self._fs, self._source, self._is_dry = fs, source, is_dry
         self._directory, self._base_offset = source.directory, source.base_offset
         self._interval_bytes = index_interval_bytes
         self._log: File | None = None
-        self.is_begun = False  # with files of its own: it differs from its source
+        self.is_begun = False  # it differs from its source, and so has files of its own
         self._offset_index = OffsetIndex(fs, self._path(INDEX), source.base_offset)
         self._time_index = TimeIndex(fs, self._path(TIME_INDEX), source.base_offset)
         self._offset_index.entries.begin()
@@ -62,9 +62,9 @@ class CleanedSegment:
         self.size_bytes = 0
 
     def begin(self) -> int:
-        """Begin the files with what was passed over; return the bytes copied for it.
+        """Begin the files with the batches passed over so far; return the bytes copied.
 
-        They take the place of any that an earlier attempt has left.
+        They replace the files that an earlier attempt may have left.
         """
         if self.is_begun:
             return 0
@@ -84,7 +84,7 @@ class CleanedSegment:
         return position
 
     def pass_over(self, survivors: Table) -> None:
-        """Take batches over that follow those of the source so far, as they are."""
+        """Take over, unchanged, the next batches of the source."""
         assert not self.is_begun
         self._note(survivors)
         self.size_bytes += int(survivors[:, emission.OUT_SIZE].sum())
@@ -120,8 +120,8 @@ class CleanedSegment:
     ) -> Segment | None:
         """Make the segment durable, with its aborted transactions, and return it.
 
-        It keeps the modification time of what it replaces, by which retention ages a segment
-        without timestamps.
+        It keeps the modification time of the replaced segments, which is the age of a segment
+        without timestamps for retention.
         """
         if self._log is None:
             return None
@@ -138,7 +138,7 @@ class CleanedSegment:
         return Segment(self._fs, self._directory, self._base_offset, suffix=CLEANED)
 
     def discard(self) -> None:
-        """Remove the files, those of an earlier attempt as well."""
+        """Remove the files, also those of an earlier attempt."""
         for kind in SUFFIXES if not self._is_dry else ():
             self._fs.remove(self._path(kind))
 

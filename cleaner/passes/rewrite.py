@@ -1,8 +1,8 @@
-"""Rewrites groups of segments: what the offset map leaves of them becomes one new segment each.
+"""Rewrites groups of segments: the remaining records of each group become one new segment.
 
 Every batch is judged (cleaner/rules/keep.py), then its records (by the kernels); the rest is
-written. A batch in which nothing changes is copied as it is. The new segment is on the disk
-before anybody hears of it. A segment that would come out as it is keeps its files.
+written. A batch in which nothing changes is copied unchanged. The new segment is on the disk
+before it is proposed. A segment that would not change keeps its files.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ from storage.transactions import pack_aborted
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What has become of a group of segments."""
+    """The result of rewriting a group of segments."""
 
-    segment: Segment | None  # the one in their place, None when their only one stays, or it is dry
+    segment: Segment | None  # the new segment; None if the only one stays, or in a dry run
     facts: SegmentFacts
     keys: KeyFilter | None
 
@@ -92,14 +92,14 @@ class Rewriter:
         filter_point: int,
         is_dry: bool,
     ) -> None:
-        """A dry run writes nothing, and makes no segments."""
+        """A dry run writes nothing, and creates no segments."""
         self._is_dry = is_dry
         self._job, self._index, self._fs = job, index, fs
         self._aborted, self._counters, self._before_io = aborted, counters, before_io
         self._filter_point = filter_point
         self._transactions = CleanedTransactions()
         horizon_ms = job.now_ms + job.config.delete_retention_ms
-        # As in Kafka: what would expire beyond the end of time gets no horizon yet.
+        # As in Kafka: a horizon beyond the largest timestamp is not set yet.
         self._horizon_ms = horizon_ms if horizon_ms <= INT64_MAX else -1
         last_offsets = [p.last_data_offset for p in job.producers.values()]
         self._producers_last = np.array([o for o in last_offsets if o is not None], np.int64)
@@ -108,10 +108,10 @@ class Rewriter:
         self._out = np.empty(0, np.uint8)
 
     def rewrite(self, places: range, end_offset: int) -> Rewritten:
-        """Write what is left of a group of the job's segments; it is durable, as `.cleaned`.
+        """Write the remaining records of a group of the job's segments, durably, as `.cleaned`.
 
-        What follows the group begins at `end_offset`. Nothing is left behind by a failure.
-        Raises CorruptFile for damage, and whatever `before_io` raises.
+        The segment after the group begins at `end_offset`. A failure leaves no files.
+        Raises CorruptFile for damage, and the errors of `before_io`.
         """
         group = self._job.segments[places.start : places.stop]
         interval_bytes = self._job.config.index_interval_bytes
@@ -144,14 +144,14 @@ class Rewriter:
 
     @cached_property
     def _legacy_horizon_ms(self) -> int:
-        """What tombstones of older formats go by, which have no place for a horizon."""
+        """The latest file time at which tombstones of older formats, without horizons, expire."""
         job = self._job
         clean = [s for s in job.segments if s.base_offset < job.dirty.first_dirty_offset]
         return clean[-1].modified_ms - job.config.delete_retention_ms if clean else 0
 
     @property
     def _filter_keys_max(self) -> int:
-        # Eight bytes a key, sorted once: within a quarter of what the map may take.
+        # Eight bytes a key, sorted once: within a quarter of the memory that the map may take.
         return self._job.settings.map_bytes_max // 64
 
     def _begin(self, target: CleanedSegment) -> None:
@@ -203,7 +203,7 @@ class Rewriter:
                 raise CorruptFile(segment.path(LOG), 0, "it has changed while it was cleaned")
 
     def _are_obsolete(self, chunk: Chunk, ordinals: Table) -> Mask:
-        """Tell which batches have no record that stays, so that they need no decompression."""
+        """Return which batches lose all records, so that they need no decompression."""
         batches = chunk.batches
         found = np.zeros(len(batches), np.bool_)
         emission.find_obsolete(
@@ -212,10 +212,10 @@ class Rewriter:
         return found
 
     def _judge_batches(self, chunk: Chunk, segment: Segment) -> Bytes:
-        """Give each batch its verdict, in the kernels' bits."""
+        """Return each batch's verdict, in the kernels' bits."""
         batches = chunk.batches
         verdicts = np.zeros(len(batches), np.uint8)
-        # All other batches have the verdict 0: judged record by record, gone when empty.
+        # All other batches have the verdict 0: judged record by record, removed when empty.
         special = (batches[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)) != 0
         special |= batches[:, LAST_OFFSET] + 1 == self._job.dirty.first_uncleanable_offset
         if len(self._producers_last):
@@ -273,7 +273,7 @@ class Rewriter:
     def _filter(
         self, chunk: Chunk, piece: Piece, ordinals: Table, target: CleanedSegment
     ) -> None:
-        """Judge the records of a piece, and write what is left of it."""
+        """Judge the records of a piece, and write the remaining ones."""
         self._make_room(piece)
         status, row, judged, keyless, expired = self._index.map.judge(
             piece.data,
@@ -345,7 +345,7 @@ class Rewriter:
             self._out = np.empty(wanted, np.uint8)
 
     def _repack(self, chunk: Chunk, piece: Piece, survivor: Sequence[int]) -> Buffer:
-        """Return a decompressed batch as it will be written: compressed as it was."""
+        """Return a decompressed batch as it will be written, with its former codec."""
         how, row, start, size = (
             survivor[OUT_HOW], survivor[OUT_ROW], survivor[OUT_POSITION], survivor[OUT_SIZE]
         )  # fmt: skip

@@ -1,18 +1,18 @@
 """Temporary files for keys that the offset map has no room for, split by hash.
 
-A run whose map is full goes on: keys that are in the map stay with it, all others are written as
-rows of 20 bytes (cleaner/passes/mapping.py), into as many parts as make each one's keys fit into
-the memory that the map had. Records of one key meet in one part, in the order of the log:
+A run whose map is full continues: keys in the map stay there, all others are written as rows of
+20 bytes (cleaner/passes/mapping.py), into enough parts that the keys of each part fit into the
+memory that the map had. All records of one key are in one part, in the order of the log:
 
     spill-<run>-<part>.dirty.tmp    records of the dirty section: each hides those before it
     spill-<run>-<part>.clean.tmp    records of clean segments, which only dirty ones can hide
 
-When all is read the parts are taken one by one: the dirty rows go into a map of their own, which
-marks what they make obsolete, then the clean rows are looked up in it. What is left of it all are
-the marks, so that the log is rewritten once, whatever the number of keys.
+When all records are read the parts are taken one by one: the dirty rows go into a map of their
+own, which marks the rows they make obsolete, then the clean rows are looked up in it. Only the
+marks remain, so that the log is rewritten once, however many keys there are.
 
-The files lie beside the segments. They end in `.tmp`, which a start removes; a run removes its
-own, however it ends. They need not reach the disk.
+The files lie beside the segments. Their names end in `.tmp`, which the broker removes at its
+start; a run removes its own files, however it ends. They need not reach the disk.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from protocol.records import INT64, INT64S, UINT8S, Bytes, Table, int64, kernel,
 from storage.files import File, FileSystem
 
 ROW_BYTES = 4 * SPILL_COLUMNS
-# More parts would be open files and small writes; a part too large is taken in several steps.
+# More parts would mean open files and small writes; a part too large is taken in several steps.
 _PARTS_MAX = 256
 _STEPS_MAX = 64
 _BUFFER_BYTES = 1 << 18
@@ -54,7 +54,7 @@ DIRTY, CLEAN = "dirty", "clean"
 def sort_by_part(
     rows: SpillRows, count: int, parts: int, out: SpillRows, ends: Table
 ) -> None:
-    """Sort rows by their part, those of one part in their order; note where each part ends."""
+    """Sort rows by part, stably; store the end of each part in `ends`."""
     for part in range(parts):
         ends[part] = 0
     for at in range(count):
@@ -79,7 +79,7 @@ def look_up_rows(
     table: Words,
     obsolete: Bytes,
 ) -> None:
-    """Mark those of a step's rows whose key is in the map."""
+    """Mark the rows of a step whose key is in the map."""
     slots = uint64(table.size >> 1)
     for at in range(count):
         of_step, place = place_row(uint64(rows[at, 4]), slots, parts, steps)
@@ -104,7 +104,7 @@ class Spill:
         load_factor_max: float,
         before_io: Callable[[int], None],
     ) -> None:
-        """`run` tells the files from another run's; so many records may be spilled, at most."""
+        """`run` names the files of this run; at most `record_count` records may be spilled."""
         self._fs, self._before_io = fs, before_io
         self._stem = directory / f"spill-{run:08x}"
         self._slots_max = max(map_bytes_max // SLOT_BYTES, _SLOTS_MIN)
@@ -129,7 +129,7 @@ class Spill:
         self.remove()
 
     def write(self, kind: str, rows: SpillRows) -> None:
-        """Write rows down, each into its part."""
+        """Write rows, each into its part."""
         out = np.empty_like(rows)
         ends = np.empty(self.part_count, np.int64)
         sort_by_part(rows, len(rows), self.part_count, out, ends)
@@ -141,9 +141,9 @@ class Spill:
         self.written_bytes += rows.nbytes
 
     def resolve(self, obsolete: Bytes) -> int:
-        """Mark all records that later ones of the same key hide; return how many keys there are.
+        """Mark all records that later ones of the same key hide; return the number of keys.
 
-        May read a part several times; what was marked stays marked.
+        May read a part several times; marks stay.
         """
         for key in list(self._buffers):
             self._flush(key)
@@ -164,7 +164,7 @@ class Spill:
             key_count = self._resolve_steps(part, steps, slots, size_max, obsolete)
             if key_count >= 0:
                 return key_count
-            # More keys than a part should have: in more steps, and at last with more memory.
+            # More keys than a part should have: use more steps, and in the end more memory.
             if steps < _STEPS_MAX:
                 steps *= 2
             else:
@@ -173,7 +173,7 @@ class Spill:
     def _resolve_steps(
         self, part: int, steps: int, slots: int, size_max: int, obsolete: Bytes
     ) -> int:
-        """Return the keys of a part, -1 when they do not fit into a map in so many steps."""
+        """Return the number of keys of a part, -1 when a step's keys do not fit into a map."""
         key_count = 0
         for step in range(steps):
             table = np.zeros(2 * slots, np.uint64)

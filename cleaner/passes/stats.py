@@ -1,4 +1,4 @@
-"""What a cleaning reports: one frozen result, for the log in Kafka's words and for metrics."""
+"""The report of a cleaning: one frozen result, for the log in Kafka's words and for metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MB = 1024 * 1024
 
 @dataclass(slots=True)
 class Counters:
-    """What a run has counted so far; owned by the run."""
+    """The counts of a run so far; owned by the run."""
 
     indexed_bytes: int = 0
     indexed_records: int = 0
@@ -37,8 +37,8 @@ class Counters:
 class CleanResult:
     """One finished cleaning of one log.
 
-    `start_` and `end_` measure the segments of the cleaned range before and after, `read_` and
-    `written_` what the second pass has read and written of them: what is kept as it was is not
+    `start_` and `end_` measure the segments of the cleaned range before and after; `read_` and
+    `written_` count the bytes that the second pass read and wrote: unchanged segments are not
     written, and may not even be read.
     """
 
@@ -47,7 +47,7 @@ class CleanResult:
     reason: Reason
     first_dirty_offset: int
     end_offset: int  # the next first dirty offset
-    first_uncleanable_offset: int  # beyond the end offset when the map was full before
+    first_uncleanable_offset: int  # beyond the end offset when the map was full before it
     started_ms: int
     index_ms: int
     total_ms: int
@@ -65,7 +65,7 @@ class CleanResult:
     removed_aborted_batches: int
     segments_read: int
     segments_written: int
-    segments_kept: int  # as they were, with what was skipped
+    segments_kept: int  # unchanged, including the skipped ones
     segments_skipped: int  # not even read, since nothing in them could be obsolete
     spilled_bytes: int  # hashes in temporary files, for a map larger than its ceiling
     spill_count: int  # the parts that they were split into
@@ -74,12 +74,12 @@ class CleanResult:
     map_utilization: float
     cleanable_ratio: float
     overdue_ms: int
-    next_horizon_ms: int | None  # when the first tombstone or marker left may go
+    next_horizon_ms: int | None  # when the first remaining tombstone or marker may go
     is_verified: bool  # log.cleaner.verify has proved the output
 
     @property
     def reclaimed_bytes(self) -> int:
-        """How much smaller the log's segments have become."""
+        """The bytes by which the log's segments have become smaller."""
         return self.start_bytes - self.end_bytes
 
     @property
@@ -130,7 +130,7 @@ def report(result: CleanResult, thread: int) -> str:
 
 
 def _rate(amount: float, seconds: float) -> str:
-    # Milliseconds are what is measured: a shorter run has no rate worth telling.
+    # Time is measured in milliseconds: a shorter run has no meaningful rate.
     return f"{amount / seconds:,.1f}" if seconds > 0 else "-"
 
 

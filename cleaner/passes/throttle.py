@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 from cleaner.errors import CleaningAborted
 
-# Kafka's Throttler looks at windows as long: bursts within one are not held back.
+# The window of Kafka's Throttler: bursts within one are not held back.
 _BURST_S = 0.3
-# Less is not worth a wait: it stays owed.
+# A shorter wait is not worthwhile: the debt stays.
 _WAIT_MIN_S = 0.001
-# How soon a thread that is held back notices that it is to stop.
+# The time within which a waiting thread notices that it must stop.
 _WAIT_STEP_S = 0.2
 
 
 class Throttle:
-    """A debt of bytes that shrinks at the rate allowed; threads share it without a lock."""
+    """A debt of bytes that shrinks at the allowed rate; threads share it, under its own lock."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         """`clock_s` never goes back."""
@@ -27,9 +27,9 @@ class Throttle:
         self._debt_bytes = 0.0
 
     def charge(self, size_bytes: int, bytes_per_second: float) -> float:
-        """Account for bytes; return the seconds to wait before more are read or written.
+        """Account for bytes; return the seconds to wait before the next read or write.
 
-        Who waits in steps, and charges nothing in between, notices a rate that has changed.
+        A caller that waits in steps, and charges 0 bytes in between, notices a changed rate.
         """
         with self._lock:
             now_s = self._clock_s()
@@ -43,7 +43,7 @@ class Throttle:
 
 
 class Pace:
-    """What a thread is told before it reads or writes: to wait, or to stop."""
+    """Makes a thread wait or stop before it reads or writes."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class Pace:
         self._charge, self._stopping, self._must_stop = charge, stopping, must_stop
 
     def stop(self) -> None:
-        """Have the thread stop, and whoever else waits for the same event."""
+        """Stop the thread, and all others that share the same event."""
         self._stopping.set()
 
     def before_io(self, size_bytes: int) -> None:
-        """Wait as long as the throttle wants; raises CleaningAborted when it is to stop."""
+        """Wait as long as the throttle asks for; raises CleaningAborted to stop the thread."""
         wait_s = self._charge(size_bytes)
         while not (self._must_stop() or self._stopping.is_set()):
             if wait_s <= 0:

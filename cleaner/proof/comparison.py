@@ -1,6 +1,6 @@
-"""Holds one batch of a cleaning's output against what the rules leave of its source.
+"""Compares one batch of a cleaning's output with the expected records of its source.
 
-What differs is told by its name and its size: what is in records stays out of messages.
+Messages describe a difference by names and sizes: the contents of records stay out of them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from protocol.batches import (
 )
 from storage.errors import CorruptFile
 
-# How well a codec packs is its library's affair; the CRC was checked when the batch was read.
+# The packed length depends on the codec's library; the CRC was checked when the batch was read.
 _UNCOMPARED = {"length", "crc"}
 _HEADER_FIELDS = [one.name for one in fields(BatchHeader) if one.name not in _UNCOMPARED]
 
 
 @dataclass(slots=True)
 class Kept:
-    """What a header says of the records that are left: a list of them takes far more memory."""
+    """A header's facts about the remaining records; a list of them takes far more memory."""
 
     count: int = 0
     first_timestamp: int = NO_TIMESTAMP
@@ -37,7 +37,7 @@ class Kept:
     has_tombstones: bool = False
 
     def note(self, record: Record) -> None:
-        """Note the next record that is left."""
+        """Note the next remaining record."""
         if not self.count:
             self.first_timestamp = record.timestamp
         self.count += 1
@@ -46,17 +46,17 @@ class Kept:
         self.has_tombstones = self.has_tombstones or record.value is None
 
     def noting(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yield records, each of which is noted."""
+        """Note each of the records, and yield it."""
         for record in records:
             self.note(record)
             yield record
 
 
 def reduced_header(header: BatchHeader, kept: Kept, horizon_ms: int | None) -> BatchHeader:
-    """Return the header that a batch has once only some of its records are left.
+    """Return the header of a batch after it lost some of its records.
 
-    `horizon_ms` is the delete horizon that it gets now, None when it gets none. Of its length
-    and CRC nothing is said.
+    `horizon_ms` is the delete horizon that it gets now, None when it gets none. Its length and
+    CRC are not set.
     """
     if not kept.count:
         return read_header(empty_batch(header))
@@ -75,7 +75,7 @@ def reduced_header(header: BatchHeader, kept: Kept, horizon_ms: int | None) -> B
 
 
 def check_header(found: Stored, expected: BatchHeader) -> None:
-    """Raise VerificationFailed unless a batch's header says what is expected."""
+    """Raise VerificationFailed unless a batch's header has the expected values."""
     for name in _HEADER_FIELDS:
         wanted, is_there = getattr(expected, name), getattr(found.header, name)
         if wanted != is_there:
@@ -83,9 +83,9 @@ def check_header(found: Stored, expected: BatchHeader) -> None:
 
 
 def check_records(found: Stored, there: Iterable[Record], expected: Iterable[Record]) -> None:
-    """Raise VerificationFailed unless a batch's records are those expected.
+    """Raise VerificationFailed unless a batch has the expected records.
 
-    Both are read one by one, to their ends.
+    Both iterables are read one by one, to their ends.
     """
     there_count = expected_count = 0
     first_alone = None
@@ -102,7 +102,7 @@ def check_records(found: Stored, there: Iterable[Record], expected: Iterable[Rec
 
 
 def check_record(found: Stored, there: Record, expected: Record) -> None:
-    """Raise VerificationFailed unless a record is the one expected."""
+    """Raise VerificationFailed unless a record is the expected one."""
     if there == expected:
         return
     offset = expected.offset
@@ -126,7 +126,7 @@ def each_record_of(found: Stored, decompressed_bytes_max: int) -> Iterator[Recor
 
 
 def failed(found: Stored, cause: str, offset: int | None = None) -> VerificationFailed:
-    """Return the error for an output batch that is not what is expected."""
+    """Return the error for an output batch that differs from the expected one."""
     at = found.header.base_offset if offset is None else offset
     return VerificationFailed(found.path, found.position, at, cause)
 

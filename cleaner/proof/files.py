@@ -1,4 +1,4 @@
-"""What a cleaned segment's indexes must say, from its batches alone.
+"""The expected indexes of a cleaned segment, computed from its batches alone.
 
 The entries are those that Segment.append would have given the batches, one by one.
 """
@@ -19,7 +19,7 @@ from storage.transactions import AbortedTransaction, parse_aborted
 
 
 class ExpectedIndexes:
-    """The two indexes of one segment; made as its batches are read."""
+    """The two indexes of one segment; built while its batches are read."""
 
     def __init__(self, segment: Segment, interval_bytes: int) -> None:
         self._segment, self._interval_bytes = segment, interval_bytes
@@ -29,7 +29,7 @@ class ExpectedIndexes:
         self._indexed_largest = NO_TIMESTAMP
 
     def note(self, batch: Stored) -> None:
-        """Take the next batch."""
+        """Add the next batch."""
         header = batch.header
         if header.max_timestamp > self._largest[0]:
             self._largest = (header.max_timestamp, header.last_offset)
@@ -71,12 +71,12 @@ def check_aborted(
     *,
     is_kept: bool,
 ) -> None:
-    """Raise VerificationFailed unless the transaction indexes name what is expected.
+    """Raise VerificationFailed unless the transaction indexes name the expected transactions.
 
-    One that was kept as it was may name transactions of which only the marker is left.
+    An index that was kept unchanged may name transactions of which only the marker is left.
     """
     ends = [*(one.base_offset for one in new[1:]), INT64_MAX]
-    for segment, end in zip(new, ends, strict=False):  # none of either when nothing is left
+    for segment, end in zip(new, ends, strict=False):  # `new` is empty when no record is left
         path = segment.path(TXN_INDEX)
         try:
             there = parse_aborted(fs.read_bytes(path), path) if fs.exists(path) else []

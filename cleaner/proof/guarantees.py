@@ -1,15 +1,15 @@
-"""The four guarantees of log compaction, proved over what a log held before and after.
+"""The four guarantees of log compaction, proved over a log's records before and after.
 
-1. A consumer that keeps up with the head sees every record: nothing at or after the first
-   uncleanable offset has changed, and nothing younger than min.compaction.lag.ms is gone.
+1. A consumer that keeps up with the head sees every record: no record at or after the first
+   uncleanable offset has changed, and no record younger than min.compaction.lag.ms is gone.
 2. Order never changes.
-3. Offsets never change: what is left is identical to what was at its offset before.
+3. Offsets never change: each remaining record is identical to the one at its offset before.
 4. A reader from the start sees at least the final state of every key, and every tombstone
    that is younger than delete.retention.ms.
 
-All is decided over iterators of records, oldest first, as a consumer meets them. The first
-three need no memory; the fourth keeps each key and its latest offset, and goes over the log in
-several rounds when there are more than KEYS_MAX.
+The proofs read iterators of records, oldest first, as a consumer does. The first three need no
+memory; the fourth keeps each key and its latest offset, and reads the log in several rounds when
+there are more keys than KEYS_MAX.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from cleaner.rules.key_tokens import key_of, token_of
 from protocol.batches import Record
 
-# Keys that are in memory at once: some 150 bytes each, and themselves or what stands for them.
+# The keys in memory at once: each takes some 150 bytes, and its own size or that of its token.
 KEYS_MAX = 2_000_000
 
 HEAD_UNCHANGED = "a consumer that keeps up with the head sees every record"
@@ -34,30 +34,30 @@ FINAL_STATE = (
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A record as a consumer meets it."""
+    """A record as a consumer sees it."""
 
     record: Record
-    # Whether readers of what is committed see it, given all that is known of transactions now.
+    # Whether read_committed consumers see it, by the present knowledge of transactions.
     is_committed: bool
-    delete_horizon_ms: int | None = None  # from when on it may go, as a tombstone
+    delete_horizon_ms: int | None = None  # the time from which it may go, as a tombstone
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What of a log is compared, and what the cleaning was allowed to do."""
+    """The part of a log to compare, and the limits of the cleaning."""
 
-    start_offset: int  # the log start offset: what lies before was not cleaned away, but deleted
+    start_offset: int  # the log start offset: records before it were deleted, not cleaned away
     stable_offset: int  # the last stable offset before: transactions from here on are undecided
-    end_offset: int  # the log end offset before: what lies after has been appended since
+    end_offset: int  # the log end offset before: records after it were appended since
     first_dirty_offset: int
     first_uncleanable_offset: int
     min_lag_ms: int
-    now_ms: int  # of the cleaning
+    now_ms: int  # the time of the cleaning
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """The first thing found that breaks a guarantee."""
+    """The first record found that breaks a guarantee, and how."""
 
     offset: int
     key: bytes | None
@@ -66,17 +66,17 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was to be proved."""
+    """The result for one statement to prove."""
 
     name: str
-    examined: int  # records, unless `of` says of what
+    examined: int  # the number of records, or of the items that `of` names
     violation: Violation | None
     of: str = "records"
 
 
 @dataclass(slots=True)
 class _Tally:
-    """A finding in the making."""
+    """A finding that is being counted."""
 
     name: str
     examined: int = 0
@@ -130,10 +130,10 @@ def final_state(
     bounds: Bounds,
     keys_max: int = KEYS_MAX,
 ) -> Finding:
-    """Prove the fourth guarantee, in as many rounds as the bound on the keys asks for.
+    """Prove the fourth guarantee, in as many rounds as the limit on the keys requires.
 
-    The latest record of a key is to be there; an expired tombstone may be gone when nothing is
-    left of what it deleted.
+    The latest record of a key must exist; an expired tombstone may be gone when no record that
+    it deleted is left.
     """
     tally = _Tally(FINAL_STATE)
     turn, rounds = 0, 1
@@ -152,7 +152,7 @@ def _latest(
 ) -> dict[bytes, tuple[int, bool]] | None:
     """Return the offset of each key's latest record, and whether it may be gone.
 
-    None when these are too many keys.
+    None when there are too many keys.
     """
     latest: dict[bytes, tuple[int, bool]] = {}
     for record, seen in _committed(before, bounds, turn, rounds):
@@ -173,7 +173,7 @@ def _check_state(
     latest: dict[bytes, tuple[int, bool]],
     tally: _Tally,
 ) -> None:
-    older: dict[bytes, int] = {}  # what is left of keys whose tombstone may be gone
+    older: dict[bytes, int] = {}  # remaining records of keys whose tombstone may be gone
     for record, _ in _committed(after, bounds, turn, rounds):
         assert record.key is not None
         tally.examined += 1
@@ -201,7 +201,7 @@ def _committed(
         record = one.record
         if record.key is None or not one.is_committed or record.offset >= bounds.stable_offset:
             continue
-        # Python's hash is secret: nobody can choose keys that all have the same turn.
+        # Python's hash is secret: a client cannot choose keys that all have the same turn.
         if rounds == 1 or hash(record.key) % rounds == turn:
             yield record, one
 
@@ -227,9 +227,9 @@ def _check_gone(gone: Seen, bounds: Bounds, head: _Tally) -> None:
 def _check_same(was: Seen, left: Seen, bounds: Bounds, offsets: _Tally) -> None:
     for name in ("key", "value", "timestamp", "headers"):
         if getattr(was.record, name) != getattr(left.record, name):
-            offsets.violate(was.record, f"its {name} is another one now")
+            offsets.violate(was.record, f"its {name} has changed")
             return
-    # What was undecided may have been decided since.
+    # Undecided transactions may have been decided since.
     if was.record.offset < bounds.stable_offset and was.is_committed != left.is_committed:
         verb = "are" if left.is_committed else "are not"
-        offsets.violate(was.record, f"readers of what is committed {verb} shown it now")
+        offsets.violate(was.record, f"read_committed consumers {verb} shown it now")

@@ -1,7 +1,7 @@
-"""Proves what becomes of messages of magic 0 and 1: batches of magic 2 with what is left of them.
+"""Proves the conversion of messages of magic 0 and 1: the remaining ones, in batches of magic 2.
 
-How many messages share a batch is the cleaning's choice, so that they are compared record by
-record, and each batch's header by itself.
+The cleaning chooses how many messages share a batch, so they are compared record by record, and
+each batch's header by itself.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Output(Protocol):
         """Return the next batch; there must be one."""
 
     def missing(self, offset: int, cause: str) -> VerificationFailed:
-        """Return the error for what should come next."""
+        """Return the error for the output that should come next and is missing."""
 
 
 class OldFormats:
-    """A run of messages of old formats, and the batches that they were turned into."""
+    """Consecutive messages of old formats, and the batches that they were converted to."""
 
     def __init__(
         self,
@@ -47,18 +47,18 @@ class OldFormats:
         horizon_ms: int,
         decompressed_bytes_max: int,
     ) -> None:
-        """`keeps` judges a record; `horizon_ms` is what tombstones get."""
+        """`keeps` judges a record; `horizon_ms` is the delete horizon for tombstones."""
         self._found, self._keeps = found, keeps
         self._horizon_ms, self._bytes_max = horizon_ms, decompressed_bytes_max
-        self._batch: Stored | None = None  # of which records are still to be met
-        # These, one by one: a list of them takes far more memory than the batch.
+        self._batch: Stored | None = None  # the batch whose records are being compared
+        # Its records, one by one: a list of them takes far more memory than the batch.
         self._records: Iterator[Record] = iter(())
         self._next: Record | None = None
 
     def check(self, source: Stored, must_end: bool) -> None:
-        """Compare what is left of the next message, or wrapper.
+        """Compare the remaining records of the next message, or wrapper.
 
-        With `must_end` a batch must end where it ends, even an empty one.
+        With `must_end` a batch, perhaps an empty one, must end at the same offset.
         """
         for record in source.each_record(self._bytes_max):
             at = self._batch if self._next is not None else self._found.next
@@ -73,9 +73,9 @@ class OldFormats:
             self._check_end(source.header.last_offset)
 
     def finish(self) -> None:
-        """Check that nothing is left over when another format, or nothing, follows."""
+        """Check that the last batch has no further records; no old message follows."""
         if self._next is not None and self._batch is not None:
-            raise failed(self._batch, "nothing is to be left of it", self._next.offset)
+            raise failed(self._batch, "no further record may be left of it", self._next.offset)
         self._batch = None
 
     def _begin(self, source: Stored, record: Record) -> None:
@@ -117,9 +117,9 @@ class OldFormats:
 
     def _check_end(self, last_offset: int) -> None:
         if self._batch is None or self._batch.header.last_offset != last_offset:
-            cause = f"a batch must end at offset {last_offset}, if only an empty one"
+            cause = f"a batch, perhaps an empty one, must end at offset {last_offset}"
             if self._found.next is None or self._found.next.header.last_offset != last_offset:
                 raise self._found.missing(last_offset, cause)
             self._batch = self._found.take()
             if self._batch.header.count:
-                raise failed(self._batch, "nothing is to be left but its header")
+                raise failed(self._batch, "only its header may be left")

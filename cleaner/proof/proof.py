@@ -1,13 +1,13 @@
-"""Proves that the output of a cleaning is exactly what the rules leave of its input.
+"""Proves that the output of a cleaning is exactly the result that the rules give for its input.
 
-The kernels, hashes and bitmaps that clean may err; what is proved here shares none of them. It
+The kernels, hashes and bitmaps of a cleaning may be wrong; the proof shares none of them. It
 reads the dirty section once more into a dictionary of whole keys, judges every batch and record
 of the old segments by the truth tables (cleaner/rules/keep.py, transactions.py), and compares
 with the new ones, field by field. With `log.cleaner.verify` that happens before each swap.
 
-    old segments --> what must be left, batch by batch --\\
-                                                          equal? --> the swap
-    new segments --> what is there, batch by batch ------/
+    old segments --> expected result, batch by batch --\\
+                                                        equal? --> the swap
+    new segments --> their contents, batch by batch ---/
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from storage.files import FileSystem
 from storage.segment import LOG, Segment
 from storage.transactions import AbortedTransaction
 
-# A map that is full ends within a batch, or within as many old messages as are read together.
+# A full map may end within a batch, or within the old messages that are converted together.
 _BEYOND_END_BYTES = 64 * 1024
 
 
 class Found:
-    """The batches of a cleaning's output, in order; the next one can be looked at.
+    """The batches of a cleaning's output, in order, with a look-ahead of one.
 
-    On the way each file's bytes and offsets are checked.
+    The bytes and offsets of each file are checked on the way.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Found:
         return taken
 
     def missing(self, offset: int, cause: str) -> VerificationFailed:
-        """Return the error for what should come next."""
+        """Return the error for the output that should come next and is missing."""
         if self.next is not None:
             return failed(self.next, cause, offset)
         path = self._segments[-1].path(LOG) if self._segments else self._job.directory
@@ -99,7 +99,7 @@ class Found:
                 ):
                     offset_min = batch.header.next_offset
                     if offset_min - 1 > segment.offset_max:
-                        raise batch.damage("its offsets are beyond what indexes can name")
+                        raise batch.damage("its offsets are beyond its indexes' range")
                     indexes.note(batch)
                     yield batch
             except CorruptFile as damage:
@@ -126,7 +126,7 @@ class Proof:
     ) -> None:
         """Read the dirty section, up to the offset that the cleaning's own map has reached.
 
-        Raises CorruptFile, and what `before_io` raises.
+        Raises CorruptFile, and the errors of `before_io`.
         """
         self._job, self._fs, self._aborted = job, fs, aborted
         self._end_offset, self._before_io = end_offset, before_io
@@ -137,17 +137,17 @@ class Proof:
         self._ends = dict(zip(starts, ends, strict=True))
         self._transactions = CleanedTransactions()
         self._latest: dict[bytes, int] = {}
-        # Keys right beyond the end, which a full map may or may not have taken in.
+        # Keys right after the end, which a full map may or may not hold.
         self._beyond: set[bytes] = set()
-        # The offsets of the output's batch that was last asked about.
+        # The offsets of the output's batch that was last looked up.
         self._offsets_of: Stored | None = None
         self._offsets = array("q")
         self._read_keys()
 
     def check(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
-        """Prove that new segments are what the cleaning has to leave of old ones.
+        """Prove that new segments are the correct result of cleaning old ones.
 
-        Groups come in the order of the log; a segment that keeps its files is `new` as well.
+        Groups come in the order of the log; a segment that keeps its files is also `new`.
         Raises VerificationFailed with the first difference, CorruptFile for a damaged source.
         """
         found = Found(self._job, new, self._before_io)
@@ -165,9 +165,9 @@ class Proof:
                     old_formats.check(source, verdict.retention == Retention.RETAIN_EMPTY)
         old_formats.finish()
         if found.next is not None:
-            raise failed(found.next, "nothing is to be left from here on")
+            raise failed(found.next, "no batch may be left from here on")
         is_kept = list(old) == list(new)
-        if not is_kept:  # else nobody has written the files
+        if not is_kept:  # if it is, the cleaning has not written the files
             found.check_indexes(self._fs)
         check_aborted(self._fs, new, self._transactions.take_kept(), is_kept=is_kept)
 
@@ -201,18 +201,18 @@ class Proof:
         verdict = self._judge(source)
         ahead = found.next
         if ahead is not None and ahead.header.base_offset < header.base_offset:
-            raise failed(ahead, f"nothing is to be left before offset {header.base_offset}")
+            raise failed(ahead, f"no batch may be left before offset {header.base_offset}")
         left = ahead if ahead and ahead.header.base_offset == header.base_offset else None
         there = self._kept_of(source, verdict, left)
         first = next(there, None)
         if first is None and verdict.retention != Retention.RETAIN_EMPTY:
             if left is not None:
-                raise failed(left, f"nothing is to be left of this batch of {header.count}")
+                raise failed(left, f"no record of this batch of {header.count} may be left")
             return
         if left is None:
             count = 0 if first is None else 1 + sum(1 for _ in there)
             what = f"{count} of {header.count} records" if count else "its empty header"
-            cause = f"of a batch {what} must be left, up to offset {header.last_offset}"
+            cause = f"{what} of a batch must be left, up to offset {header.last_offset}"
             raise found.missing(header.base_offset if first is None else first.offset, cause)
         found.take()
         self._check_left(source, left, verdict, () if first is None else chain((first,), there))
@@ -220,7 +220,7 @@ class Proof:
     def _check_left(
         self, source: Stored, left: Stored, verdict: BatchVerdict, expected: Iterable[Record]
     ) -> None:
-        """Compare what is left of a batch with what must be."""
+        """Compare a batch of the output with the expected records of its source."""
         header, kept = source.header, Kept()
         is_copy = left.data == source.data
         expected = kept.noting(expected)
@@ -236,7 +236,7 @@ class Proof:
         if kept.count and kept.count == header.count and not stamps:
             if not is_copy:
                 check_header(left, header)
-                raise failed(left, "it was not copied as it was, though it loses no record")
+                raise failed(left, "it was not copied unchanged, though it loses no record")
             return
         if is_copy:
             there = each_record_of(left, self._bytes_max)
@@ -246,7 +246,7 @@ class Proof:
     def _kept_of(
         self, source: Stored, verdict: BatchVerdict, left: Stored | None
     ) -> Iterator[Record]:
-        """Yield the records of a batch that must be left, one by one: all may take a lot."""
+        """Yield the records of a batch that must be left, one by one to save memory."""
         if verdict.discards_records:
             return
         header = source.header
@@ -295,7 +295,7 @@ class Proof:
             raise source.damage(str(error)) from error
 
     def _keeps(self, record: Record, horizon_ms: int | None, left: Stored | None) -> bool:
-        """Return whether a record is kept; `left` is what the output has of its batch."""
+        """Return whether a record is kept; `left` is its batch in the output, if any."""
         key = record.key
         is_kept = keep_record(
             offset=record.offset,
@@ -307,12 +307,12 @@ class Proof:
             now_ms=self._job.now_ms,
         )
         if is_kept and record.offset < self._end_offset and key in self._beyond:
-            # Obsolete by a record that the map may not have taken in: either is right.
+            # A record that the map may lack makes it obsolete: both results are right.
             return left is not None and self._is_in(left, record.offset)
         return is_kept
 
     def _is_in(self, left: Stored, offset: int) -> bool:
-        """Return whether a batch of the output has a record; of the last one offsets are kept."""
+        """Return whether an output batch has a record; caches the offsets of the last batch."""
         if self._offsets_of is not left:
             records = each_record_of(left, self._bytes_max)
             self._offsets = array("q", (one.offset for one in records))

@@ -1,8 +1,8 @@
-"""A log as it is at one moment, to be read as a consumer reads it, whatever becomes of it.
+"""A log at one moment, which can be read as a consumer reads it even after the log changed.
 
-The segments' files are held open: they can be read even when a cleaning or retention has
+The segments' files are held open: they can be read even after a cleaning or retention has
 replaced them and their names are gone. That costs a descriptor for each segment, and the disk
-space of what was removed, until the snapshot is dropped.
+space of removed files, until the snapshot is dropped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from storage.transactions import AbortedTransaction
 
 @dataclass(frozen=True, slots=True)
 class HeldSegment:
-    """A segment's batches, up to where they ended."""
+    """A segment's batches, up to their end at that moment."""
 
     segment: Segment  # for its names and its indexes; not for its batches
     base_offset: int
-    end_offset: int  # that of the segment behind it, or of the log
+    end_offset: int  # the base offset of the next segment, or the log's end offset
     batches: Batches
 
     @property
@@ -52,7 +52,7 @@ class Snapshot:
         return sum(one.batches.size_bytes for one in self.segments)
 
     def stored(self, before_io: Callable[[int], None]) -> Iterator[Stored]:
-        """Read all batches, each checked. Raises CorruptFile, and what `before_io` raises."""
+        """Read and check all batches. Raises CorruptFile, and the errors of `before_io`."""
         for one in self.segments:
             yield from read_stored(one.batches, one.offsets, before_io)
 
@@ -71,7 +71,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the event loop notes of a log; a snapshot of it takes a file for each segment."""
+    """The facts of a log that the loop notes; a snapshot also opens a file for each segment."""
 
     name: str
     start_offset: int
@@ -83,9 +83,9 @@ class Moment:
 
 
 def note_moment(log: Log) -> Moment:
-    """Note a log as it is now; on the loop. Raises CorruptFile and DiskFailure."""
+    """Note the present state of a log; on the loop. Raises CorruptFile and DiskFailure."""
     active = log.segments[-1]
-    # The loop adds to this index; a thread that read the file first could lose what is added.
+    # The loop adds to this index; a thread that read the file first could lose new entries.
     active.transactions.load()
     return Moment(
         log.name,
@@ -99,7 +99,7 @@ def note_moment(log: Log) -> Moment:
 
 
 def hold(moment: Moment) -> Snapshot:
-    """Hold the files of a moment that has just been; in a thread.
+    """Hold the files of a moment that has just passed; runs in a thread.
 
     Raises CorruptFile and DiskFailure.
     """
@@ -126,5 +126,5 @@ def hold(moment: Moment) -> Snapshot:
 
 
 def take_snapshot(log: Log) -> Snapshot:
-    """Take a log as it is now; on the loop. Raises CorruptFile and DiskFailure."""
+    """Take a snapshot of a log; on the loop. Raises CorruptFile and DiskFailure."""
     return hold(note_moment(log))

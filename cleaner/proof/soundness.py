@@ -1,9 +1,9 @@
-"""What can be proved of a log as it is, without cleaning it.
+"""Proves the properties of a log that need no cleaning.
 
 - Every batch is whole, its CRC is right, and offsets rise from batch to batch and within them.
-- Below the cleaner's checkpoint each key has one record, and nothing is left of what a
-  tombstone there has deleted.
-- Every index entry leads to the batch that it is about.
+- Below the cleaner's checkpoint each key has one record, and no record is left that a tombstone
+  there has deleted.
+- Every index entry leads to its batch.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from storage.transactions import parse_aborted
 
 INTACT = "every batch is as it was written, and offsets rise"
 ONE_RECORD = "below the cleaner's checkpoint each key has one record"
-NO_GHOSTS = "below the cleaner's checkpoint nothing is left of what a tombstone deleted"
+NO_GHOSTS = "below the cleaner's checkpoint no record is left that a tombstone deleted"
 INDEXES_RIGHT = "every index entry leads to its batch"
 
 
 def prove_indexes(
     snapshot: Snapshot, fs: FileSystem, before_io: Callable[[int], None]
 ) -> list[Finding]:
-    """Prove that batches are intact and that indexes lead to them; segment by segment.
+    """Prove that batches are intact and that indexes lead to them, segment by segment.
 
-    Raises DiskFailure, and what `before_io` raises.
+    Raises DiskFailure, and the errors of `before_io`.
     """
     batch_count = entry_count = 0
     broken: Violation | None = None
@@ -51,7 +51,7 @@ def prove_indexes(
         except CorruptFile as damage:
             broken = broken or Violation(check.end_offset, None, str(damage))
         entry_count += check.count
-        if not held.segment.suffix:  # else it was replaced, and its files may be another's
+        if not held.segment.suffix:  # with one it was replaced, and another may own its files
             wrong = wrong or check.lie
     return [
         Finding(INTACT, batch_count, broken, "batches"),
@@ -65,10 +65,10 @@ def prove_clean_section(
     before_io: Callable[[int], None],
     keys_max: int = KEYS_MAX,
 ) -> list[Finding]:
-    """Prove that what lies before the cleaner's checkpoint is clean.
+    """Prove that the log is clean before the cleaner's checkpoint.
 
-    Keeps each key there in memory, in several rounds when they are more than `keys_max`. Raises
-    CorruptFile, and what `before_io` raises.
+    Keeps each key there in memory, in several rounds when there are more than `keys_max`. Raises
+    CorruptFile, and the errors of `before_io`.
     """
     shares: list[_Share] = []
     rounds = 1
@@ -89,7 +89,7 @@ def prove_clean_section(
 
 @dataclass(slots=True)
 class _Share:
-    """What was found of some of the keys."""
+    """The result for a share of the keys."""
 
     records: int
     tombstones: int
@@ -104,7 +104,7 @@ def _clean_share(
     rounds: int,
     keys_max: int,
 ) -> _Share | None:
-    """Look for keys with two records; None when there are more keys than may be kept."""
+    """Find keys with two records; None when there are more keys than may be kept."""
     aborted = AbortedRanges(snapshot.aborted)
     share = _Share(0, 0, [])
     offsets: dict[bytes, int] = {}
@@ -146,17 +146,17 @@ def _check_offsets(batch: Stored, decompressed_bytes_max: int) -> Record | None:
     """
     header = batch.header
     first: Record | None = None
-    least = header.base_offset if header.count >= 0 else 0  # a wrapper does not tell its first
+    least = header.base_offset if header.count >= 0 else 0  # a wrapper lacks its first offset
     for record in batch.each_record(decompressed_bytes_max):
         if not least <= record.offset <= header.last_offset:
-            raise batch.damage(f"a record of it has offset {record.offset}")
+            raise batch.damage(f"one of its records has offset {record.offset}")
         least = record.offset + 1
         first = first or record
     return first
 
 
 class _IndexCheck:
-    """A segment's index files, held against its batches as these are read."""
+    """Checks a segment's index files against its batches while these are read."""
 
     def __init__(self, held: HeldSegment, fs: FileSystem, *, is_active: bool) -> None:
         self._base, self._size, self._is_active = (
@@ -165,7 +165,7 @@ class _IndexCheck:
         self.end_offset = held.base_offset
         self.count = 0
         self.lie: Violation | None = None
-        # Indexes of our own: the segment's belong to the event loop, which may add to them.
+        # Separate indexes: the segment's own belong to the event loop, which may add to them.
         segment = held.segment
         self._offset_index = OffsetIndex(fs, segment.path(INDEX), self._base).entries
         self._time_index = TimeIndex(fs, segment.path(TIME_INDEX), self._base).entries
@@ -184,7 +184,7 @@ class _IndexCheck:
                 self._fail(damage)
 
     def meet(self, batch: Stored, first: Record | None) -> None:
-        """Check the entries that are about the next batch, whose first record is given."""
+        """Check the entries for the next batch; `first` is its first record."""
         header = batch.header
         self._meet_offsets(batch.position, header.last_offset)
         times, relatives = self._time_index.load()
@@ -205,7 +205,7 @@ class _IndexCheck:
         self.end_offset = header.next_offset
 
     def end(self) -> None:
-        """Check that no entry is about what is not there; others may be appended meanwhile."""
+        """Check that no entry is left without a batch; new batches may be appended meanwhile."""
         offsets, positions = self._offset_index.load()
         if self._at < len(positions) and (
             positions[self._at] < self._size or not self._is_active
@@ -221,7 +221,7 @@ class _IndexCheck:
     def _meet_offsets(self, position: int, last_offset: int) -> None:
         """Check the offset entries up to a position, where a batch begins.
 
-        Kafka has given what one request appended one entry, by its last offset.
+        Kafka gave all batches of one request one entry, with their last offset.
         """
         offsets, positions = self._offset_index.load()
         while self._at < len(positions) and positions[self._at] <= position:

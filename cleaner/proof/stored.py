@@ -1,6 +1,6 @@
-"""Batches as they lie in a segment's file, read one by one in plain Python and checked.
+"""The batches in a segment's file, read one by one in plain Python and checked.
 
-For proofs and look-ups: nothing here shares code with the kernels that clean.
+For proofs and look-ups: this module shares no code with the kernels that clean.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from storage.transactions import AbortedTransaction
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A batch, or an entry of an older format, whose CRC is right."""
+    """A batch, or an entry of an older format, with a correct CRC."""
 
     path: Path
     position: int
@@ -33,9 +33,9 @@ class Stored:
         return list(self.each_record(decompressed_bytes_max))
 
     def each_record(self, decompressed_bytes_max: int) -> Iterator[Record]:
-        """Decode the records one by one: all of them may take a lot. Raises CorruptFile.
+        """Decode the records one by one, to save memory. Raises CorruptFile.
 
-        Headers are not taken apart: they come as one, without a name, that has all their bytes.
+        Headers are not decoded: each record has a single one, without a name, with all the bytes.
         """
         try:
             yield from iterate_stored(self.data, 0, decompressed_bytes_max, raw_headers=True)
@@ -48,18 +48,18 @@ class Stored:
 
 
 def batches_of(segment: Segment) -> Batches:
-    """Return a segment's batches, up to where they end now."""
+    """Return a segment's batches, up to their present end."""
     return Batches(segment.log, segment.path(LOG), segment.size_bytes)
 
 
 def read_stored(
     batches: Batches, offsets: range, before_io: Callable[[int], None], start: int = 0
 ) -> Iterator[Stored]:
-    """Read a file's batches from a position on, each as it was written, at rising `offsets`.
+    """Read a file's batches from a position on, each of them intact, at rising `offsets`.
 
-    The CRC does not cover the base offset: one outside of the range is damage, too.
-    `before_io` hears of the bytes of each: it may wait, and may raise. Raises CorruptFile where
-    something else lies.
+    The CRC does not cover the base offset: an offset outside the range is also damage.
+    `before_io` gets the size of each batch: it may wait, and may raise. Raises CorruptFile for
+    any other bytes.
     """
     end, offset_min = start, offsets.start
     for position, header, data in batches.read(start):
@@ -67,10 +67,10 @@ def read_stored(
         if stored_crc(header, data) != header.crc:
             raise CorruptFile(batches.path, position, "the CRC is not that of the bytes")
         if header.base_offset < offset_min:
-            cause = f"offset {header.base_offset} where one from {offset_min} on must come"
+            cause = f"offset {header.base_offset}, expected {offset_min} or above"
             raise CorruptFile(batches.path, position, cause)
         if header.last_offset >= offsets.stop:
-            cause = f"offset {header.last_offset} where one below {offsets.stop} must come"
+            cause = f"offset {header.last_offset}, expected below {offsets.stop}"
             raise CorruptFile(batches.path, position, cause)
         yield Stored(batches.path, position, header, data)
         offset_min, end = header.next_offset, position + len(data)
@@ -79,10 +79,10 @@ def read_stored(
 
 
 class AbortedRanges:
-    """Tells which batches belong to aborted transactions."""
+    """Recognises batches that belong to aborted transactions."""
 
     def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
-        # By producer, whose transactions follow one another: their first and last offsets.
+        # The first and last offsets of each producer's transactions, which do not overlap.
         self._by_producer: dict[int, tuple[list[int], list[int]]] = {}
         for one in sorted(set(transactions)):
             firsts, lasts = self._by_producer.setdefault(one.producer_id, ([], []))
@@ -90,7 +90,7 @@ class AbortedRanges:
             lasts.append(one.last_offset)
 
     def hold(self, header: BatchHeader) -> bool:
-        """Return whether readers of what is committed pass a batch over."""
+        """Return whether read_committed consumers skip a batch."""
         if not header.is_transactional or header.producer_id not in self._by_producer:
             return False
         firsts, lasts = self._by_producer[header.producer_id]

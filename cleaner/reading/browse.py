@@ -1,13 +1,13 @@
-"""Reads a log's records from its end backwards, as far as somebody wants to see them.
+"""Reads a log's records from its end backwards, as far as a reader wants to see them.
 
 A file can be read forwards only, so it is read in chunks between entries of the offset index:
 
     |  chunk 3  |  chunk 2  |  chunk 1  |  end of the segment
-                ^ index entry           each forwards, then turned round
+                ^ index entry           each forwards, then reversed
 
 A batch is unpacked as a whole, and its records are read in blocks (`unpacked`), the last
-block first. Of those that are wanted only excerpts are kept, no more than are asked for. The
-first record of a key that is met is its latest.
+block first. Only excerpts of wanted records are kept, no more than the caller asks for. The
+first record found of a key is its latest.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from storage.errors import StorageError
 from storage.scan import Batches
 
 _CHUNK_BYTES = 1 << 20
-# A block that is passed over since it lacks what is looked for counts as this part of its records.
+# A block skipped because it lacks the searched bytes counts as this part of its records.
 _PASSED_OVER_PART = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found of a log, the newest records first."""
+    """The records found in a log, the newest first."""
 
     records: list[Excerpt]
-    # Records below this offset have not been looked at; None when all have.
+    # Records below this offset have not been searched; None when all have.
     before_offset: int | None
     read_bytes: int
     unpacked_bytes: int
@@ -45,30 +45,30 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far one look goes: it ends after the step with which a limit is reached.
+    """The limits of one look: it ends after the step that reaches one of them.
 
     Steps are excerpts, blocks, batches and chunks.
     """
 
     records_max: int  # excerpts
     found_bytes_max: int  # of all excerpts
-    read_bytes_max: int  # of chunks, as they are stored
+    read_bytes_max: int  # of chunks, as stored
     unpacked_bytes_max: int  # of batches
     decoded_max: int  # records in the blocks
 
 
 class Newest(Protocol):
-    """Of records that come oldest first, returns those that are wanted, the newest first."""
+    """Selects the wanted records, the newest first, from records that come oldest first."""
 
     search: bytes
-    """What has to be in the bytes of a record that is wanted."""
+    """The bytes that each wanted record contains."""
 
     def __call__(self, records: Iterable[View], count_max: int) -> list[View]:
-        """Return at most so many."""
+        """Return at most `count_max` wanted records."""
 
 
 class Matching:
-    """Wants the records whose key or value has some bytes in it; with b"" wants all."""
+    """Selects the records whose key or value contains some bytes; all of them with b""."""
 
     def __init__(self, search: bytes = b"") -> None:
         self.search = search
@@ -84,9 +84,9 @@ class Matching:
 
 
 class LatestOnly:
-    """Wants the newest record of each key that has some bytes in it.
+    """Selects the newest record of each key that contains some bytes.
 
-    The newest records have to be asked for first. None without a key is wanted.
+    The newest records have to be passed first. Records without a key are left out.
     """
 
     def __init__(self, search: bytes = b"") -> None:
@@ -94,7 +94,7 @@ class LatestOnly:
         self._seen: set[bytes] = set()
 
     def __call__(self, records: Iterable[View], count_max: int) -> list[View]:
-        """Return the newest of keys that have not been met yet."""
+        """Return the newest records of keys that have not been seen yet."""
         newest: dict[bytes, View] = {}
         for record in records:
             if not record.key_holds(self.search):
@@ -106,7 +106,7 @@ class LatestOnly:
             newest.pop(key, None)
             newest[key] = record
             if len(newest) > count_max:
-                # So many keys have a newer record, and it is not among the newest any more.
+                # `count_max` other keys have newer records, so this record drops out.
                 del newest[next(iter(newest))]
         self._seen.update(newest)
         return list(reversed(newest.values()))
@@ -122,11 +122,11 @@ def browse(
     before_io: Callable[[int], None],
     load_kernels: Callable[[], None],
 ) -> Found:
-    """Find the newest committed records that are wanted, below an offset; in a thread.
+    """Find the newest wanted records that are committed, below an offset; runs in a thread.
 
-    Goes on to a limit, and then returns where the next look goes on: a small batch may hold very
-    many records, or unpack to very much. Raises CorruptFile for damage on the way, DiskFailure,
-    and what `before_io` raises, which is called for each block as well.
+    Stops at a limit, and returns the offset where the next look continues: a small batch may hold
+    very many records, or unpack to very many bytes. Raises CorruptFile for damage in the way,
+    DiskFailure, and the errors of `before_io`, which is also called for each block.
     """
     end_offset = snapshot.stable_offset
     if before_offset is not None:
@@ -139,7 +139,7 @@ def browse(
             if stop_offset is not None:
                 return look.end(stop_offset, read_bytes + size_bytes)
         read_bytes += size_bytes
-        # A chunk may lie above the end offset as a whole: going on from there would lead nowhere.
+        # A whole chunk may lie above the end offset: a look from there would find nothing new.
         if read_bytes >= limits.read_bytes_max and (
             snapshot.start_offset < first_offset < end_offset
         ):
@@ -149,7 +149,7 @@ def browse(
 
 @dataclass(slots=True)
 class _Look:
-    """What one look has found; its thread owns it."""
+    """The state of one look; its thread owns it."""
 
     snapshot: Snapshot
     end_offset: int
@@ -168,7 +168,7 @@ class _Look:
         self.aborted = AbortedRanges(self.snapshot.aborted)
 
     def add(self, batch: Stored) -> int | None:
-        """Look at a batch; return the offset below which the next look goes on, None for now."""
+        """Search a batch; return the offset below which the next look continues, or None."""
         header, start_offset = batch.header, self.snapshot.start_offset
         if header.is_control or self.aborted.hold(header):
             return None
@@ -189,11 +189,11 @@ class _Look:
         return header.base_offset if is_enough and start_offset < header.base_offset else None
 
     def end(self, before_offset: int | None, read_bytes: int) -> Found:
-        """Return what was found."""
+        """Return the result."""
         return Found(self.found, before_offset, read_bytes, self.unpacked_bytes, self.decoded)
 
     def _add_block(self, unpacked: Unpacked, block: int) -> bool:
-        """Look at a block; return whether no more is to be found."""
+        """Search a block; return whether the look has all records that it may return."""
         limits = self.limits
         if not unpacked.holds(self.newest.search, block):
             self.decoded += max(unpacked.count(block) // _PASSED_OVER_PART, 1)
@@ -214,7 +214,7 @@ class _Look:
 def _chunks(
     snapshot: Snapshot, end_offset: int, before_io: Callable[[int], None]
 ) -> Iterator[tuple[list[Stored], int, int]]:
-    """Read chunks backwards: their batches, the first one's base offset, their size."""
+    """Read chunks backwards: yield their batches, the first base offset, and the size."""
     for held in reversed(snapshot.segments):
         if held.base_offset >= end_offset:
             continue
@@ -231,19 +231,19 @@ def _chunks(
 
 
 def _end_of(held: HeldSegment, end_offset: int) -> int:
-    """Return a position behind which nothing lies below an offset."""
+    """Return a position after which all batches are at or above an offset."""
     end = held.batches.size_bytes
     if end_offset >= held.segment.next_offset:
         return end
     try:
         position = held.segment.offset_index.position_past(end_offset)
-    except StorageError:  # gone with its segment, of which only the batches are held
+    except StorageError:  # the index was removed with its segment; only the batches are held
         return end
     return end if position is None else min(position, end)
 
 
 def _start_of(held: HeldSegment, end: int) -> int:
-    """Return where the chunk that ends at a position begins."""
+    """Return the start of the chunk that ends at a position."""
     if end <= _CHUNK_BYTES:
         return 0
     try:

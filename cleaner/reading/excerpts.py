@@ -1,7 +1,7 @@
-"""Records as they are shown to people: the beginnings of what may be of any size.
+"""Excerpts of records, to be shown: keys, values and headers of any size, cut to bounds.
 
 A stored batch of some kilobytes may unpack to a value of 60 MiB, or to a record with millions
-of headers. What is kept of a record to be shown is bounded, and says how much was left out.
+of headers. The excerpt of a record is bounded, and says how much was left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from protocol.records_plain import locate_headers
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much of a record is kept."""
+    """The limits on the parts of a record that an excerpt keeps."""
 
     key_bytes_max: int
     value_bytes_max: int
@@ -23,14 +23,14 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The beginning of bytes, or all of them."""
+    """The first bytes of some data, or all of them."""
 
     data: bytes
     size_bytes: int  # of all of them
 
     @property
     def is_cut(self) -> bool:
-        """Whether there are more."""
+        """Whether bytes were left out."""
         return len(self.data) < self.size_bytes
 
 
@@ -52,11 +52,11 @@ class Excerpt:
         return sum(len(one.data) for one in parts if one is not None)
 
 
-@dataclass(slots=True)  # not frozen, which takes four times as long to make
+@dataclass(slots=True)  # not frozen: a frozen one takes four times as long to create
 class View:
-    """A record where it lies in a section, which stays in memory as long as the view does.
+    """A record's place in a section, which stays in memory as long as the view does.
 
-    Lengths are -1 for null, and the headers' position for a record that can have none.
+    Lengths are -1 for null. `headers_position` is -1 in a format without headers.
     """
 
     section: bytes
@@ -77,21 +77,21 @@ class View:
         return self.section[self.key_position : self.key_position + self.key_length]
 
     def key_holds(self, octets: bytes) -> bool:
-        """Return whether the key has some bytes in it; a null key has none."""
+        """Return whether the key contains some bytes; a null key contains none."""
         start = self.key_position
         return self.key_length >= 0 and holds(
             self.section, octets, start, start + self.key_length
         )
 
     def value_holds(self, octets: bytes) -> bool:
-        """Return whether the value has some bytes in it; a null value has none."""
+        """Return whether the value contains some bytes; a null value contains none."""
         start = self.value_position
         return self.value_length >= 0 and holds(
             self.section, octets, start, start + self.value_length
         )
 
     def excerpt(self, bounds: Bounds) -> Excerpt:
-        """Copy what is to be shown. Raises InvalidRecord for headers that are malformed."""
+        """Copy the parts within the bounds. Raises InvalidRecord for malformed headers."""
         section, header_max = self.section, bounds.header_bytes_max
         count, headers = 0, list[tuple[int, int, int, int]]()
         if self.headers_position >= 0:
@@ -114,8 +114,8 @@ class View:
         )
 
 
-# Python's search holds the interpreter's lock, at some 2 GB/s: so much takes it half a
-# millisecond, after which other threads have their turn.
+# Python's search holds the interpreter's lock, and reads about 2 GB/s: a window takes half a
+# millisecond, after which other threads may run.
 _WINDOW_BYTES = 1 << 20
 
 

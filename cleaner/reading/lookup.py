@@ -1,8 +1,8 @@
 """Finds the latest record of a key in a log: the newest segments first.
 
-Within a segment the batches are read from its start, and the last that has the key wins. Only
-batches in whose bytes the key occurs are looked into: finding bytes is fast, walking over records
-is not, and with many of them compiled kernels do it. One batch is in memory at a time,
+Within a segment the batches are read from its start, and the last one with the key wins. Records
+are walked only in batches whose bytes contain the key: searching bytes is fast, walking records
+is slow, and compiled kernels do it when there are many. One batch at a time is in memory,
 decompressed.
 """
 
@@ -20,7 +20,7 @@ from protocol.record_places import Walker
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The latest record of a key; without a value it says that the key was deleted."""
+    """The latest record of a key; a null value means that the key was deleted."""
 
     partition: int
     record: Excerpt
@@ -36,10 +36,10 @@ def find_latest(
     before_io: Callable[[int], None],
     load_kernels: Callable[[], None],
 ) -> Latest | None:
-    """Return the latest record of a key, None when there is none; in a thread.
+    """Return the latest record of a key, None when there is none; runs in a thread.
 
-    With `is_committed` only what readers of committed records see. Raises CorruptFile for
-    damage on the way, DiskFailure, and what `before_io` raises.
+    With `is_committed`, only records that read_committed consumers see. Raises CorruptFile for
+    damage in the way, DiskFailure, and the errors of `before_io`.
     """
     aborted = AbortedRanges(snapshot.aborted if is_committed else ())
     end_offset = snapshot.stable_offset if is_committed else snapshot.end_offset
@@ -68,6 +68,6 @@ def find_latest(
 def _may_hold(held: HeldSegment, key: bytes) -> bool:
     """Return whether a key may be in a segment, without reading its batches.
 
-    The one place to ask what is known of a segment's keys; nothing is, so far.
+    The one place for knowledge about a segment's keys; there is none so far.
     """
     return True

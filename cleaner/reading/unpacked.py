@@ -1,9 +1,9 @@
 """The records of one batch in blocks, which can be read from the last to the first.
 
-A batch is unpacked as a whole, and may hold millions of records; only those of one block at a
-time become Python objects, and a block without the bytes that somebody looks for is left out.
+A batch is unpacked as a whole, and may hold millions of records; only the records of one block
+at a time become Python objects, and a block without the searched bytes is left out.
 
-    section  |  block 0: 1024 records  |  block 1: 1024 records  |  block 2: what is left  |
+    section  |  block 0: 1024 records  |  block 1: 1024 records  |  block 2: the rest      |
              ^ place                   ^ place                   ^ place
 """
 
@@ -23,7 +23,7 @@ BLOCK_RECORDS = 1024  # 2 ms of plain Python
 
 
 class Unpacked:
-    """A batch's records, or those of an entry of an older format; one thread owns it."""
+    """The records of a batch, or of an entry of an older format; one thread owns it."""
 
     def __init__(self, batch: Stored, decompressed_bytes_max: int, walker: Walker) -> None:
         """Unpack a batch. Raises CorruptFile."""
@@ -46,14 +46,14 @@ class Unpacked:
 
     @property
     def size_bytes(self) -> int:
-        """The size of what was unpacked."""
+        """The size of the unpacked records."""
         if self._old is not None:
             return sum(len(one.section) for one in self._old)
         return len(self._section)
 
     @property
     def block_count(self) -> int:
-        """How many blocks there are. Raises CorruptFile."""
+        """The number of blocks. Raises CorruptFile."""
         return 1 if self._old is not None else len(self._found_places())
 
     def count(self, block: int) -> int:
@@ -63,7 +63,7 @@ class Unpacked:
         return min(BLOCK_RECORDS, self._header.count - block * BLOCK_RECORDS)
 
     def holds(self, octets: bytes, block: int) -> bool:
-        """Return whether some bytes occur in a block at all."""
+        """Return whether a block contains some bytes anywhere."""
         if self._old is not None:
             return any(holds(one.section, octets, 0, len(one.section)) for one in self._old)
         return holds(self._section, octets, self._found_places()[block], self._end(block))
@@ -93,7 +93,7 @@ class Unpacked:
             raise self._batch.damage(str(error)) from error
 
     def last_with_key(self, key: bytes) -> View | None:
-        """Return the last record that has a key, None when none has. Raises CorruptFile."""
+        """Return the last record with a key, None when there is none. Raises CorruptFile."""
         if self._old is not None:
             return next((one for one in reversed(self._old) if one.key == key), None)
         section = self._section
@@ -106,7 +106,7 @@ class Unpacked:
             raise self._batch.damage(str(error)) from error
 
     def excerpt(self, view: View, bounds: Bounds) -> Excerpt:
-        """Copy what is to be shown of a record. Raises CorruptFile."""
+        """Copy the parts of a record within the bounds. Raises CorruptFile."""
         try:
             return view.excerpt(bounds)
         except ProtocolError as error:

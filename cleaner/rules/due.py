@@ -1,10 +1,10 @@
-"""When a log will be cleaned, if nothing is appended to it: pure, over a frozen view.
+"""Predicts when a log will be cleaned, if nothing is appended to it: pure, over a frozen view.
 
-For a log that stays as it is, whatever asks for its cleaning comes with time and never goes:
-segments grow old enough for min.compaction.lag.ms, records too old for max.compaction.lag.ms,
-tombstones expire, a quarantine ends, the active segment is sealed in time. So the first moment is
-found by bisection over the few moments at which anything changes at all, with the very functions
-that decide when it comes.
+In an unchanged log, the reasons for a cleaning come with time and never go: segments grow old
+enough for min.compaction.lag.ms, records too old for max.compaction.lag.ms, tombstones expire, a
+quarantine ends, the active segment is sealed in time. So bisection finds the first moment, over
+the few moments at which anything changes at all, with the same functions that decide when that
+moment comes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def announced_ms(
     *,
     horizon_ms: int | None = None,
 ) -> int | None:
-    """Return when a log is cleaned if nothing is appended to it, None if time brings no cleaning.
+    """Return when a log is cleaned if nothing is appended to it, None if time causes no cleaning.
 
-    That is now, if there is a reason now. `horizon_ms` is when the first tombstone or marker
-    expires. A thread must be free then, and topics must not change.
+    The moment is now if there is a reason now. `horizon_ms` is the time when the first tombstone
+    or marker expires. A thread must be free then, and topics must not change.
     """
     if standing.pause_count:
         return None
@@ -53,7 +53,7 @@ def announced_ms(
 def due_ms(
     log: LogView, checkpoint: int | None, now_ms: int, *, horizon_ms: int | None = None
 ) -> int | None:
-    """Return when there is a reason to clean a log, None when time alone brings none."""
+    """Return when there is a reason to clean a log, None when time alone brings no reason."""
     return first_moment(
         log,
         checkpoint,
@@ -71,9 +71,9 @@ def first_moment(
     *,
     horizon_ms: int | None = None,
 ) -> int | None:
-    """Return the first moment from a start on at which something holds for the dirty range.
+    """Return the first moment from a start on at which a condition holds for the dirty range.
 
-    It must be something that holds for good once it does. None when time alone never does it.
+    A condition that holds once must hold forever. None when time alone never fulfils it.
     """
     changes = set(_changes(log))
     if horizon_ms is not None:
@@ -88,7 +88,7 @@ def first_moment(
 
 
 def _sealed(log: LogView, active: ActiveSegment, sealed_at_ms: int) -> LogView:
-    """Return a log as it is once max.compaction.lag.ms has sealed its active segment."""
+    """Return the state of a log after max.compaction.lag.ms has sealed its active segment."""
     sealed = SegmentView(
         active.base_offset,
         active.size_bytes,
@@ -100,7 +100,7 @@ def _sealed(log: LogView, active: ActiveSegment, sealed_at_ms: int) -> LogView:
 
 
 def _changes(log: LogView) -> Iterator[int]:
-    """Yield the moments at which segments grow old enough, or too old."""
+    """Yield the moments at which segments become old enough, or too old."""
     min_lag_ms, max_lag_ms = log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms
     for segment in log.segments:
         if min_lag_ms > 0 and segment.largest_timestamp is not None:

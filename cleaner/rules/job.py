@@ -1,4 +1,4 @@
-"""What a cleaner thread is given: one log's cleaning, as frozen facts."""
+"""The input of a cleaner thread: one log's cleaning, as frozen facts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from config.topic import TopicConfig
 from storage.log import Log
 from storage.segment import Segment
 
-# With less at once the interpreter's share of the work begins to show.
+# With smaller chunks the interpreter's overhead becomes noticeable.
 _CHUNK_BYTES_MIN = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer whose state must survive: its last data offset, None without, and epoch."""
+    """A producer whose state must survive: its last data offset (None without data) and epoch."""
 
     last_data_offset: int | None
     epoch: int
@@ -26,7 +26,7 @@ class ActiveProducer:
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """What one thread may use."""
+    """The memory and disk space that one thread may use."""
 
     map_bytes_max: int
     map_load_factor: float
@@ -36,7 +36,7 @@ class CleanerSettings:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> CleanerSettings:
-        """Share what the configuration grants among the threads."""
+        """Divide the configured amounts among the threads."""
         threads = max(config.log_cleaner_threads, 1)
         return cls(
             config.log_cleaner_dedupe_buffer_size // threads,
@@ -49,7 +49,7 @@ class CleanerSettings:
 
 @dataclass(frozen=True, slots=True)
 class CleaningJob:
-    """One log's cleaning, as the event loop has decided it."""
+    """One log's cleaning, as the event loop decided it."""
 
     name: str
     topic: str
@@ -58,7 +58,7 @@ class CleaningJob:
     config: TopicConfig
     dirty: DirtyRange
     segments: tuple[Segment, ...]  # all before the first uncleanable offset
-    later_segments: tuple[Segment, ...]  # in which transactions of the range may end
+    later_segments: tuple[Segment, ...]  # the others, where transactions of the range may end
     producers: Mapping[int, ActiveProducer]
     settings: CleanerSettings
     now_ms: int
@@ -68,7 +68,7 @@ class CleaningJob:
 def make_job(
     log: Log, dirty: DirtyRange, settings: CleanerSettings, now_ms: int, reason: Reason
 ) -> CleaningJob:
-    """Take what a thread needs to clean a log; on the loop."""
+    """Collect the facts that a thread needs to clean a log; runs on the loop."""
     return CleaningJob(
         log.name,
         log.topic,

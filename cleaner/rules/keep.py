@@ -1,11 +1,11 @@
-"""What of a log survives a cleaning: the rule, as two truth tables.
+"""The batches and records that survive a cleaning: the rule, as two truth tables.
 
 A record with key K and offset O is obsolete if a later record with key K exists. A tombstone
-hides its key's earlier values and, once its delete horizon has passed, goes itself. Source:
+hides its key's earlier values and is itself removed once its delete horizon has passed. Source:
 Cleaner.shouldRetainRecord and Cleaner.cleanInto of Kafka 4.3, KIP-534 for the horizon.
 
-cleaner/passes/judging.py has keep_record() as compiled loops; a property test holds the two
-together.
+cleaner/passes/judging.py has keep_record() as compiled loops; a property test ensures that the
+two agree.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import Enum
 
 
 class Retention(Enum):
-    """What becomes of a batch, before its records are looked at (Kafka's BatchRetention)."""
+    """The fate of a batch, before its records are judged (Kafka's BatchRetention)."""
 
     DELETE = "all of it goes"
     DELETE_EMPTY = "it goes if no record of it is kept"
@@ -24,14 +24,14 @@ class Retention(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """What decides on a batch."""
+    """The facts that decide on a batch."""
 
     is_control: bool
-    # Of an aborted transaction; or a marker that ends one of which no batch is left.
+    # It is of an aborted transaction, or the marker of a transaction without batches left.
     can_discard: bool
     delete_horizon_ms: int | None
     is_producers_last: bool  # the last batch of a producer that is still active
-    ends_range: bool  # the last batch of the range that is being cleaned
+    ends_range: bool  # the last batch of the cleaned range
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,17 @@ class BatchVerdict:
 
     retention: Retention
     discards_records: bool
-    # The transaction is all gone: consumers get delete.retention.ms to pass the marker.
+    # No batch of the transaction is left: consumers get delete.retention.ms to pass the marker.
     is_marker_of_empty_transaction: bool
 
 
 def judge_batch(batch: BatchFacts, now_ms: int) -> BatchVerdict:
     """Decide on a batch.
 
-    A marker whose transaction is gone stays until a delete horizon, set at the first cleaning
-    that finds it so, has passed. An active producer's last batch stays, if only as a header,
-    because its sequence is how duplicates are recognised; the last batch of the range stays
-    because its last offset is the log's.
+    A marker whose transaction has no batch left stays until its delete horizon, set by the first
+    cleaning that finds it so, has passed. An active producer's last batch stays, at least as a
+    header, because its sequence reveals duplicates; the last batch of the range stays because
+    its last offset is the range's.
     """
     discards = batch.can_discard
     if batch.is_control:
@@ -73,10 +73,10 @@ def is_last_of_producer(
     producer_last_offset: int | None,
     producer_epoch: int,
 ) -> bool:
-    """Return whether a batch is the last that its producer, still active, has written.
+    """Return whether a batch is the last one of its producer, which is still active.
 
     Without data (`producer_last_offset` is None) a producer's last marker is kept for its
-    epoch, by which zombies are fenced.
+    epoch, which fences zombies.
     """
     if producer_last_offset is not None:
         return last_offset == producer_last_offset
@@ -95,8 +95,8 @@ def keep_record(
 ) -> bool:
     """Decide whether a record of a data batch is kept.
 
-    `mapped_offset` is where the offset map has seen the record's key last, None for nowhere;
-    the map knows the offsets up to `latest_offset`, and what lies after them is kept.
+    `mapped_offset` is the last offset of the record's key in the offset map, None when the key
+    is not there; the map covers offsets up to `latest_offset`, and later records are kept.
     """
     if offset > latest_offset:
         return True
@@ -110,7 +110,7 @@ def keep_record(
 def must_stamp(
     *, keeps_tombstones: bool, verdict: BatchVerdict, delete_horizon_ms: int | None
 ) -> bool:
-    """Return whether a batch of which records are kept gets a delete horizon now."""
+    """Return whether a batch that keeps records gets a delete horizon now."""
     if delete_horizon_ms is not None:
         return False
     return keeps_tombstones or verdict.is_marker_of_empty_transaction

@@ -1,7 +1,7 @@
-"""Which log to compact, how far, and in which pieces: pure decisions over frozen views.
+"""Decides which log to compact, how far, and in which pieces: pure, over frozen views.
 
 The words are Kafka's. A log's head, from its first dirty offset on, has not been cleaned; its
-tail has. The ratio of cleanable bytes tells how filthy a log is. Source: LogCleanerManager,
+tail has. The ratio of cleanable bytes measures how filthy a log is. Source: LogCleanerManager,
 LogToClean and Cleaner.groupSegmentsBySize of Kafka 4.3.
 
     0                first dirty offset        first uncleanable offset     log end offset
@@ -23,7 +23,7 @@ _EXPIRY_RUNS = 10
 
 
 class Bound(Enum):
-    """What keeps the rest of a log from being cleaned."""
+    """The bound that keeps the rest of a log from being cleaned."""
 
     ACTIVE_SEGMENT = "the active segment"
     LAST_STABLE_OFFSET = "the last stable offset"
@@ -31,7 +31,7 @@ class Bound(Enum):
 
 
 class Reason(Enum):
-    """Why a log is cleaned."""
+    """The reason to clean a log."""
 
     OVERDUE = "max.compaction.lag.ms has passed"
     DIRTY = "it is dirtier than min.cleanable.dirty.ratio"
@@ -42,7 +42,7 @@ class Reason(Enum):
 
 
 class CheckpointProblem(Enum):
-    """Why the cleaner's checkpoint cannot be the first dirty offset."""
+    """The reason why the cleaner's checkpoint cannot be the first dirty offset."""
 
     BELOW_LOG_START = "lies before the log start offset"
     BEYOND_LOG_END = "lies beyond the log end offset"
@@ -50,32 +50,32 @@ class CheckpointProblem(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DirtyRange:
-    """How far a log is clean, and how far it can be cleaned now."""
+    """The offset up to which a log is clean, and the offset up to which it can be cleaned now."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int  # the base offset of the first segment that is left alone
     clean_bytes: int
     cleanable_bytes: int
     bound: Bound
-    overdue_ms: int  # by how much max.compaction.lag.ms is exceeded; 0 when it is not
-    # For how long tombstones or markers could have been gone, None when none could.
+    overdue_ms: int  # the time by which max.compaction.lag.ms is exceeded, or 0
+    # The time since tombstones or markers could be removed, None when none could.
     expired_ms: int | None
     checkpoint_problem: CheckpointProblem | None
 
     @property
     def total_bytes(self) -> int:
-        """The bytes of all segments that count."""
+        """The bytes of all segments that count, clean and cleanable."""
         return self.clean_bytes + self.cleanable_bytes
 
     @property
     def cleanable_ratio(self) -> float:
-        """The share of these bytes that is dirty."""
+        """The dirty share of the total bytes."""
         return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSizes:
-    """What counts when segments are grouped."""
+    """The sizes by which segments are grouped."""
 
     base_offset: int
     log_bytes: int
@@ -86,9 +86,9 @@ class SegmentSizes:
 def dirty_range(
     log: LogView, checkpoint: int | None, now_ms: int, horizon_ms: int | None = None
 ) -> DirtyRange:
-    """Find the range of a log that can be cleaned, from the offset up to which it is clean.
+    """Find the range of a log that can be cleaned; it begins where the clean part ends.
 
-    `horizon_ms` is when the first tombstone or marker of the clean part expires.
+    `horizon_ms` is the time when the first tombstone or marker of the clean part expires.
     """
     first_dirty, problem = _first_dirty_offset(log, checkpoint)
     uncleanable, bound = _first_uncleanable_offset(log, first_dirty, now_ms)
@@ -111,10 +111,10 @@ def dirty_range(
 
 
 def clean_range(log: LogView, dirty: DirtyRange) -> DirtyRange:
-    """Return the range of a cleaning that lets go of expired tombstones and markers only.
+    """Return the range of a cleaning that only removes expired tombstones and markers.
 
-    It leaves the dirty records alone: were they cleaned as well, each such cleaning would give
-    new tombstones a horizon of their own, and so bring about the next one.
+    Such a cleaning leaves dirty records alone: if it cleaned them too, it would give each new
+    tombstone a horizon of its own, which would cause the next cleaning.
     """
     end = _segments_from(log.segments, dirty.first_dirty_offset)[0].base_offset
     return replace(dirty, first_uncleanable_offset=end, cleanable_bytes=0)
@@ -123,14 +123,14 @@ def clean_range(log: LogView, dirty: DirtyRange) -> DirtyRange:
 def expiry_due_ms(horizon_ms: int, delete_retention_ms: int) -> int:
     """Return when a horizon makes a log cleanable: a little later, so that several share a run.
 
-    Horizons lie as far apart as the cleanings that set them. Ten runs at most in the time of
-    delete.retention.ms carry all of them out.
+    Horizons lie as far apart as the cleanings that set them. At most ten runs in the time of
+    delete.retention.ms cover all of them.
     """
     return horizon_ms + delete_retention_ms // _EXPIRY_RUNS
 
 
 def reason_to_clean(log: LogView, dirty: DirtyRange) -> Reason | None:
-    """Tell why a log is to be cleaned now, None when it is not."""
+    """Return the reason to clean a log now, None when there is none."""
     if dirty.cleanable_bytes > 0:
         if dirty.overdue_ms > 0:
             return Reason.OVERDUE
@@ -140,11 +140,11 @@ def reason_to_clean(log: LogView, dirty: DirtyRange) -> Reason | None:
 
 
 def urgency(dirty: DirtyRange, reason: Reason | None = None) -> tuple[bool, int, float, int]:
-    """Return what cleanable logs are ordered by: overdue ones first, then the filthiest.
+    """Return the sort key of cleanable logs: overdue logs first, then the filthiest.
 
-    Kafka gives overdue logs no priority, so that a busy cleaner can leave them for good. Those
-    that only have expired tombstones to lose come last. A retry comes before all of them: it is
-    announced for its moment, and its back-off keeps it rare.
+    Kafka gives overdue logs no priority, so that a busy cleaner may never clean them. Logs that
+    have only expired tombstones to remove come last. A retry comes before all of them: its
+    moment is announced, and its back-off keeps it rare.
     """
     is_retry = reason is Reason.RETRY
     return is_retry, dirty.overdue_ms, dirty.cleanable_ratio, dirty.expired_ms or 0
@@ -159,8 +159,8 @@ def group_segments(
 ) -> list[range]:
     """Group consecutive segments, as ranges of indexes, so that each group becomes one segment.
 
-    A group stays within the sizes given and within the offsets that indexes can name; what
-    follows the segments begins at `end_offset`.
+    A group stays within the given sizes and within the offsets that indexes can name; the next
+    segment begins at `end_offset`.
     """
     groups: list[range] = []
     start = 0
@@ -191,10 +191,10 @@ def group_segments(
 
 
 def split_settled(sizes: Sequence[int], group: range) -> Iterator[range]:
-    """Split what is not worth merging off a group: segments far larger than all that follow.
+    """Split off a group's first segments while each is far larger than all that follow it.
 
-    A segment that stays alone may stay as it is. One is merged with those that follow when it
-    has at most twice their bytes: so every byte is copied a few times at most while a log
+    A segment that stays alone may stay unchanged. A segment is merged with those that follow
+    when it has at most twice their bytes: so every byte is copied only a few times while a log
     grows, and the number of small segments stays small. Kafka merges, and copies, at each run.
     """
     start = group.start
@@ -256,7 +256,7 @@ def _expired_ms(log: LogView, horizon_ms: int | None, now_ms: int) -> int | None
 
 
 def _segments_from(segments: Iterable[SegmentView], offset: int) -> list[SegmentView]:
-    """Return the segments from the one that holds an offset on; the active one at least."""
+    """Return the segments from the one that holds an offset on; at least the active one."""
     found = list(segments)
     while len(found) > 1 and found[1].base_offset <= offset:
         del found[0]

@@ -1,7 +1,7 @@
 """Partitions whose cleaning failed, and when each is tried again.
 
-What is shown of a partition is what decides about it: it is left alone until `retry_at_ms`, and
-tried then, however dirty it is. Each failure in a row doubles the wait, up to an hour.
+The entry that is shown also decides: a partition is left alone until `retry_at_ms`, and tried
+then, however dirty it is. Each failure in a row doubles the wait, up to an hour.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Quarantined:
     exception: str
     file: str | None
     position: int | None  # in the file
-    offset: int | None  # the first one that cannot be read
+    offset: int | None  # the first offset that cannot be read
     since_ms: int
     failures: int
     retry_at_ms: int
 
     @property
     def sentence(self) -> str:
-        """What an operator has to look at."""
+        """The problem, for an operator."""
         name = f"{self.topic}-{self.partition}"
         where = "" if self.offset is None else f" from offset {self.offset} on"
         return f"partition {name} cannot be cleaned{where}: {self.exception}"
@@ -45,20 +45,20 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What keeps a log's cleaning from beginning, or asks for it, whatever the log is like."""
+    """The state that prevents a log's cleaning, or asks for it, independent of its contents."""
 
     is_running: bool = False
     pause_count: int = 0
     quarantined: Quarantined | None = None
 
     def may_clean(self, now_ms: int) -> bool:
-        """Return whether the log is not being cleaned, not paused, and not to be left alone."""
+        """Return whether the log is not being cleaned, not paused, and not in quarantine."""
         if self.is_running or self.pause_count:
             return False
         return self.quarantined is None or now_ms >= self.quarantined.retry_at_ms
 
     def reason(self, log: LogView, dirty: DirtyRange) -> Reason | None:
-        """Return why the log is cleaned as soon as it may be, None when it is not."""
+        """Return the reason to clean the log as soon as possible, None when there is none."""
         return reason_to_clean(log, dirty) if self.quarantined is None else Reason.RETRY
 
 
@@ -71,7 +71,7 @@ class _Entry:
 
     @property
     def current(self) -> Quarantined:
-        """The entry as it is now: a new configuration of the topic ends the wait."""
+        """The current entry: a new configuration of the topic ends the wait."""
         if self.log.config is self.config:
             return self.public
         return replace(self.public, retry_at_ms=self.failed_at_ms)
@@ -87,16 +87,16 @@ class Quarantine:
         return key in self._entries
 
     def all(self) -> tuple[Quarantined, ...]:
-        """Return every entry as it is now."""
+        """Return every current entry."""
         return tuple(entry.current for entry in self._entries.values())
 
     def of(self, log: Log) -> Quarantined | None:
-        """Return a log's entry; another log of the same name has none."""
+        """Return a log's entry; another log of the same name has no entry."""
         entry = self._entries.get((log.topic, log.partition))
         return entry.current if entry is not None and entry.log is log else None
 
     def add(self, log: Log, error: BaseException, now_ms: int) -> Quarantined:
-        """Add a partition, for longer each time in a row; return its entry."""
+        """Add a partition, for longer after each failure in a row; return its entry."""
         key = log.topic, log.partition
         before = self.of(log)
         failures = before.failures + 1 if before else 1
@@ -117,7 +117,7 @@ class Quarantine:
         return entry
 
     def release(self, key: TopicPartition) -> None:
-        """Take a partition out, if it is in."""
+        """Remove a partition, if it has an entry."""
         self._entries.pop(key, None)
 
     def retry_all(self, now_ms: int) -> None:
@@ -130,6 +130,6 @@ class Quarantine:
         """Drop partitions that no longer exist or are no longer compacted."""
         for key, entry in list(self._entries.items()):
             log = present.get(key)
-            # Another log of the same name is a new topic, or was loaded again: it gets its chance.
+            # Another log of the same name is a new topic, or was loaded again: it is tried.
             if log is not entry.log or not log.config.compact:
                 del self._entries[key]

@@ -1,7 +1,7 @@
-"""Which segments to delete for their age, their size, or the log start offset.
+"""Decides which segments to delete, by age, by size, or by the log start offset.
 
-Pure: it looks at frozen views and returns a plan, which the event loop carries out. Retention
-has its own schedule, and never waits for a compaction. Source: UnifiedLog.deleteOldSegments of
+Pure: it reads frozen views and returns a plan, which the event loop carries out. Retention has
+its own schedule, and never waits for a compaction. Source: UnifiedLog.deleteOldSegments of
 Kafka 4.3.
 """
 
@@ -16,9 +16,9 @@ from config.topic import TopicConfig
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """The first segments of a log that are to go, and why.
+    """The first segments of a log to delete, and why.
 
-    All of them may be meant; then the log goes on with a new active segment.
+    They may be all segments; then the log continues with a new active segment.
     """
 
     count: int
@@ -36,10 +36,10 @@ def plan_deletion(
     size_bytes: int,
     now_ms: int,
 ) -> Deletion | None:
-    """Plan what retention deletes of a log whose segments come oldest first.
+    """Plan the deletions by retention in a log whose segments come oldest first.
 
-    Segments are asked for one by one, and no further than the first that stays. Whatever the
-    policy, what lies before the log start offset goes; age and size count for `delete` only.
+    Segments are read one by one, up to the first that stays. Segments before the log start
+    offset go under every policy; age and size count for `delete` only.
     """
     excess_bytes = size_bytes - config.retention_bytes
     limits_size = config.delete and config.retention_bytes >= 0

@@ -1,4 +1,4 @@
-"""Which transactions were aborted, and when the markers that end transactions may go.
+"""Finds aborted transactions, and the markers whose transactions have no batch left.
 
 Source: CleanedTransactionMetadata of Kafka 4.3.
 """
@@ -13,21 +13,21 @@ from storage.transactions import AbortedTransaction
 
 
 class CleanedTransactions:
-    """The transactions that a cleaning meets on its way through a log, oldest batch first.
+    """The transactions that a cleaning finds on its way through a log, oldest batch first.
 
-    Owned by one pass over the log, whose state it is: segments may end inside a transaction.
+    One pass over the log owns it, across segments: they may end inside a transaction.
     """
 
     def __init__(self) -> None:
         self._coming: list[AbortedTransaction] = []
-        # By producer: its aborted transaction, and whether a batch of it was met.
+        # By producer: its aborted transaction, and whether a batch of it was found.
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._committed: set[int] = set()
-        # The aborted transactions whose markers were kept since take_kept() was last called.
+        # The aborted transactions whose markers were kept since the last take_kept().
         self._kept: list[AbortedTransaction] = []
 
     def add(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Note aborted transactions that overlap with what is read next."""
+        """Note aborted transactions that overlap with the next segment."""
         for transaction in transactions:
             heapq.heappush(self._coming, transaction)
 
@@ -44,9 +44,9 @@ class CleanedTransactions:
         return True
 
     def on_control(self, producer_id: int, last_offset: int, kind: ControlType | None) -> bool:
-        """Note a control batch; return whether nothing is left of what it ends.
+        """Note a control batch; return whether no batch of the transaction that it ends is left.
 
-        `kind` is None for a batch whose record is gone.
+        `kind` is None for a batch whose record was removed.
         """
         self._begin_up_to(last_offset)
         if kind is None:

@@ -1,7 +1,7 @@
-"""Frozen views of logs: what the cleaner's decisions are made from.
+"""Frozen views of logs: the facts from which the cleaner decides.
 
 The event loop takes them, so that pure functions and threads can work on facts that do not
-change under them.
+change meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from storage.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
-    """A segment as it was. Timestamps that no rule of the topic asks for are left out."""
+    """A segment at one moment. Timestamps that no rule of the topic needs are left out."""
 
     base_offset: int
     size_bytes: int
@@ -29,7 +29,7 @@ class SegmentView:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSegment:
-    """The segment that is appended to, and when it will be sealed."""
+    """The segment that takes appends, and when it will be sealed."""
 
     base_offset: int
     size_bytes: int
@@ -43,9 +43,9 @@ class ActiveSegment:
 S = TypeVar("S")
 
 
-@dataclass(frozen=True)  # without slots: they and Generic do not go together
+@dataclass(frozen=True)  # without slots, which Generic does not allow
 class LogFacts(Generic[S]):
-    """A log as it was."""
+    """A log at one moment."""
 
     topic: str
     partition: int
@@ -58,12 +58,12 @@ class LogFacts(Generic[S]):
 
 
 LogView: TypeAlias = LogFacts[SegmentView]
-# What a view is made from, noted in no time: for views that are made in a thread.
+# The facts from which a view is created in a thread; they take no time to note.
 Glance: TypeAlias = LogFacts[Segment]
 
 
 def glance_at(log: Log) -> Glance:
-    """Note what there is of a log; on the event loop."""
+    """Note the current facts of a log; runs on the event loop."""
     return Glance(
         log.topic,
         log.partition,
@@ -77,7 +77,7 @@ def glance_at(log: Log) -> Glance:
 
 
 def active_segment(log: Log) -> ActiveSegment:
-    """Note how far a log's active segment is from being sealed; on the event loop."""
+    """Note how far a log's active segment is from being sealed; runs on the event loop."""
     active, config = log.active, log.config
     size_bytes, largest_ms = active.size_bytes, active.max_timestamp
     bytes_left = max(segment_bytes_max(config) - size_bytes, 0)
@@ -99,9 +99,9 @@ def active_segment(log: Log) -> ActiveSegment:
 
 
 def view_log(glance: Glance) -> LogView:
-    """Take a view of a log for the choice of what to compact; may read the log's files.
+    """Create the view of a log for the choice of a log to compact; may read the log's files.
 
-    No rule asks for the active segment's timestamps, which only the loop may look up.
+    No rule needs the active segment's timestamps, which only the loop may look up.
     """
     with_largest = glance.config.min_compaction_lag_ms > 0
     with_first = glance.config.max_compaction_lag_ms < INT64_MAX
@@ -120,6 +120,6 @@ def view_log(glance: Glance) -> LogView:
 
 
 def largest_timestamp(segment: Segment) -> int:
-    """Return a segment's largest timestamp in ms, or when it was written if it has none."""
+    """Return a segment's largest timestamp in ms, or the file's modification time without one."""
     largest = segment.max_timestamp
     return largest if largest >= 0 else segment.modified_ms

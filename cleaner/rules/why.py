@@ -1,8 +1,8 @@
-"""Why a log is cleaned now, or is not, and when it will be: pure, over frozen facts.
+"""Explains why a log is cleaned now or not, and when it will be: pure, over frozen facts.
 
-Every condition is told with its value, its threshold and the moment at which it will be met, if
-time alone meets it. The answer is made with the functions that the cleaner itself decides by
-(cleaner/rules/policy.py, cleaner/runtime/progress.py), and the conditions only explain it.
+Every condition has its value, its threshold and the moment at which it will be met, if time alone
+meets it. The answer comes from the functions by which the cleaner itself decides
+(cleaner/rules/policy.py, cleaner/runtime/progress.py); the conditions only explain it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Value = str | int | float | bool | None
 
 
 class Verdict(Enum):
-    """What becomes of a log, if nothing is appended to it and no setting changes."""
+    """The future of a log, if nothing is appended to it and no setting changes."""
 
     RUNNING = "it is being cleaned"
     NOW = "it will be cleaned as soon as a thread is free"
@@ -30,7 +30,7 @@ class Verdict(Enum):
 
 
 class Kind(Enum):
-    """What part a condition plays."""
+    """The role of a condition."""
 
     NEEDED = "all of these are needed"
     REASON = "one of these is reason enough"
@@ -39,20 +39,20 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition: met when the value is as the threshold asks."""
+    """One condition: met when the value satisfies the threshold."""
 
     kind: Kind
-    name: str  # a setting's, where there is one
+    name: str  # the name of a setting, if the condition has one
     is_met: bool
     value: Value
     threshold: Value
     text: str
-    met_at_ms: int | None = None  # None when it is met, or when time alone does not do it
+    met_at_ms: int | None = None  # None when it is met, or when time alone does not meet it
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The cleaner itself."""
+    """The threads of the cleaner."""
 
     is_enabled: bool
     wanted: int
@@ -66,7 +66,7 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """The transaction that the last stable offset waits for."""
+    """The open transaction that holds back the last stable offset."""
 
     producer_id: int
     first_offset: int
@@ -74,7 +74,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that the answer depends on, as it was at one moment."""
+    """All facts that the answer depends on, at one moment."""
 
     log: LogView
     checkpoint: int | None
@@ -90,8 +90,8 @@ class Answer:
     """Whether a log is cleaned, when and why, or why not."""
 
     verdict: Verdict
-    reason: Reason | None  # for which it is cleaned now
-    due_ms: int | None  # None when time alone brings no cleaning
+    reason: Reason | None  # the reason for cleaning it now
+    due_ms: int | None  # None when time alone causes no cleaning
     sentence: str
     dirty: DirtyRange
     conditions: tuple[Condition, ...]
@@ -168,7 +168,7 @@ def _needed(facts: Facts, dirty: DirtyRange, now_ms: int) -> Iterator[Condition]
             f"its cleaning has failed {times}, the last time by {entry.exception}",
             None if is_over else entry.retry_at_ms,
         )  # fmt: skip
-        return  # it is tried again whatever there is to clean
+        return  # it is tried again even if there is nothing to clean
     has_some = dirty.cleanable_bytes > 0 or dirty.expired_ms is not None
     at_ms = None if has_some else first_moment(
         log, facts.checkpoint, now_ms, lambda one: one.cleanable_bytes > 0
@@ -256,12 +256,12 @@ def _limits(facts: Facts, dirty: DirtyRange, now_ms: int) -> Iterator[Condition]
     )  # fmt: skip
     active = facts.active
     is_empty = active.size_bytes == 0
-    # An append seals it once it is old enough; the lag alone seals it without one.
+    # Once it is old enough the next append seals it; only the lag seals it without an append.
     at_ms = active.rolls_at_ms if active.overdue_at_ms is None else active.overdue_at_ms
     text = "the active segment is empty" if is_empty else (
-        f"what follows offset {active.base_offset:,} is sealed after {active.bytes_left:,} more "
-        f"bytes, or {'by the first append after' if active.overdue_at_ms is None else 'at'} its "
-        "time"
+        f"records from offset {active.base_offset:,} on are sealed after {active.bytes_left:,} "
+        f"more bytes, or {'by the first append after' if active.overdue_at_ms is None else 'at'} "
+        "their time"
     )  # fmt: skip
     yield Condition(
         Kind.LIMIT, "active segment", is_empty, active.size_bytes, 0, text,

@@ -1,8 +1,8 @@
-"""The logs that somebody has asked to be cleaned: served first, in the order of asking.
+"""Requests to clean certain logs: they are served first, in the order of asking.
 
-What is asked for does not depend on how dirty a log is. min.compaction.lag.ms and open
-transactions it respects like any other cleaning. The active segment is sealed first, if that
-makes any of it cleanable.
+A requested cleaning does not depend on how dirty the log is. It respects min.compaction.lag.ms
+and open transactions like any other cleaning. The active segment is sealed first, if that makes
+any of it cleanable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from storage.log import Log
 
 
 class Status(Enum):
-    """How an asked-for cleaning ended."""
+    """The end of a requested cleaning."""
 
     CLEANED = "it was cleaned"
     NOTHING = "there was nothing to clean"
@@ -31,7 +31,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was done, or why nothing could be."""
+    """The outcome of a request, and its reason."""
 
     topic: str
     partition: int
@@ -51,7 +51,7 @@ class _Asked:
 
 
 class AskedQueue:
-    """Who waits for which log; owned by the desk."""
+    """The requests by log, waiting or in progress; owned by the desk."""
 
     def __init__(self) -> None:
         self._waiting: dict[TopicPartition, _Asked] = {}
@@ -66,15 +66,15 @@ class AskedQueue:
         return tuple(self._waiting)
 
     def add(self, log: Log, told: Told, *, must_verify: bool = False) -> None:
-        """Have a log cleaned, its output proved if need be, and the outcome told."""
+        """Add a request to clean a log, and to prove the output; `told` gets the outcome."""
         entry = self._waiting.setdefault((log.topic, log.partition), _Asked(log))
         entry.told.append(told)
         entry.must_verify |= must_verify
 
     def ready(self, progress: Progress) -> Iterable[Log]:
-        """Return the logs whose turn it is: all but those in progress, the first one first.
+        """Return the logs that may be cleaned now, in order: all but those in progress.
 
-        One that cannot be cleaned whatever happens is told so, and left out.
+        Requests that can never be served are answered, and left out.
         """
         found = []
         for key, entry in list(self._waiting.items()):
@@ -90,28 +90,28 @@ class AskedQueue:
         return found
 
     def begin(self, key: TopicPartition) -> bool:
-        """Note that a thread has taken a log; return whether its output is to be proved."""
+        """Note that a thread has taken a log; return whether its output must be proved."""
         self._running[key] = entry = self._waiting.pop(key)
         return entry.must_verify
 
     def tell(self, key: TopicPartition, status: Status, because: str) -> None:
-        """Tell those who wait for a log why it is not cleaned."""
+        """Answer the requests for a log that is not cleaned, with the reason."""
         _tell(self._waiting.pop(key), Outcome(*key, status, because))
 
     def ended(
         self, key: TopicPartition, status: Status, because: str, result: CleanResult | None = None
     ) -> None:
-        """Tell how a cleaning ended to those who asked before it began, if anybody did."""
+        """Answer the requests that were made before a cleaning began, if any, with its end."""
         if key in self._running:
             _tell(self._running.pop(key), Outcome(*key, status, because, result))
 
     def refuse_all(self, because: str) -> None:
-        """Tell all who wait for a thread that none will come."""
+        """Refuse all requests that wait for a thread, as none will come."""
         for key in list(self._waiting):
             self.tell(key, Status.REFUSED, because)
 
     def close(self) -> None:
-        """Tell all who wait that the broker stops."""
+        """Answer all requests, as the broker stops."""
         for entries in (self._running, self._waiting):
             for key, entry in entries.items():
                 _tell(entry, Outcome(*key, Status.ABORTED, "the broker stops"))
@@ -124,7 +124,7 @@ def _tell(entry: _Asked, outcome: Outcome) -> None:
 
 
 def seal_active(log: Log, offsets: CleanerOffsets, now_ms: int) -> bool:
-    """Seal a log's active segment if that makes it cleanable; return whether it was done.
+    """Seal a log's active segment if that makes it cleanable; return whether it was sealed.
 
     Raises StorageError.
     """
@@ -142,14 +142,14 @@ def seal_active(log: Log, offsets: CleanerOffsets, now_ms: int) -> bool:
 
 
 def why_nothing(log: Log, dirty: DirtyRange | None) -> str:
-    """Say why an asked-for cleaning has nothing to do."""
+    """Return the reason why a requested cleaning has nothing to do."""
     if dirty is not None and dirty.bound is Bound.MIN_COMPACTION_LAG:
         return (
-            f"what is dirty, from offset {dirty.first_dirty_offset:,} on, is held back by "
+            f"the dirty part, from offset {dirty.first_dirty_offset:,} on, is held back by "
             f"{dirty.bound.value}"
         )
     if log.last_stable_offset < log.log_end_offset:
         return f"a transaction is open since offset {log.last_stable_offset:,}"
     if log.active.size_bytes > 0:
-        return "what is dirty is too young for min.compaction.lag.ms"
+        return "the dirty part is too young for min.compaction.lag.ms"
     return f"it is clean up to its end, offset {log.log_end_offset:,}"

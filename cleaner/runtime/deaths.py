@@ -1,18 +1,18 @@
-"""The deaths of cleaner threads: how many, how soon another follows, whether all is well again."""
+"""The deaths of cleaner threads: their number, the wait for a new one, the end of the problem."""
 
 from __future__ import annotations
 
 PROBATION_MS = 3_600_000
 
 _RESTART_MIN_S, _RESTART_MAX_S = 1.0, 60.0
-_DOUBLINGS_MAX = 6  # from the one to the other
+_DOUBLINGS_MAX = 6  # from the minimum to the maximum
 
 
 class Deaths:
-    """What has become of threads that died; owned by the event loop.
+    """The record of threads that died; owned by the event loop.
 
-    A death is a problem until those who took the place of the dead have lived for an hour
-    without another. Their count stays.
+    A death is a problem until the replacement threads have run for an hour without another
+    death. The count stays.
     """
 
     def __init__(self) -> None:
@@ -33,12 +33,12 @@ class Deaths:
         return min(delay_s, _RESTART_MAX_S)
 
     def replaced(self, now_ms: int) -> None:
-        """Note that as many threads run as should."""
+        """Note that all wanted threads run."""
         if self._replaced_ms is None:
             self._replaced_ms = now_ms
 
     def problem(self, now_ms: int) -> str | None:
-        """Say what an operator has to look at, None when nothing or no longer."""
+        """Return the problem for an operator, None when there is none or it is over."""
         if self._in_a_row == 0 or self._is_over(now_ms):
             return None
         state = "replaced" if self._replaced_ms is not None else "not replaced yet"

@@ -1,4 +1,4 @@
-"""Carries out retention: looks at every log in turn, at its own interval, on the event loop."""
+"""Carries out retention: checks every log in turn, at its own interval, on the event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.log import Log
 
 logger = logging.getLogger(__name__)
 
-# So many are looked at in one visit of a thread.
+# The number of logs that one call in a thread checks.
 _LOGS_AT_ONCE = 100
 
 
@@ -30,7 +30,7 @@ class Deleter:
     ) -> None:
         self._logs, self._config, self._clock_ms = logs, config, clock_ms
         self._task: asyncio.Task[None] | None = None
-        # Called with a log whose segments the disk would not let go.
+        # Called with a log whose segments could not be deleted because of the disk.
         self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -52,10 +52,10 @@ class Deleter:
         return deleted_bytes
 
     async def _check(self, logs: Sequence[Log]) -> int:
-        """Check logs. How old their segments are is found in a thread: it may read the disk."""
+        """Check logs. A thread finds the age of their segments, as that may read the disk."""
         now_ms = self._clock_ms()
         for log in logs:
-            _ = log.active.max_timestamp  # found on the loop, which appends
+            _ = log.active.max_timestamp  # computed here, on the loop, which appends
         before = [(log.segments, log.log_end_offset) for log in logs]
         plans = await asyncio.to_thread(lambda: [_plan(log, now_ms) for log in logs])
         deleted_bytes = 0
@@ -63,11 +63,11 @@ class Deleter:
             if plan is None or log.is_closed:
                 continue
             if log.segments[: plan.count] != segments[: plan.count]:
-                continue  # they were cleaned meanwhile, or deleted
+                continue  # they were cleaned or deleted meanwhile
             if plan.count == len(segments) and log.log_end_offset != end_offset:
-                continue  # what was appended meanwhile is young
+                continue  # the batches appended meanwhile are young
             deleted_bytes += _carry_out(log, plan, now_ms, self.on_failed)
-            await asyncio.sleep(0)  # Each may wait for the disk: let others go first.
+            await asyncio.sleep(0)  # Each may wait for the disk: let other tasks run.
         return deleted_bytes
 
     async def _run(self) -> None:
@@ -75,15 +75,15 @@ class Deleter:
         while True:
             try:
                 await self.check_all()
-            except Exception:  # The root of a task: the next check may do better.
+            except Exception:  # The root of a task: the next check may succeed.
                 logger.exception("failed to check retention")
             await asyncio.sleep(self._config().log_retention_check_interval_ms / 1000)
 
 
 def check_retention(log: Log, now_ms: int) -> int:
-    """Delete the segments of a log that retention lets go; return their bytes.
+    """Delete a log's segments whose retention is over; return their bytes.
 
-    A log that cannot be looked at, or whose files cannot be renamed, is left as it is.
+    A log that cannot be read, or whose files cannot be renamed, is left unchanged.
     """
     plan = _plan(log, now_ms)
     return _carry_out(log, plan, now_ms, lambda log, error: None) if plan else 0
@@ -106,11 +106,11 @@ def _carry_out(
 
 
 def _plan(log: Log, now_ms: int) -> Deletion | None:
-    """Decide what retention lets go; a log that cannot be looked at is left as it is."""
+    """Plan a log's deletions by retention; None for a log that cannot be read."""
     try:
         return _look(log, now_ms)
     except (StorageError, ProtocolError):
-        logger.exception("failed to look at the age of segments log=%s", log.name)
+        logger.exception("failed to read the age of segments log=%s", log.name)
         return None
 
 
@@ -118,8 +118,8 @@ def _look(log: Log, now_ms: int) -> Deletion | None:
     config = log.config
     needs_timestamps = config.delete and config.retention_ms >= 0
     segments = log.segments
-    # Lazily: mostly the first segment stays, and then no other need be looked at. One that a
-    # cleaning has emptied is as old as its file, or it would keep all that follow.
+    # Lazily: mostly the first segment stays, and then no other need be read. A segment that a
+    # cleaning has emptied is as old as its file; without an age it would keep all that follow.
     views = (
         SegmentView(
             segment.base_offset,

@@ -1,6 +1,6 @@
 """The event loop's side of cleaning: chooses logs, swaps segments, keeps the results.
 
-Threads reach it through the loop only, so that it needs no locks.
+Threads use it only through the loop, so it needs no locks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# A thread that never rested would keep the event loop busy.
+# A thread without any rest would keep the event loop busy.
 _REST_MIN_MS = 10
 
 
@@ -57,7 +57,7 @@ class Logs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the last look at all logs has found."""
+    """The result of the last look at all logs."""
 
     at_ms: int
     max_dirty_ratio: float
@@ -79,18 +79,18 @@ class Desk:
         # Called with a log whose cleaning failed because of its files.
         self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
         self.last_choice = Choice(clock_ms(), 0.0, 0, 0, 0)
-        # The last result of each thread, by which Kafka's metrics go.
+        # The last result of each thread, from which Kafka's metrics are computed.
         self.results_by_thread: dict[int, CleanResult] = {}
 
     def all_logs(self) -> list[Log]:
-        """Return the logs that there are; what is known of others is dropped."""
+        """Return all current logs; the state of others is dropped."""
         present = {(log.topic, log.partition): log for log in self._logs}
         self.progress.forget_absent(present)
         self.runs.forget_absent()
         return list(present.values())
 
     def notice(self, logs: Sequence[Log]) -> list[Sight]:
-        """Note what there is of those logs that could be cleaned."""
+        """Note the facts of those logs that could be cleaned."""
         now_ms = self._clock_ms()
         found: list[Sight] = []
         for log in logs:
@@ -109,9 +109,9 @@ class Desk:
         return found
 
     def take(self, thread: int, look: Look | None = None) -> Running | Rest | None:
-        """Give a thread its next log, or rest, or its notice (None) when it is one too many.
+        """Give a thread its next log, or a rest, or its dismissal (None) when it is surplus.
 
-        `look` is what the thread has just found; without it all logs are looked at here.
+        `look` is the thread's latest look at all logs; without it the look is done here.
         """
         config = self._config()
         if thread >= config.log_cleaner_threads:
@@ -145,7 +145,7 @@ class Desk:
         return Rest(max(rest_ms, _REST_MIN_MS) / 1000)
 
     def ask(self, log: Log, told: Told, *, must_verify: bool = False) -> None:
-        """Have a log cleaned before all others, however dirty it is; the outcome is told."""
+        """Request the cleaning of a log before all others; `told` is called with the outcome."""
         self.asked.add(log, told, must_verify=must_verify)
 
     def propose(
@@ -157,12 +157,12 @@ class Desk:
         return running.log.begin_exchange(old, new, self._clock_ms())
 
     def refused(self, log: Log, error: DiskFailure) -> None:
-        """Hear that the cleaner's checkpoint could not be stored; the next one may be."""
+        """Note that the cleaner's checkpoint could not be stored; the next one may be."""
         logger.error("failed to store the cleaner's checkpoint log=%s: %s", log.name, error)
         self.on_failed(log, error)
 
     def succeed(self, thread: int, running: Running, result: CleanResult) -> None:
-        """Take a finished cleaning, whose checkpoint is stored: its report, for the history."""
+        """Accept a finished cleaning, whose checkpoint is stored: report it, add it to history."""
         self.progress.end(running)
         if result.reason is Reason.SURVEY and not result.segments_written:
             logger.debug("surveyed log=%s next_horizon_ms=%s", running.job.name,
@@ -193,7 +193,7 @@ class Desk:
             self.on_failed(running.log, error)
 
     def _next_asked(self, now_ms: int) -> tuple[Candidate, Reason] | None:
-        """Choose the next log that was asked for, quarantined or not; tell what cannot be."""
+        """Choose the next requested log, quarantined or not; answer requests without work."""
         for log in self.asked.ready(self.progress):
             key = log.topic, log.partition
             offsets = self._logs.directory_of(log)
@@ -212,9 +212,9 @@ class Desk:
         return None
 
     def _choose(self, look: Look, now_ms: int) -> tuple[Candidate, Reason] | None:
-        """Choose the log to clean next: recomputed each time, from all logs there are."""
+        """Choose the log to clean next: recomputed each time, from all current logs."""
         for sight, error in look.failures:
-            if sight.is_current:  # else it was looked at while it changed
+            if sight.is_current:  # if not, it changed during the look
                 self._quarantine(sight.log, error)
         overdue_ms = [one.dirty.overdue_ms for one, _ in look.candidates]
         self._release_clean(look, now_ms)
@@ -235,16 +235,16 @@ class Desk:
         return chosen
 
     def _release_clean(self, look: Look, now_ms: int) -> None:
-        """Take logs out of quarantine that were to be tried again and have nothing to clean."""
+        """Release logs from quarantine whose retry is due and that have nothing to clean."""
         for at, (one, reason) in reversed(list(enumerate(look.candidates))):
             has_work = one.has_work(now_ms) or not one.is_surveyed
             if reason is Reason.RETRY and not has_work and one.sight.is_current:
                 del look.candidates[at]
                 self.progress.release(one.log.topic, one.log.partition)
-                logger.info("found nothing to clean again log=%s", one.log.name)
+                logger.info("found nothing to clean at the retry log=%s", one.log.name)
 
     def _is_free(self, candidate: Candidate, now_ms: int) -> bool:
-        """Return whether a log can be cleaned as it was seen: not when another thread does."""
+        """Return whether a log is unchanged since the look and no other thread cleans it."""
         log, sight = candidate.log, candidate.sight
         return self.progress.may_clean(log, now_ms) and sight.is_current
 

@@ -1,7 +1,7 @@
-"""What a cleaning would do, found out by doing all of it but the writing.
+"""Dry runs, which find the outcome of a cleaning by doing all of it except the writing.
 
-One dry run goes on at a time, in a thread of its own, below the same rate as the cleaner's
-threads. While it lasts its log is taken, so that what it finds is what a cleaning would find.
+One dry run at a time is in progress, in a thread of its own, below the same rate as the cleaner's
+threads. It occupies its log while it runs, so that it finds the same as a cleaning would.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from storage.log import Log
 
 
 class Missing(Enum):
-    """Why there are no exact figures."""
+    """The reason why there are no exact figures."""
 
     NOT_ASKED = "they were not asked for"
     NOTHING = "there is nothing to clean"
     CLEANED_NOW = "the log is being cleaned"
     BUSY = "another dry run is in progress"
-    TOO_LONG = "finding them out takes too long"
+    TOO_LONG = "computing them takes too long"
     ABORTED = "the log has changed meanwhile"
     FAILED = "the log cannot be read"
 
 
 class _OutOfTime(Exception):
-    """The time that was given is over."""
+    """The time limit has passed."""
 
 
 class DryRuns:
-    """Tries cleanings out; owned by the event loop."""
+    """Runs cleanings without their effects; owned by the event loop."""
 
     def __init__(
         self,
@@ -69,16 +69,16 @@ class DryRuns:
         self._pool = futures.ThreadPoolExecutor(1, thread_name_prefix="cleaner-dry-run")
 
     def close(self, timeout_s: float) -> None:
-        """Wait for a dry run to end, which has been told to stop; runs in a thread.
+        """Wait for the end of a dry run that is stopping; runs in a thread.
 
-        One that is still compiling kernels is left behind.
+        A dry run that is still compiling kernels is left behind.
         """
         if self._current is not None:
             futures.wait([self._current], timeout_s)
         self._pool.shutdown(wait=False)
 
     async def run(self, log: Log, deadline_s: float) -> CleanResult | Missing:
-        """Find out what cleaning a log would do, until a moment of time.monotonic()."""
+        """Find the outcome of cleaning a log, until `deadline_s`, a time of time.monotonic()."""
         if self._is_busy:
             return Missing.BUSY
         if self._desk.progress.standing(log).is_running:
@@ -100,7 +100,7 @@ class DryRuns:
             self._current = self._pool.submit(self._try, running, deadline_s)
             return await asyncio.wrap_future(self._current)
         finally:
-            running.is_aborted = True  # a thread that nobody waits for any more gives up
+            running.is_aborted = True  # a thread stops when its caller no longer waits
             self._desk.progress.end(running)
             self._is_busy = False
 

@@ -1,13 +1,12 @@
 """The last runs of each partition, kept across a restart.
 
-Each log directory has a file of lines (cleaner/runtime/runs.py), appended to as runs end:
+Each log directory has a file of lines (cleaner/runtime/runs.py), to which ended runs are appended:
 
     data/odradek-cleaner-history.jsonl
 
-Kafka leaves a file alone that it does not know; a directory it would take for a partition. The
-file only informs: it is written in a thread and never flushed to the disk, so that a crash may
-take its last lines or tear one. A damaged line is left out. A file of twice the lines
-that are kept is written again.
+Kafka ignores an unknown file; it would take a directory for a partition. The file only informs:
+it is written in a thread and never flushed to the disk, so that a crash may lose its last lines
+or tear one. A damaged line is left out. A file that has twice the lines to keep is written again.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ runs_logger = logging.getLogger("cleaner.runtime.runs")
 
 FILE_NAME = "odradek-cleaner-history.jsonl"
 HISTORY_PER_PARTITION = 10
-# Below this a file is never written again: it has hardly been worth it.
+# A file with fewer lines is not written again: that would save little.
 _LINES_MIN = 100
 
 Key = tuple[str, int, bytes]
@@ -40,7 +39,7 @@ Submit = Callable[[Callable[[], None]], object]
 
 @dataclass(slots=True)
 class Totals:
-    """What all runs of a partition since the start come to."""
+    """The totals of all runs of a partition since the start."""
 
     run_count: int = 0
     failure_count: int = 0
@@ -59,21 +58,21 @@ class History:
     """The runs that are kept; owned by the event loop."""
 
     def __init__(self, logs: Iterable[Log]) -> None:
-        """`logs` are all there are, whenever they are iterated over."""
+        """`logs` has all current logs, each time that it is iterated over."""
         self._logs = logs
         self._partitions: dict[Key, _Partition] = {}
         self._store: HistoryStore | None = None
         self.ended_count = 0  # runs that have ended since the start
-        # The log directories whose files are read, or are being read (False).
+        # The log directories whose files were read (True) or are being read (False).
         self._is_loaded: dict[Path, bool] = {}
 
     @property
     def is_loaded(self) -> bool:
-        """Whether all that was kept before the start is there."""
+        """Whether the runs of before the start have been read."""
         return all(self._is_loaded.values())
 
     def keep(self, store: HistoryStore) -> None:
-        """Read what was kept, and write runs to files from now on."""
+        """Read the kept runs, and write runs to files from now on."""
         self._store = store
         for directory in {log.directory.parent for log in self._logs}:
             self._load(directory)
@@ -84,7 +83,7 @@ class History:
             self._store.load(directory, self._restore)
 
     def _restore(self, directory: Path, runs: Iterable[Run]) -> None:
-        """Take what a file had to say of partitions that there are."""
+        """Add the runs in a file, for the partitions that exist."""
         present = {_key(log): log for log in self._logs if log.directory.parent == directory}
         ended_meanwhile = any(one.runs for one in self._in(directory))
         earlier: dict[Key, list[Run]] = {}
@@ -125,17 +124,17 @@ class History:
         return _last_good(entry) if entry else None
 
     def last_results(self) -> list[CleanResult]:
-        """Return what the last run that went well has reported, for each partition."""
+        """Return the result of the last successful run of each partition."""
         runs = map(_last_good, self._partitions.values())
         return [run.result for run in runs if run is not None and run.result is not None]
 
     def totals(self, log: Log) -> Totals:
-        """Return what all runs of a log since the start come to."""
+        """Return the totals of all runs of a log since the start."""
         entry = self._partitions.get(_key(log))
         return entry.totals if entry else Totals()
 
     def forget_absent(self) -> None:
-        """Drop what is known of partitions that are no more."""
+        """Drop the runs of partitions that no longer exist."""
         if self._partitions:
             for key in self._partitions.keys() - {_key(log) for log in self._logs}:
                 del self._partitions[key]
@@ -147,7 +146,7 @@ class History:
         line = encode_run(run)
         runs_logger.info("%s", line[:-1].decode())
         if not self._is_loaded.get(entry.directory):
-            self._load(entry.directory)  # it is written once what was there is known
+            self._load(entry.directory)  # the run is written once the file has been read
         elif self._store is not None:
             lines_max = max(2 * HISTORY_PER_PARTITION * len(self._partitions), _LINES_MIN)
             if self._store.line_count(entry.directory) >= lines_max:
@@ -171,17 +170,17 @@ class History:
 
 
 class HistoryStore:
-    """The files. The event loop asks, and a single thread does it, one after the other."""
+    """The files. The event loop requests operations, and one thread does them in order."""
 
     def __init__(self, fs: FileSystem, submit: Submit, call: Submit) -> None:
-        """`submit` has a function run in the thread, `call` one on the event loop."""
+        """`submit` runs a function in the thread, `call` runs one on the event loop."""
         self._fs, self._submit, self._call = fs, submit, call
-        # How many lines each file has; one that was damaged, or could not be written, is not
-        # known: then it is to be written again.
+        # The number of lines in each file. A file that was damaged, or could not be written, has
+        # no entry: it must be written again.
         self._line_counts: dict[Path, int] = {}
 
     def line_count(self, directory: Path) -> float:
-        """Return how many lines a file has; infinity for one that has to be written again."""
+        """Return the number of lines in a file; infinity if it must be written again."""
         return self._line_counts.get(directory, math.inf)
 
     def load(self, directory: Path, loaded: Callable[[Path, list[Run]], None]) -> None:
@@ -211,7 +210,7 @@ class HistoryStore:
         self._submit(lambda: self._try(directory, write, len(runs)))
 
     def _try(self, directory: Path, act: Callable[[], None], line_count: int) -> None:
-        """Write; what a failure leaves behind is written again the next time."""
+        """Write a file; after a failure it is written again the next time."""
         self._line_counts.pop(directory, None)
         try:
             act()

@@ -1,7 +1,7 @@
 """A cleaner thread's look at all logs: how dirty each is, and why it would be cleaned.
 
-The event loop notes what it owns, some logs at a time; the thread reads what the files tell.
-With thousands of partitions a look takes a while, and the first one waits for the disk.
+The event loop notes the facts that it owns, some logs at a time; the thread reads the files. With
+thousands of partitions a look takes a while, and the first look waits for the disk.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from storage.log import Log
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# What the event loop notes of so many takes it less than a millisecond.
+# The event loop notes the facts of this many logs in less than a millisecond.
 _LOGS_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look has found."""
+    """The result of a look."""
 
     candidates: list[tuple[Candidate, Reason | None]] = field(default_factory=list)
     failures: list[tuple[Sight, Exception]] = field(default_factory=list)
 
     def unsurveyed(self) -> list[tuple[Candidate, Reason]]:
-        """Return the logs of which it is not known when their tombstones and markers expire."""
+        """Return the logs whose tombstones and markers expire at an unknown time."""
         unknown = (one for one, reason in self.candidates if reason is None)
         return [(one, Reason.SURVEY) for one in unknown if not one.is_surveyed]
 
     def unsaved(self) -> dict[CleanerOffsets, Log]:
-        """Return whose checkpoint is to be stored once impossible ones are repaired."""
+        """Return the checkpoints to store once impossible offsets are repaired; a log for each."""
         return {
             one.sight.offsets: one.log
             for one, _ in self.candidates
@@ -46,14 +46,14 @@ class Viewpoint(Protocol):
     """The event loop's side of a look (Desk). Every method runs on the loop."""
 
     def all_logs(self) -> Sequence[Log]:
-        """Return the logs that there are."""
+        """Return all current logs."""
 
     def notice(self, logs: Sequence[Log]) -> Sequence[Sight]:
-        """Note what there is of those that could be cleaned."""
+        """Note the facts of those logs that could be cleaned."""
 
 
 class Ask(Protocol):
-    """Calls a function on the event loop, and returns or raises what that does."""
+    """Calls a function on the event loop; returns its result or raises its error."""
 
     def __call__(
         self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -61,7 +61,7 @@ class Ask(Protocol):
 
 
 def look_at_all(viewpoint: Viewpoint, ask: Ask, now_ms: int) -> Look:
-    """Look at all logs, from a thread."""
+    """Find out how dirty all logs are; runs in a thread."""
     look = Look()
     logs = ask(viewpoint.all_logs)
     for start in range(0, len(logs), _LOGS_AT_ONCE):

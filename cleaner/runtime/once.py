@@ -1,4 +1,4 @@
-"""Cleans one log here and now, without threads: for tests, tools and the reader's first look."""
+"""Cleans one log at once, without threads: for tests, tools and new readers of the code."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ def clean_once(
     before_io: Callable[[int], None] = lambda size: None,
     horizons: Horizons | None = None,
 ) -> CleanResult | None:
-    """Clean a log as a cleaner thread would, swap and checkpoint included.
+    """Clean a log as a cleaner thread would, including the swap and the checkpoint.
 
-    `horizons` are what earlier cleanings have found, and are brought up to date. None when its
-    topic's settings say that there is nothing to clean yet. Raises what cleaner.passes.clean.clean
-    raises.
+    `horizons` are the results of earlier cleanings, and are updated. Returns None when there is
+    nothing to clean yet by the topic's settings. Raises the errors of cleaner.passes.clean.clean.
     """
     candidate = find_candidate(log, offsets, now_ms, horizons)
     if candidate is None:

@@ -1,7 +1,7 @@
-"""What cleaning a log would do: exactly, after a dry run, or at most, from what is known already.
+"""Predicts the effect of cleaning a log: exactly, after a dry run, or as bounds, from known facts.
 
-The bounds cost nothing but arithmetic. Each offset of the dirty section may be a record with a
-key of its own, and all segments may have to be read and written again.
+The bounds cost only arithmetic. Each offset of the dirty section may be a record with a key of
+its own, and all segments may have to be read and written again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAP_BYTES_PER_KEY = 20
 class Bounds:
     """The most that a cleaning takes."""
 
-    records_max: int  # in the dirty section, and so are keys
+    records_max: int  # in the dirty section; also the most keys
     map_bytes_max: int
     may_spill: bool
     read_bytes_max: int
@@ -30,7 +30,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What cleaning a log now would do."""
+    """The predicted effect of cleaning a log now."""
 
     bounds: Bounds
     exact: CleanResult | Missing
@@ -47,7 +47,7 @@ def bounds(finding: Finding, settings: CleanerSettings) -> Bounds:
         records,
         min(map_bytes, settings.map_bytes_max),
         map_bytes > settings.map_bytes_max,
-        # The dirty section is read twice: for the map, and with all others to be rewritten.
+        # The dirty section is read twice: for the map, and with all others for the rewrite.
         dirty.cleanable_bytes + dirty.total_bytes,
         dirty.total_bytes,
     )

@@ -1,7 +1,7 @@
-"""The cleaner as the broker sees it: starts and stops its threads, tells how they are.
+"""The broker's interface to the cleaner: starts and stops its threads, reports their state.
 
-Compaction runs in `log.cleaner.threads` threads, retention and the rolling of segments in time
-on the event loop. They share this module, and none waits for another.
+Compaction runs in `log.cleaner.threads` threads; retention and the timely rolling of segments
+run on the event loop. They share this module, and none waits for another.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from storage.log import Log
 
 logger = logging.getLogger(__name__)
 
-_RATE_MIN = 1.0  # a limit of nothing at all would stop the cleaner without a word
+_RATE_MIN = 1.0  # a limit of 0 would stop the cleaner without any message
 _STOP_S = 10.0
 _SWITCHED_OFF = "the cleaner is off: set log.cleaner.enable=true and log.cleaner.threads above 0"
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """A source of the current time."""
 
     def now_ms(self) -> int:
         """Return the wall clock's time in milliseconds since the epoch."""
@@ -52,7 +52,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """How the cleaner is, for metrics, /health and people."""
+    """The state of the cleaner, for metrics, /health and operators."""
 
     threads_wanted: int
     threads_alive: int
@@ -62,7 +62,7 @@ class PoolStatus:
     quarantined: tuple[Quarantined, ...]
     last_choice: Choice
     results_by_thread: tuple[CleanResult, ...]
-    last_results: tuple[CleanResult, ...]  # of each partition that was cleaned
+    last_results: tuple[CleanResult, ...]  # one for each partition that was cleaned
 
 
 class CleanerPool:
@@ -81,7 +81,7 @@ class CleanerPool:
     ) -> None:
         """`config` returns the settings in force; `random_below` must be hard to guess.
 
-        `on_thread` is called in each thread that starts, `load_kernels` in one before it cleans.
+        `on_thread` is called in each thread that starts, `load_kernels` in each before it cleans.
         """
         self._logs = logs
         self._config, self._loop, self._clock, self._fs = config, loop, clock, fs
@@ -118,9 +118,9 @@ class CleanerPool:
         self.reconfigure()
 
     async def stop(self) -> None:
-        """Abort what is being cleaned, and wait until all threads have ended.
+        """Abort the cleanings in progress, and wait until all threads have ended.
 
-        One that is still compiling kernels is left behind: it holds nothing that must be saved.
+        A thread that is still compiling kernels is left behind: it has nothing to save.
         """
         self._stopping.set()
         self.wake()
@@ -131,20 +131,20 @@ class CleanerPool:
             await self._loop.run_in_executor(None, thread.join, _STOP_S)
         await self._loop.run_in_executor(None, self.dry_runs.close, _STOP_S)
         await self._finish_writing()
-        for running in self.desk.progress.running:  # of a thread that was left behind
+        for running in self.desk.progress.running:  # jobs of threads that were left behind
             running.is_aborted = True
 
     async def _finish_writing(self) -> None:
-        """Let the thread that writes do all it was asked for, then end it.
+        """Let the writer thread finish all its work, then end it.
 
-        A history that is being read is written once the loop knows what was in it: what the
-        thread has the loop do comes before the end of a function that it runs later.
+        A history that is being read is written once the loop has its contents: the thread hands
+        them to the loop before it runs, and so ends, a function that was submitted later.
         """
         await self._loop.run_in_executor(self._writer, _nothing)
         await self._loop.run_in_executor(None, self._writer.shutdown)
 
     def reconfigure(self) -> None:
-        """Follow the settings: start threads, dismiss those too many, retry what had failed."""
+        """Apply the settings: start threads, dismiss surplus ones, retry failed partitions."""
         settings = _cleaner_settings(self._config())
         if settings != self._settings:
             self._settings = settings
@@ -159,21 +159,21 @@ class CleanerPool:
 
     @property
     def threads_wanted(self) -> int:
-        """How many threads the settings ask for."""
+        """The number of threads that the settings ask for."""
         config = self._config()
         return config.log_cleaner_threads if config.log_cleaner_enable else 0
 
     def wake(self) -> None:
-        """Have threads and tasks that rest look for work now."""
+        """Make resting threads and tasks look for work now."""
         self._wake_threads()
         self.roller.wake()
 
     def abort(self, topic: str, partition: int) -> None:
-        """Make a cleaning in progress stop, if there is one."""
+        """Stop a cleaning in progress, if there is one."""
         self.desk.progress.abort(topic, partition)
 
     def pause(self, topic: str, partition: int) -> None:
-        """Abort a partition's cleaning, and begin none until as many calls of resume()."""
+        """Abort a partition's cleaning, and begin none until each pause() has had a resume()."""
         self.desk.progress.pause(topic, partition)
 
     def resume(self, topic: str, partition: int) -> None:
@@ -182,9 +182,9 @@ class CleanerPool:
         self.wake()
 
     def ask(self, log: Log, *, must_verify: bool = False) -> asyncio.Future[Outcome]:
-        """Have a log cleaned before all others, however dirty it is; returns at once.
+        """Request the cleaning of a log before all others, however dirty it is; returns at once.
 
-        With `must_verify` its output is proved, whatever log.cleaner.verify says.
+        With `must_verify` its output is proved, even without log.cleaner.verify.
         """
         answer: asyncio.Future[Outcome] = self._loop.create_future()
         if self._stopping.is_set() or not self.threads_wanted:
@@ -192,7 +192,7 @@ class CleanerPool:
             return answer
 
         def told(outcome: Outcome) -> None:
-            if not answer.done():  # who asked may have gone
+            if not answer.done():  # the caller may have cancelled it
                 answer.set_result(outcome)
 
         self.desk.ask(log, told, must_verify=must_verify)
@@ -200,12 +200,12 @@ class CleanerPool:
         return answer
 
     def threads(self) -> Threads:
-        """Tell how many threads there should be, and are."""
+        """Return the numbers of wanted and of living threads."""
         alive = sum(thread.is_alive() for _, thread in self._workers.values())
         return Threads(self._config().log_cleaner_enable, self.threads_wanted, alive)
 
     def note(self, log: Log) -> Noted:
-        """Note how a log is and how its cleaning stands, for a look in a thread."""
+        """Note the state of a log and of its cleaning, for a look in a thread."""
         offsets = self._logs.directory_of(log)
         key = log.topic, log.partition
         return Noted(
@@ -220,7 +220,7 @@ class CleanerPool:
         )
 
     def status(self) -> PoolStatus:
-        """Tell how the cleaner is."""
+        """Return the state of the cleaner."""
         return PoolStatus(
             threads_wanted=self.threads_wanted,
             threads_alive=self.threads().alive,
@@ -236,7 +236,7 @@ class CleanerPool:
         )
 
     def problems(self) -> list[str]:
-        """Return what an operator has to look at, a sentence each."""
+        """Return the problems that need an operator, a sentence each."""
         found = [one.sentence for one in self.desk.progress.quarantined]
         of_threads = self._deaths.problem(self._clock.now_ms())
         return [*found, of_threads] if of_threads else found
@@ -246,7 +246,7 @@ class CleanerPool:
             worker.wake()
 
     def _fill_up(self) -> None:
-        """Start the threads that are missing; those too many leave by themselves."""
+        """Start the missing threads; surplus threads leave by themselves."""
         wanted = self.threads_wanted
         try:
             for number in range(wanted):
@@ -260,7 +260,7 @@ class CleanerPool:
     def charge(self, size_bytes: int) -> float:
         """Account for bytes that are read or written; return the seconds to wait.
 
-        For threads; all of them together stay below log.cleaner.io.max.bytes.per.second.
+        Threads call it; all of them together stay below log.cleaner.io.max.bytes.per.second.
         """
         limit = self._config().log_cleaner_io_max_bytes_per_second
         return self._throttle.charge(size_bytes, max(limit, _RATE_MIN))
@@ -284,7 +284,7 @@ class CleanerPool:
         self._workers[number] = worker, thread
 
     def _write(self, function: Callable[[], None]) -> None:
-        """Have a function run in the thread that writes, if there still is one."""
+        """Run a function in the writer thread, if it still exists."""
 
         def write() -> None:
             try:
@@ -296,12 +296,12 @@ class CleanerPool:
             self._writer.submit(write)
 
     def _call(self, function: Callable[[], None]) -> None:
-        """Have a thread's function run on the loop, if there still is one."""
+        """Run a thread's function on the loop, if it still runs."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
 
     def _run(self, worker: Worker) -> None:
-        """Be a thread: whatever ends it is told to the loop."""
+        """Run as a thread, and report its end, with the error if any, to the loop."""
         error: BaseException | None = None
         try:
             self._on_thread()
@@ -314,18 +314,18 @@ class CleanerPool:
             logger.debug("the event loop ended before cleaner thread %d", worker.number)
 
     def _ended(self, worker: Worker, error: BaseException | None) -> None:
-        """Forget a thread; start another when it should not have ended."""
+        """Forget a thread; start another if it should not have ended."""
         del self._workers[worker.number]
         if worker.running is not None:
             if error is None:
                 self.desk.progress.end(worker.running)
-            else:  # What killed this one would kill the next.
+            else:  # The same log would kill the next thread.
                 self.desk.fail(worker.running, error)
             self.desk.asked.ended(worker.running.key, Status.FAILED, f"its thread died: {error}")
         if self._stopping.is_set():
             return
         if error is None:
-            self._fill_up()  # It left as one too many; the settings may have changed since.
+            self._fill_up()  # It was surplus; the settings may have changed since.
         else:
             self._bury(error)
 
@@ -340,7 +340,7 @@ class CleanerPool:
 
 
 def _nothing() -> None:
-    """Do nothing: a marker in a queue of functions."""
+    """Do nothing; marks a place in the queue of functions."""
 
 
 def _cleaner_settings(config: BrokerConfig) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""Where each log's cleaning stands: in progress, paused, in quarantine, clean up to an offset.
+"""The state of each log's cleaning: in progress, paused, in quarantine, clean up to an offset.
 
-All of it is the event loop's. How far logs are clean is kept in their directory's
-cleaner-offset-checkpoint; the rest is forgotten when the broker stops.
+The event loop owns all of it. The offsets up to which logs are clean are kept in their
+directory's cleaner-offset-checkpoint; the rest is forgotten when the broker stops.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from storage.log import Log
 logger = logging.getLogger(__name__)
 
 # When the first tombstone or marker of each partition's clean part expires, None for never; a
-# partition that is missing has not been looked at.
+# partition without an entry has not been surveyed.
 Horizons: TypeAlias = dict[TopicPartition, int | None]
 
 
@@ -42,27 +42,27 @@ class CleanerOffsets(Protocol):
     cleaner_offsets: dict[TopicPartition, int]
 
     def take_cleaner_offsets(self) -> Checkpoints:
-        """Note what the file is to say; store() follows."""
+        """Return the present contents of the file; store() follows."""
 
     def store(self, taken: Checkpoints) -> None:
-        """Write it, unless a later one was written. Raises DiskFailure; any thread may."""
+        """Write it, unless a later one was written; in any thread. Raises DiskFailure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What the event loop notes of a log that could be dirty."""
+    """The facts that the event loop notes of a log that could be dirty."""
 
     log: Log
     glance: Glance
     offsets: CleanerOffsets
     checkpoint: int | None
     horizon_ms: int | None  # when the first tombstone or marker of its clean part expires
-    is_surveyed: bool  # whether that is known
+    is_surveyed: bool  # whether the horizon is known
     is_retry: bool = False  # its last cleaning failed, and it is time to try again
 
     @property
     def is_current(self) -> bool:
-        """Whether the log is still as it was, but for what was appended."""
+        """Whether the log is unchanged, except for appended batches."""
         log, then = self.log, self.glance
         return (
             not log.is_closed
@@ -90,11 +90,11 @@ class Candidate:
 
     @property
     def reason(self) -> Reason | None:
-        """Why the log is to be cleaned now, None when it is not."""
+        """The reason to clean the log now, None when there is none."""
         return Reason.RETRY if self.sight.is_retry else reason_to_clean(self.view, self.dirty)
 
     def has_work(self, now_ms: int) -> bool:
-        """Return whether a run would find something to do, though it may not be worth it yet."""
+        """Return whether a run would find work, though it may not be worthwhile yet."""
         has_expired = self.horizon_ms is not None and self.horizon_ms <= now_ms
         return self.dirty.cleanable_bytes > 0 or has_expired
 
@@ -111,7 +111,7 @@ class IoBytes:
 
 
 class Running:
-    """A job in progress. The loop sets the flag, the thread looks at it."""
+    """A job in progress. The loop sets `is_aborted`, the thread checks it."""
 
     __slots__ = ("counters", "is_aborted", "is_dry_run", "job", "log", "offsets")
 
@@ -119,14 +119,14 @@ class Running:
         self, log: Log, job: CleaningJob, offsets: CleanerOffsets, *, is_dry_run: bool = False
     ) -> None:
         self.log, self.job, self.offsets = log, job, offsets
-        # Counted by the thread; whoever looks finds what it has come to.
+        # The thread counts; others may read the present counts.
         self.counters = Counters()
         self.is_aborted = False
         self.is_dry_run = is_dry_run
 
     @property
     def io(self) -> IoBytes:
-        """What it has read and written so far."""
+        """The bytes that it has read and written so far."""
         counters = self.counters
         return IoBytes(counters.indexed_bytes + counters.read_bytes, counters.written_bytes)
 
@@ -137,7 +137,7 @@ class Running:
 
     @property
     def must_stop(self) -> bool:
-        """Whether its outputs are of no use any more."""
+        """Whether its output is no longer of use."""
         return self.is_aborted or self.log.is_closed or not self.log.config.compact
 
 
@@ -162,18 +162,18 @@ class Progress:
         return self._quarantine.all()
 
     def may_clean(self, log: Log, now_ms: int) -> bool:
-        """Return whether a log's cleaning may begin: not while it runs, is paused, or failed."""
+        """Return whether a cleaning may begin: none runs, is paused, or waits to be retried."""
         return self.standing(log).may_clean(now_ms)
 
     def standing(self, log: Log) -> Standing:
-        """Return what keeps a log's cleaning from beginning, or asks for it."""
+        """Return the state that prevents a log's cleaning, or asks for it."""
         key = log.topic, log.partition
         return Standing(
             key in self._running, self._pauses.get(key, 0), self._quarantine.of(log)
         )
 
     def retry_all(self, now_ms: int) -> None:
-        """Let partitions whose cleaning failed be tried again now."""
+        """End the wait of all partitions whose cleaning failed."""
         self._quarantine.retry_all(now_ms)
 
     def next_retry_ms(self, now_ms: int) -> int | None:
@@ -201,10 +201,10 @@ class Progress:
             self._ended_io += running.io
 
     def io_bytes(self) -> IoBytes:
-        """Return what all cleanings have read and written since the start, up to now.
+        """Return the bytes that all cleanings have read and written since the start.
 
-        That is never less than was told before, though a run that has to begin again with a larger
-        map counts from nothing.
+        The result never decreases, though a run that has to begin again with a larger map also
+        counts from 0 again.
         """
         counted = sum((one.io for one in self._running.values()), self._ended_io)
         told = self._told_io
@@ -212,7 +212,7 @@ class Progress:
         return self._told_io
 
     def succeed(self, running: Running, result: CleanResult) -> None:
-        """Note up to where a log is clean, and when the first tombstone in that part expires."""
+        """Note the offset up to which a log is clean, and the first horizon in that part."""
         key = running.job.topic, running.job.partition
         self._quarantine.release(key)
         if not running.must_stop:
@@ -220,23 +220,23 @@ class Progress:
             self.horizons[key] = result.next_horizon_ms
 
     def note_horizon(self, candidate: Candidate) -> None:
-        """Take what a look has found out about when tombstones and markers expire."""
+        """Note the horizon of tombstones and markers that a look has found."""
         if candidate.is_surveyed and candidate.sight.is_current:
             log = candidate.log
             self.horizons.setdefault((log.topic, log.partition), candidate.horizon_ms)
 
     def fail(self, log: Log, error: BaseException, now_ms: int) -> Quarantined:
-        """Put a partition into quarantine, for longer each time in a row; return the entry."""
+        """Quarantine a partition, for longer after each failure in a row; return the entry."""
         return self._quarantine.add(log, error, now_ms)
 
     def abort(self, topic: str, partition: int) -> None:
-        """Make a cleaning in progress stop, if there is one; it may begin again later."""
+        """Stop a cleaning in progress, if there is one; it may begin again later."""
         running = self._running.get((topic, partition))
         if running is not None:
             running.is_aborted = True
 
     def pause(self, topic: str, partition: int) -> None:
-        """Abort a partition's cleaning, and begin none until as many calls of resume()."""
+        """Abort a partition's cleaning, and begin none until each pause() has had a resume()."""
         self.abort(topic, partition)
         self._pauses[topic, partition] = self._pauses.get((topic, partition), 0) + 1
 
@@ -249,7 +249,7 @@ class Progress:
             self._pauses.pop((topic, partition), None)
 
     def forget_absent(self, present: Mapping[TopicPartition, Log]) -> None:
-        """Drop what is known of partitions that are no more, or are not to be compacted."""
+        """Drop the state of partitions that no longer exist or are no longer compacted."""
         for state in (self._pauses, self.horizons):
             for key in state.keys() - present.keys():
                 del state[key]
@@ -259,9 +259,9 @@ class Progress:
 def find_candidate(
     log: Log, offsets: CleanerOffsets, now_ms: int, horizons: Horizons | None = None
 ) -> Candidate | None:
-    """Look how dirty a log is; None when there is nothing that could be cleaned.
+    """Find out how dirty a log is; None when nothing could be cleaned.
 
-    Repairs a checkpoint that cannot be.
+    Repairs an impossible checkpoint.
     """
     sight = notice(log, offsets, now_ms, horizons)
     if sight is None:
@@ -279,10 +279,10 @@ def notice(
     *,
     is_retry: bool = False,
 ) -> Sight | None:
-    """Note what there is of a log; None when there is nothing that could be cleaned.
+    """Note the facts of a log; None when nothing could be cleaned.
 
-    Without `horizons` nobody minds what expires. `is_retry` when its last cleaning failed: it is
-    looked at in any case.
+    Without `horizons` expiry does not count. `is_retry` means that its last cleaning failed: then
+    the facts are noted in any case.
     """
     key = log.topic, log.partition
     checkpoint = offsets.cleaner_offsets.get(key)
@@ -297,7 +297,7 @@ def notice(
 
 
 def judge(sight: Sight, now_ms: int) -> Candidate:
-    """Look how dirty a log is; a thread may, for it reads the log's files."""
+    """Find out how dirty a log is; reads the log's files, and may run in a thread."""
     view = view_log(sight.glance)
     horizon_ms, is_surveyed = sight.horizon_ms, sight.is_surveyed
     if not is_surveyed:
@@ -307,7 +307,7 @@ def judge(sight: Sight, now_ms: int) -> Candidate:
 
 
 def _survey(sight: Sight) -> tuple[int | None, bool]:
-    """Find the first horizon by what is noted beside clean segments, and whether all have that."""
+    """Return the first horizon in the facts of clean segments, and whether all have facts."""
     segments = sight.glance.segments
     horizons: list[int] = []
     for segment, following in itertools.pairwise(segments):
@@ -322,13 +322,13 @@ def _survey(sight: Sight) -> tuple[int | None, bool]:
 
 
 def repair_checkpoint(candidate: Candidate) -> None:
-    """Put a checkpoint right that cannot be; on the loop. The caller has it stored."""
+    """Correct an impossible checkpoint; runs on the loop. The caller stores it."""
     sight, dirty = candidate.sight, candidate.dirty
     problem = dirty.checkpoint_problem
     if problem is None or not sight.is_current:
         return
     log = sight.log
-    # Retention moves the log start past the checkpoint in the course of things.
+    # Retention normally moves the log start past the checkpoint: no warning then.
     if problem != CheckpointProblem.BELOW_LOG_START or not log.config.delete:
         logger.warning(
             "reset first dirty offset log=%s checkpoint=%d: it %s; now %d",
@@ -338,7 +338,7 @@ def repair_checkpoint(candidate: Candidate) -> None:
 
 
 def range_of(candidate: Candidate, reason: Reason) -> DirtyRange:
-    """Return what is cleaned of a log for a reason: all that can be, or its clean part again."""
+    """Return the range to clean for a reason: the cleanable part, or only the clean part again."""
     is_clean = reason is Reason.RETRY and candidate.dirty.cleanable_bytes == 0
     if is_clean or reason in (Reason.EXPIRED, Reason.SURVEY):
         return clean_range(candidate.view, candidate.dirty)

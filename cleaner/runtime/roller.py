@@ -1,9 +1,9 @@
 """Rolls active segments in time for max.compaction.lag.ms, on the event loop.
 
-No cleaning touches the active segment, and an append alone rolls it: the last records of a topic
-that falls silent would stay uncompacted for good. So a compacted log with a finite lag begins a
-new segment once the first batch of its active one is older than that, as the cleaner counts it
-(cleaner/rules/policy.py). Kafka waits for the next append.
+No cleaning touches the active segment, and only an append rolls it: the last records of a topic
+that gets no more appends would never be compacted. So a compacted log with a finite lag begins a
+new segment once the first batch of its active segment is older than the lag, by the cleaner's
+rule (cleaner/rules/policy.py). Kafka waits for the next append.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 
-# So many are looked at in one visit of a thread.
+# The number of logs that one call in a thread checks.
 _LOGS_AT_ONCE = 100
-# A shorter rest would not let others go on, whatever the settings say.
+# A shorter rest, which settings could ask for, would not let other tasks run.
 _REST_MIN_S = 0.01
 
 
 class Roller:
-    """Begins new segments where the lag asks for it; owned by the event loop."""
+    """Begins new segments where the lag requires it; owned by the event loop."""
 
     def __init__(
         self,
@@ -36,16 +36,16 @@ class Roller:
         clock_ms: Callable[[], int],
         on_rolled: Callable[[], object],
     ) -> None:
-        """`on_rolled` hears that there is something new to clean."""
+        """`on_rolled` is called when there is something new to clean."""
         self._logs, self._config, self._clock_ms = logs, config, clock_ms
         self._on_rolled = on_rolled
         self._task: asyncio.Task[None] | None = None
         self._awake = asyncio.Event()
-        # Called with a log that the disk would not let begin a new segment.
+        # Called with a log that could not begin a new segment because of the disk.
         self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to look."""
+        """Begin to check."""
         self._task = loop.create_task(self._run())
 
     async def stop(self) -> None:
@@ -55,11 +55,11 @@ class Roller:
             await asyncio.wait([self._task])
 
     def wake(self) -> None:
-        """Look now: settings may have changed."""
+        """Check now: settings may have changed."""
         self._awake.set()
 
     async def check_all(self) -> int | None:
-        """Look at every log once; return when the next is due, None while none is."""
+        """Check every log once; return when the next will be due, None if none will be."""
         logs = [log for log in self._logs if _is_concerned(log)]
         due_ms: list[int] = []
         for start in range(0, len(logs), _LOGS_AT_ONCE):
@@ -67,9 +67,9 @@ class Roller:
         return min(due_ms, default=None)
 
     async def _check(self, logs: Sequence[Log]) -> list[int]:
-        """Roll those that are due; return when the others are.
+        """Roll the logs that are due; return when the others will be due.
 
-        The first timestamps are found in a thread, which may read the disk.
+        The first timestamps are found in a thread, as that may read the disk.
         """
         actives = [log.active for log in logs]
         firsts = await asyncio.to_thread(lambda: [_first_timestamp(one) for one in actives])
@@ -77,9 +77,9 @@ class Roller:
         has_rolled = False
         for log, active, first in zip(logs, actives, firsts, strict=True):
             if log.is_closed or log.active is not active or not _is_concerned(log):
-                continue  # it was rolled meanwhile, or has changed
+                continue  # it was rolled or changed meanwhile
             if isinstance(first, StorageError):
-                logger.error("failed to look at the age of a segment log=%s: %s", log.name, first)
+                logger.error("failed to read the age of a segment log=%s: %s", log.name, first)
                 self.on_failed(log, first)
                 continue
             if first is None or first <= 0:
@@ -89,7 +89,7 @@ class Roller:
                 later.append(due_ms)
                 continue
             has_rolled |= self._roll(log)
-            await asyncio.sleep(0)  # Each may wait for the disk: let others go first.
+            await asyncio.sleep(0)  # Each may wait for the disk: let other tasks run.
         if has_rolled:
             self._on_rolled()
         return later
@@ -109,7 +109,7 @@ class Roller:
             due_ms = None
             try:
                 due_ms = await self.check_all()
-            except Exception:  # The root of a task: the next look may do better.
+            except Exception:  # The root of a task: the next check may succeed.
                 logger.exception("failed to look for segments to roll")
             rest_ms = self._config().log_cleaner_backoff_ms
             if due_ms is not None:

@@ -1,6 +1,6 @@
-"""What became of each cleaning, as a record that is kept and shown: a result, or a failure.
+"""The outcome of each cleaning, as a record that is kept and shown: a result, or a failure.
 
-A line of JSON is the form in which runs are kept in a file and written to the log:
+Runs are kept in a file and written to the log as lines of JSON:
 
     {"outcome": "CLEANED", "topic": "orders", "partition": 0, "topic_id": "…", "at_ms": …,
      "result": {"reason": "DIRTY", "first_dirty_offset": 0, …}}
@@ -26,7 +26,7 @@ T = TypeVar("T")
 _HEAD: Mapping[str, str] = {"topic": "str", "partition": "int", "at_ms": "int"}
 _TOPIC_ID_BYTES = 16
 
-# What a field that was not yet counted when a line was written is taken for.
+# The values of fields that an older line lacks, since they were not counted yet.
 _BLANKS: Mapping[str, object] = {"int": 0, "float": 0.0, "bool": False, "int | None": None}
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
@@ -44,7 +44,7 @@ class DamagedRun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One cleaning that has ended: either a result or a failure is there."""
+    """One cleaning that has ended: it has either a result or a failure."""
 
     topic: str
     partition: int
@@ -60,7 +60,7 @@ class Run:
 
 
 def result_as_json(result: CleanResult) -> dict[str, object]:
-    """Return all that a cleaning reports, with what is derived from it."""
+    """Return all values that a cleaning reports, and those derived from them."""
     return {
         **dataclasses.asdict(result),
         "reason": result.reason.name,
@@ -71,7 +71,7 @@ def result_as_json(result: CleanResult) -> dict[str, object]:
 
 
 def run_as_json(run: Run) -> dict[str, object]:
-    """Return a run as it is kept and shown."""
+    """Return a run in the form that is kept and shown."""
     found: dict[str, object] = {
         "outcome": run.outcome,
         "topic": run.topic,
@@ -92,7 +92,7 @@ def encode_run(run: Run) -> bytes:
 
 
 def decode_run(line: bytes) -> Run:
-    """Read a line; what a later version has added to it is left out. Raises DamagedRun."""
+    """Read a line; fields that a later version added are left out. Raises DamagedRun."""
     try:
         read = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -124,7 +124,7 @@ def _kinds(cls: type) -> dict[str, str]:
 
 
 def _made(make: Callable[..., T], kinds: Mapping[str, str], read: object, **known: object) -> T:
-    """Make a value of what was read, field by field, but for those that are known."""
+    """Create a value from the fields of a JSON object, except for the `known` ones."""
     if not isinstance(read, dict):
         raise DamagedRun(f"{read!r} is no object")
     values = {

@@ -1,8 +1,7 @@
-"""How all logs are, for people and metrics: noted on the event loop, worked out in a thread.
+"""The state of all logs, for operators and metrics: noted on the loop, computed in a thread.
 
-The loop takes references only, a few microseconds a log. What is then looked up in segments may
-read the disk, and arithmetic over thousands of logs takes a while: neither is the loop's to wait
-for.
+The loop takes only references, a few microseconds a log. Look-ups in segments may read the disk,
+and arithmetic over thousands of logs takes a while: the loop must not wait for either.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from storage.errors import StorageError
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A compacted log and how its cleaning stands, as it was at one moment."""
+    """A compacted log and the state of its cleaning, at one moment."""
 
     log: Glance
-    directory: Path  # the log directory that it lives in
+    directory: Path  # the log directory that holds it
     checkpoint: int | None
     standing: Standing
     is_asked: bool
@@ -36,7 +35,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a thread has found out about a log."""
+    """The state of a log, as a thread has found it."""
 
     noted: Noted
     view: LogView
@@ -56,13 +55,13 @@ class Finding:
 
     @property
     def uncleanable_bytes(self) -> int:
-        """The bytes behind the range that can be cleaned."""
+        """The bytes after the range that can be cleaned."""
         start = max(self.dirty.first_dirty_offset, self.dirty.first_uncleanable_offset)
         return sum(s.size_bytes for s in self.view.segments if s.base_offset >= start)
 
     @property
     def dirty_bytes(self) -> int:
-        """All that has not been cleaned, whether it can be yet or not."""
+        """All bytes that have not been cleaned, whether or not they can be yet."""
         return self.dirty.cleanable_bytes + self.uncleanable_bytes
 
     def is_cleanable(self, now_ms: int) -> bool:
@@ -74,14 +73,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A log that could not be looked at, and why."""
+    """A log that could not be read, and the error."""
 
     noted: Noted
     cause: str
 
 
 def look(noted: Noted, now_ms: int) -> Finding:
-    """Look how dirty a log is; raises StorageError and ProtocolError. Runs in a thread."""
+    """Find out how dirty a log is; runs in a thread. Raises StorageError and ProtocolError."""
     view = view_log(noted.log)
     dirty = dirty_range(view, noted.checkpoint, now_ms, noted.horizon_ms)
     due = None
@@ -98,7 +97,7 @@ def look(noted: Noted, now_ms: int) -> Finding:
 
 
 def survey(logs: Iterable[Noted], now_ms: int) -> tuple[list[Finding], list[Unreadable]]:
-    """Look at logs, each for itself: one that cannot be read hinders no other."""
+    """Look at logs independently: a log that cannot be read does not affect the others."""
     findings: list[Finding] = []
     unreadable: list[Unreadable] = []
     for noted in logs:
@@ -110,7 +109,7 @@ def survey(logs: Iterable[Noted], now_ms: int) -> tuple[list[Finding], list[Unre
 
 
 def queue(findings: Iterable[Finding], now_ms: int) -> Sequence[Finding]:
-    """Return the logs that a free thread may take now, in the order in which it will."""
+    """Return the logs that a free thread may take now, in the order of taking."""
     cleanable = [one for one in findings if one.is_cleanable(now_ms)]
     by_urgency = sorted(cleanable, key=lambda one: urgency(one.dirty, one.reason), reverse=True)
     return sorted(by_urgency, key=lambda one: not one.noted.is_asked)

@@ -1,10 +1,9 @@
-"""Proves the guarantees of one log: cleans it between two looks, or looks at it as it is.
+"""Proves the guarantees of one log: cleans it between two snapshots, or checks it without.
 
-The looks are snapshots, whose files stay open, so that what was there before can be compared
-record by record with what is there after, however large the log is. Reading takes a thread, at
-the pace that log.cleaner.io.max.bytes.per.second leaves, and plain Python's. In memory are the
-keys of the log and their offsets, at most KEYS_MAX at once (some 300 MB): a log with more is read
-in several rounds.
+The files of a snapshot stay open, so that the records before and after can be compared one by
+one, however large the log is. A thread reads them, at the speed of plain Python and below
+log.cleaner.io.max.bytes.per.second. The keys of the log and their offsets are in memory, at most
+KEYS_MAX at once (some 300 MB): a log with more keys is read in several rounds.
 """
 
 from __future__ import annotations
@@ -35,30 +34,30 @@ from storage.log import Log
 
 
 class NotCleaned(Exception):
-    """The log was not cleaned, so that nothing is proved; the message says why."""
+    """The log was not cleaned, so nothing is proved; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was proved of one partition, and what was not."""
+    """The result of proving one partition's guarantees."""
 
     topic: str
     partition: int
     result: CleanResult | None  # None when it was not cleaned
     start_offset: int
     end_offset: int
-    clean_offset: int  # the cleaner's checkpoint, when all was looked at
+    clean_offset: int  # the cleaner's checkpoint at the time of the last snapshot
     size_bytes: int
     findings: tuple[Finding, ...]
 
     @property
     def is_proved(self) -> bool:
-        """Whether nothing was found that breaks a guarantee."""
+        """Whether no finding breaks a guarantee."""
         return all(one.violation is None for one in self.findings)
 
 
 def bounds_of(before: Snapshot, after: Snapshot, result: CleanResult, lag_ms: int) -> Bounds:
-    """Return what of two looks at a log is compared; `lag_ms` is its min.compaction.lag.ms."""
+    """Return the bounds to compare two snapshots by; `lag_ms` is min.compaction.lag.ms."""
     return Bounds(
         start_offset=max(before.start_offset, after.start_offset),
         stable_offset=before.stable_offset,
@@ -73,9 +72,9 @@ def bounds_of(before: Snapshot, after: Snapshot, result: CleanResult, lag_ms: in
 def prove_guarantees(
     before: Snapshot, after: Snapshot, bounds: Bounds, before_io: Callable[[int], None]
 ) -> list[Finding]:
-    """Prove the four guarantees of a cleaning; in a thread.
+    """Prove the four guarantees of a cleaning; runs in a thread.
 
-    Raises CorruptFile, DiskFailure, and what `before_io` raises.
+    Raises CorruptFile, DiskFailure, and the errors of `before_io`.
     """
     return [
         *compare(before.seen(before_io), after.seen(before_io), bounds),
@@ -89,17 +88,17 @@ def prove_as_it_is(
     fs: FileSystem,
     before_io: Callable[[int], None],
 ) -> list[Finding]:
-    """Prove what can be proved of a log as it is; in a thread.
+    """Prove the properties of a log that need no cleaning; runs in a thread.
 
-    `checkpoint` is the offset up to which it is clean, None when it is no compacted one. Raises
-    DiskFailure, and what `before_io` raises.
+    `checkpoint` is the offset up to which the log is clean, None when it is not compacted. Raises
+    DiskFailure, and the errors of `before_io`.
     """
     found = prove_indexes(snapshot, fs, before_io)
     if checkpoint is None:
         return found
     try:
         return [*found, *prove_clean_section(snapshot, checkpoint, before_io)]
-    except CorruptFile:  # of which the first finding tells
+    except CorruptFile:  # the first finding reports the damage
         return found
 
 
@@ -111,9 +110,9 @@ def prove_run(
     fs: FileSystem,
     before_io: Callable[[int], None],
 ) -> list[Finding]:
-    """Prove all of a cleaning: the guarantees, and the log as it has left it; in a thread.
+    """Prove a cleaning completely: the guarantees, and the resulting log; runs in a thread.
 
-    Raises DiskFailure, and what `before_io` raises.
+    Raises DiskFailure, and the errors of `before_io`.
     """
     as_it_is = prove_as_it_is(after, checkpoint, fs, before_io)
     try:
@@ -132,10 +131,10 @@ async def verify(
     pace: Pace,
     run: bool,
 ) -> Verification:
-    """Prove a log's guarantees; with `run` over a cleaning of all that can be cleaned now.
+    """Prove a log's guarantees; with `run`, over a cleaning of the part that can be cleaned now.
 
-    That cleaning's output is proved before the swap as well, whatever log.cleaner.verify says.
-    On the loop. Raises CorruptFile, DiskFailure, NotCleaned and CleaningAborted.
+    That cleaning's output is also proved before the swap, even without log.cleaner.verify. Runs
+    on the loop. Raises CorruptFile, DiskFailure, NotCleaned and CleaningAborted.
     """
     in_thread = asyncio.get_running_loop().run_in_executor
     key = log.topic, log.partition

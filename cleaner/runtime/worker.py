@@ -1,4 +1,4 @@
-"""A cleaner thread's life: ask for a log, clean it, report, rest."""
+"""A cleaner thread's loop: it asks for a log, cleans it, reports, rests."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _ALIVE_CHECK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """There is nothing to clean: ask again after this time."""
+    """The answer when there is nothing to clean: ask again after this time."""
 
     seconds: float
 
 
 class Loop(Protocol):
-    """What a thread needs of the event loop."""
+    """The operations that a thread needs of the event loop."""
 
     def call_soon_threadsafe(self, callback: Callable[[], object], /) -> object:
         """Run a function on the loop, soon."""
@@ -51,7 +51,7 @@ class Desk(Viewpoint, Protocol):
     progress: Progress
 
     def take(self, thread: int, look: Look) -> Running | Rest | None:
-        """Give a thread its next log, or rest, or its notice (None)."""
+        """Give a thread its next log, or a rest, or its dismissal (None)."""
 
     def propose(
         self, running: Running, old: Sequence[Segment], new: Sequence[Segment]
@@ -59,10 +59,10 @@ class Desk(Viewpoint, Protocol):
         """Begin to exchange segments; raises StaleSegments when the log has changed."""
 
     def succeed(self, thread: int, running: Running, result: CleanResult) -> None:
-        """Take a finished cleaning."""
+        """Accept a finished cleaning."""
 
     def refused(self, log: Log, error: DiskFailure) -> None:
-        """Hear that the cleaner's checkpoint could not be stored."""
+        """Note that the cleaner's checkpoint could not be stored."""
 
     def abandon(self, running: Running) -> None:
         """Take back a log whose cleaning was aborted or refused."""
@@ -75,13 +75,13 @@ class Worker:
     """One cleaner thread.
 
     It asks the event loop for the filthiest log, indexes the log's dirty section, and writes
-    segments without the records that a later one has made obsolete. These it proposes to the
-    loop, which alone may change a log: if the log was truncated, trimmed or deleted meanwhile,
-    the loop refuses, and the thread throws its work away. All that the thread reads is frozen
+    segments without the records that later ones have made obsolete. It proposes these segments to
+    the loop, which alone may change a log: if the log was truncated, trimmed or deleted meanwhile,
+    the loop refuses, and the thread discards its work. The thread reads only data that is frozen
     or never changes: sealed segments, configurations, copies of counters.
 
-    A failure of one log is reported and leaves the thread alive. Whatever else ends it is the
-    pool's concern, which starts another.
+    A failure of one log is reported and leaves the thread alive. After any other error the thread
+    ends, and the pool starts another.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Worker:
         """`charge` takes the bytes of a read or write, and returns the seconds to wait."""
         self.number = number
         self.running: Running | None = None
-        # Set by the loop when the thread is one too many: it drops what it cleans, and leaves.
+        # Set by the loop when the thread is surplus: it drops its cleaning, and ends.
         self.is_dismissed = False
         self._desk, self._loop, self._fs = desk, loop, fs
         self._clock_ms, self._random_below = clock_ms, random_below
@@ -113,7 +113,7 @@ class Worker:
         self._awake.set()
 
     def run(self) -> None:
-        """Clean until told to stop."""
+        """Clean logs until the pool stops or the thread is dismissed."""
         while not self._stopping.is_set():
             self._awake.clear()
             look = look_at_all(self._desk, self._ask, self._clock_ms())
@@ -160,7 +160,7 @@ class Worker:
         except (CleaningAborted, StaleSegments):
             self._ask(self._desk.abandon, running)
         except Exception as error:  # The root of a cleaning: one log must not stop the others.
-            if running.must_stop:  # Its files went while they were read: no wonder.
+            if running.must_stop:  # Its files were removed while they were read.
                 self._ask(self._desk.abandon, running)
             else:
                 self._ask(self._desk.fail, running, error)
@@ -170,24 +170,24 @@ class Worker:
             self._ask(self._desk.succeed, self.number, running, result)
 
     def _save(self, offsets: CleanerOffsets, log: Log) -> None:
-        """Store the cleaner's checkpoint, whose news is of a log; the loop does not wait."""
+        """Store the cleaner's checkpoint, which changed for a log; the loop does not wait."""
         taken = self._ask(offsets.take_cleaner_offsets)
         try:
             offsets.store(taken)
-        except DiskFailure as error:  # the next checkpoint has it again
+        except DiskFailure as error:  # the next checkpoint includes it
             self._ask(self._desk.refused, log, error)
 
     def _ask(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function on the event loop, and wait for what it returns or raises.
+        """Call a function on the event loop; return its result or raise its error.
 
-        Raises CleaningAborted when the loop is gone.
+        Raises CleaningAborted when the loop has ended.
         """
         future: Future[T] = Future()
 
         def call() -> None:
             try:
                 future.set_result(function(*args, **kwargs))
-            except BaseException as error:  # It is the thread's to handle.
+            except BaseException as error:  # The thread handles it.
                 future.set_exception(error)
 
         try:

@@ -109,7 +109,7 @@ Trouble = Callable[[Path], AbstractContextManager[dict[str, str]]]
         (data_in_use, "is in use by another process .* choose another log.dirs"),
         (damaged_database, f"{DATABASE_NAME} is damaged: .* Restore .* or move them away"),
         (data_of_another_node, "has node.id=7, this broker has 1: choose another log.dirs"),
-        (data_of_kafka, "has the data of Apache Kafka: stop Kafka, and say `odradek adopt "),
+        (data_of_kafka, "has the data of Apache Kafka: stop Kafka, and run `odradek adopt "),
         (data_below_a_file, "below: Not a directory"),
         (setting_that_is_none, "many for configuration num.partitions"),
         (unknown_host, r"cannot listen on host\.invalid:0: "),

@@ -133,7 +133,7 @@ REFUSED: list[tuple[str, Arguments, tuple[str, ...]]] = [
     (
         "data of Kafka that was not adopted",
         kafkas_data,
-        ("has the data of Apache Kafka", "stop Kafka, and say `odradek adopt "),
+        ("has the data of Apache Kafka", "stop Kafka, and run `odradek adopt "),
     ),
     (
         "bad value",
