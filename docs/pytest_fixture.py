@@ -1,11 +1,11 @@
-"""A pytest fixture that gives tests a broker of their own: copy this file, as conftest.py say.
+"""A pytest fixture that gives tests a broker of their own: copy this file as conftest.py.
 
     def test_orders(odradek: str) -> None:
         producer = KafkaProducer(bootstrap_servers=odradek)
 
-The broker listens on the loopback address, at a port that was free, within half a second. Its
-data lie in a temporary directory, and it ends with the tests. ODRADEK says how to run the command
-where it is not on the PATH. It needs nothing but pytest and the odradek command.
+The broker listens on a free port of the loopback address within half a second. Its data is in a
+temporary directory, and it stops when the tests end. The fixture needs only pytest and the odradek
+command; if the command is not on the PATH, set the environment variable ODRADEK to it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pathlib import Path
 import pytest
 
 COMMAND = shlex.split(os.environ.get("ODRADEK", "odradek"))
-# Whatever the tests need: settings of Kafka's, such as "num.partitions".
+# Add Kafka's settings that the tests need, such as "num.partitions".
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "metrics.listener": "",
     "group.initial.rebalance.delay.ms": "0",
-    # Nobody mourns what a test has written: acks=all need not wait for the disk.
+    # Records of a test need not survive a crash: acks=all need not wait for the disk.
     "log.flush.acks.all": "false",
 }
 STOP_TIMEOUT_S = 30
@@ -42,7 +42,7 @@ def odradek(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         )
     assert process.stdout is not None
     with process, process.stdout:
-        # The one line that it prints, once it accepts connections; nothing when it cannot start.
+        # The broker prints one line once it accepts connections, and none when it cannot start.
         found = re.search(r"accepts connections on (\S+),", process.stdout.readline())
         try:
             assert found is not None, log.read_text()

@@ -1,9 +1,9 @@
-"""Lets links hold in the built pages as they do in the repository: a hook of MkDocs.
+"""A hook of MkDocs that makes the repository's links work in the built pages.
 
-A page links to a file by its place in the repository, as a forge reads it. The site has docs/ as
-its root, README.md as its first page, and the few pages that lie elsewhere at their own paths. Of
-a link to any other file only the text is left, for the site does not have it. A link to what is
-not there stays as it is, and ends the strict build.
+A page links to a file by its path in the repository, as a forge reads it. The site has docs/ as
+its root, README.md as its first page, and the few pages from elsewhere at their own paths. A link
+to any other file becomes plain text, because the site does not have the file. A link to a missing
+file stays unchanged, and fails the strict build.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 _FIRST_PAGE = "README.md"
-# Pages outside docs/ that the site has, too.
+# Pages outside docs/ that belong to the site.
 _ELSEWHERE = ("bench/RESULTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 _ICON = "broker/web/page/icon.svg"
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
@@ -34,7 +34,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn each link to a file of the repository into one to its place in the site."""
+    """Turn each link to a file of the repository into a link to its path in the site."""
     root = Path(config.docs_dir).parent
     here = page.file.src_uri
     source = Path(page.file.abs_src_path or "").relative_to(root).as_posix()
@@ -52,5 +52,5 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def _in_site(path: str) -> str:
-    """Return where a file of the repository is in the site, if it is there."""
+    """Return the path in the site of a file of the repository that the site has."""
     return "index.md" if path == _FIRST_PAGE else path.removeprefix("docs/")

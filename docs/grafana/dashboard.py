@@ -12,7 +12,7 @@ Json = dict[str, Any]
 WIDTH = 24  # of Grafana's grid
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 HERE = 'instance=~"$instance"'
-# All topics are those that have a name: the series of all of them together has none.
+# The value for all topics needs a name: the series for all topics together has no name.
 TOPIC = f'{HERE},topic=~"$topic"'
 GROUP = f'{TOPIC},consumergroup=~"$group"'
 IN = "kafka_server_brokertopicmetrics"
@@ -53,7 +53,7 @@ def stat(
     steps: Sequence[tuple[float | None, str]] = ((None, "text"),),
     legend: str = "",
 ) -> Json:
-    """A number; `steps` are the values from which on it has a colour."""
+    """Return the panel of a number; each of `steps` is a value and the colour from there on."""
     thresholds = [{"value": at, "color": colour} for at, colour in steps]
     is_rate = unit.endswith("ps")
     return {
@@ -90,7 +90,7 @@ def lines(
     dashed: str = "",
     width: int = 8,
 ) -> Json:
-    """A plot over time; `dashed` names the line that is a limit."""
+    """Return the panel of a plot over time; `dashed` names the line that is a limit."""
     limit = {
         "matcher": {"id": "byRegexp", "options": dashed},
         "properties": [
@@ -124,7 +124,7 @@ def lines(
 
 
 def table(title: str, expression: str, columns: list[str], help_text: str) -> Json:
-    """What is so now, a row for each series."""
+    """Return the panel of a table of present values, a row for each series."""
     hidden = {"Time": True, "Value": True}
     order = {name: at for at, name in enumerate(columns)}
     return {
@@ -151,35 +151,41 @@ def of_topics(name: str) -> str:
 
 
 OVERVIEW = [
-    stat("Version", f"odradek_build_info{{{HERE}}}", "none", "What runs.", legend="{{version}}"),
+    stat(
+        "Version",
+        f"odradek_build_info{{{HERE}}}",
+        "none",
+        "The version that runs.",
+        legend="{{version}}",
+    ),
     stat(
         "Problems",
         f"sum(odradek_health_problems{{{HERE}}})",
         "none",
-        "GET /health has a sentence about each.",
+        "GET /health describes each problem in a sentence.",
         steps=BAD,
     ),
-    stat("Records in", f"sum({total('messagesin')})", "cps", "Appended by producers."),
-    stat("Bytes in", f"sum({total('bytesin')})", "Bps", "Record batches appended."),
-    stat("Bytes out", f"sum({total('bytesout')})", "Bps", "Record batches fetched."),
+    stat("Records in", f"sum({total('messagesin')})", "cps", "Records that producers appended."),
+    stat("Bytes in", f"sum({total('bytesin')})", "Bps", "Bytes of the record batches appended."),
+    stat("Bytes out", f"sum({total('bytesout')})", "Bps", "Bytes of the record batches fetched."),
     stat(
         "Connections",
         f"sum(kafka_server_socket_server_metrics_connection_count{{{HERE}}})",
         "none",
-        "Open now.",
+        "Connections that are open now.",
     ),
     stat(
         "Partitions offline",
         f"sum(kafka_server_replicamanager_offlinereplicacount{{{HERE}}})",
         "none",
-        "They can be neither read nor written: /health has the cause.",
+        "Partitions that can be neither read nor written; /health has the cause.",
         steps=BAD,
     ),
     stat(
         "Disk free",
         f"min(odradek_disk_free_bytes{{{HERE}}} / odradek_disk_size_bytes{{{HERE}}})",
         "percentunit",
-        "Of the fullest volume.",
+        "Free space of the fullest volume.",
         steps=[(None, "red"), (0.1, "orange"), (0.25, "green")],
     ),
 ]
@@ -188,7 +194,7 @@ CLEANER = [
         "Dead threads",
         f"sum(kafka_log_logcleaner_deadthreadcount{{{HERE}}})",
         "none",
-        "Nothing is cleaned when all are dead: the log has the cause.",
+        "When all threads are dead, nothing is cleaned; the log has the cause.",
         steps=BAD,
     ),
     stat(
@@ -202,39 +208,39 @@ CLEANER = [
         "Most overdue",
         f"max(odradek_cleaner_overdue_seconds{{{TOPIC}}})",
         "s",
-        "By how much max.compaction.lag.ms is missed; see `odradek cleaner why`.",
+        "The longest time by which a log missed max.compaction.lag.ms; see `odradek cleaner why`.",
         steps=[(None, "green"), (1, "orange"), (600, "red")],
     ),
     stat(
         "Filthiest",
         f"max(odradek_cleaner_dirty_ratio{{{TOPIC}}})",
         "percentunit",
-        "The largest dirty ratio.",
+        "The highest dirty ratio of a log.",
     ),
     stat(
         "Dirty",
         f"sum(odradek_cleaner_dirty_bytes{{{TOPIC}}})",
         "bytes",
-        "Bytes that are not clean, of all compacted partitions.",
+        "Bytes of all compacted partitions that are not clean.",
     ),
     stat(
         "Reclaimed",
         f"sum(increase(odradek_cleaner_reclaimed_bytes_total{{{TOPIC}}}[$__range]))",
         "bytes",
-        "Given back in the time shown.",
+        "Bytes that cleaning freed in the time shown.",
     ),
     stat(
         "Last look",
         f"max(kafka_log_logcleanermanager_time_since_last_run_ms{{{HERE}}})",
         "ms",
-        "Since a thread last looked for work; it does every log.cleaner.backoff.ms.",
+        "Time since a thread last looked for work; a thread looks every log.cleaner.backoff.ms.",
         steps=[(None, "green"), (3.6e6, "red")],
     ),
     stat(
         "Map in use",
         f"max(kafka_log_logcleaner_max_buffer_utilization_percent{{{HERE}}})",
         "percent",
-        "Of the last runs' offset maps; at 100 they spill to the disk.",
+        "How full the offset maps of the last runs were; at 100 they spill to the disk.",
     ),
     lines(
         "Clean and dirty bytes",
@@ -248,8 +254,8 @@ CLEANER = [
             ),
         ],
         "bytes",
-        "Of the compacted partitions of the chosen topics. Held back are the active segment, open"
-        " transactions and min.compaction.lag.ms.",
+        "Bytes of the compacted partitions of the chosen topics. The active segment, open"
+        " transactions and min.compaction.lag.ms hold bytes back.",
         stacked=True,
     ),
     lines(
@@ -262,8 +268,8 @@ CLEANER = [
             ),
         ],
         "percentunit",
-        "Of each topic's dirtiest partition. A log above its threshold is cleaned as soon as a"
-        " thread is free.",
+        "The dirty ratio of each topic's dirtiest partition. A log above its threshold is cleaned"
+        " as soon as a thread is free.",
         dashed="min.cleanable.dirty.ratio",
     ),
     lines(
@@ -273,7 +279,7 @@ CLEANER = [
             (f"sum(increase(odradek_cleaner_failures_total{{{TOPIC}}}[5m]))", "failed"),
         ],
         "none",
-        "Cleanings in five minutes; `odradek cleaner history` has each of them.",
+        "Cleanings in five minutes; `odradek cleaner history` lists each of them.",
         dashed="failed",
     ),
     lines(
@@ -284,30 +290,42 @@ CLEANER = [
             (f"sum({rate('odradek_cleaner_reclaimed_bytes_total', TOPIC)})", "given back"),
         ],
         "Bps",
-        "What cleaning costs and gains; log.cleaner.io.max.bytes.per.second bounds the first two.",
+        "Cost and gain of cleaning; log.cleaner.io.max.bytes.per.second bounds the first two.",
     ),
     lines(
         "Overdue",
         [(f"max by (topic) (odradek_cleaner_overdue_seconds{{{TOPIC}}})", "{{topic}}")],
         "s",
-        "By how much max.compaction.lag.ms is missed.",
+        "The time by which logs missed max.compaction.lag.ms.",
     ),
     table(
         "In quarantine",
         f"odradek_cleaner_uncleanable{{{TOPIC}}} == 1",
         ["topic", "partition", "exception", "file", "position", "offset"],
-        "Partitions whose last cleaning failed, and where; /health has the sentence.",
+        "Partitions whose last cleaning failed, and the place of the failure; see /health.",
     ),
 ]
 THROUGHPUT = [
-    lines("Bytes in", [(of_topics("bytesin"), "{{topic}}")], "Bps", "By topic.", stacked=True),
-    lines("Bytes out", [(of_topics("bytesout"), "{{topic}}")], "Bps", "By topic.", stacked=True),
+    lines(
+        "Bytes in",
+        [(of_topics("bytesin"), "{{topic}}")],
+        "Bps",
+        "Appended, by topic.",
+        stacked=True,
+    ),
+    lines(
+        "Bytes out",
+        [(of_topics("bytesout"), "{{topic}}")],
+        "Bps",
+        "Fetched, by topic.",
+        stacked=True,
+    ),
     lines("Records", [(of_topics("messagesin"), "{{topic}}")], "cps", "Appended, by topic."),
     lines(
         "Requests",
         [(by("request", rate("kafka_network_requestmetrics_requests_total")), "{{request}}")],
         "reqps",
-        "By API, in all versions.",
+        "Requests of each API, in all versions.",
         width=12,
     ),
     lines(
@@ -321,8 +339,7 @@ THROUGHPUT = [
             (f"sum({rate('odradek_malformed_requests_total')})", "malformed"),
         ],
         "reqps",
-        "Answers with an error code. Some are a client's everyday life, such as"
-        " REBALANCE_IN_PROGRESS.",
+        "Answers with an error code. Some of them are normal, such as REBALANCE_IN_PROGRESS.",
         width=12,
     ),
 ]
@@ -338,19 +355,19 @@ LATENCY = [
             "Produce",
             '="Produce"',
             [(0.5, "p50"), (0.95, "p95"), (0.99, "p99")],
-            "With acks=all that is the time until the batch is on the disk.",
+            "With acks=all, this is the time until the batch is on the disk.",
         ),
         (
             "Fetch",
             '="Fetch"',
             [(0.5, "p50"), (0.95, "p95"), (0.99, "p99")],
-            "With the time that it waits for records, fetch.max.wait.ms at most.",
+            "Includes the time that a fetch waits for records, at most fetch.max.wait.ms.",
         ),
         (
             "Other requests",
             '!~"Produce|Fetch|ShareFetch|JoinGroup|SyncGroup"',
             [(0.99, "p99 {{request}}")],
-            "But for those that wait for records or other members by design.",
+            "Without requests that wait for records or other members by design.",
         ),
     )
 ]
@@ -364,7 +381,7 @@ GROUPS = [
             )
         ],
         "none",
-        "Offsets that a group has still to read, of all partitions.",
+        "The number of offsets that a group still has to read, in all partitions.",
     ),
     lines(
         "Read",
@@ -378,7 +395,7 @@ GROUPS = [
             )
         ],
         "cps",
-        "How fast the committed offsets move.",
+        "The rate at which the committed offsets rise.",
     ),
     lines(
         "Members",
@@ -389,13 +406,13 @@ GROUPS = [
             )
         ],
         "none",
-        "0 while the lag grows: nobody reads.",
+        "0 while the lag grows means that nobody reads.",
     ),
     lines(
         "Groups",
         [(f"kafka_server_group_coordinator_metrics_group_count{{{HERE}}}", "{{protocol}}")],
         "none",
-        "By protocol.",
+        "Groups of each protocol.",
         stacked=True,
         width=12,
     ),
@@ -403,7 +420,7 @@ GROUPS = [
         "Transactional ids",
         [(f"odradek_transactional_ids{{{HERE}}}", "{{state}}")],
         "none",
-        "By state. Ongoing for long holds back read_committed consumers and the cleaner.",
+        "Ids in each state. A long Ongoing holds back read_committed consumers and the cleaner.",
         stacked=True,
         width=12,
     ),
@@ -416,35 +433,35 @@ DISK = [
             (f"odradek_disk_size_bytes{{{HERE}}}", "size {{directory}}"),
         ],
         "bytes",
-        "Of each log directory's volume.",
+        "Free space of each log directory's volume.",
         dashed="size.*",
     ),
     lines(
         "Largest topics",
         [(f"topk(15, {by('topic', f'kafka_log_log_size{{{TOPIC}}}')})", "{{topic}}")],
         "bytes",
-        "Segments of all partitions.",
+        "Bytes of the segments of all partitions.",
         stacked=True,
     ),
     lines(
         "Segments",
         [(by("topic", f"kafka_log_log_numlogsegments{{{TOPIC}}}"), "{{topic}}")],
         "none",
-        "Each has open files: raise segment.bytes when there are thousands.",
+        "Each segment has open files: raise segment.bytes when there are thousands.",
         stacked=True,
     ),
     lines(
         "Flushes",
         [(rate("odradek_flushes_total"), "flushes")],
         "ops",
-        "Trips to the disk, which many appends share.",
+        "Writes to the disk; many appends share one flush.",
         width=12,
     ),
     lines(
         "Trouble",
         [(f"increase(odradek_disk_failures_total{{{HERE}}}[5m])", "{{directory}}")],
         "none",
-        "What a disk has refused in five minutes, and damage found on it.",
+        "Operations that a disk refused in five minutes, and damage found on it.",
         width=12,
     ),
 ]
@@ -453,13 +470,13 @@ PROCESS = [
         "CPU",
         [(rate("process_cpu_seconds_total"), "cores")],
         "none",
-        "1 is a core: the event loop has one, cleaner threads more.",
+        "1 is a core: the event loop uses one, cleaner threads use more.",
     ),
     lines(
         "Memory",
         [(f"process_resident_memory_bytes{{{HERE}}}", "resident")],
         "bytes",
-        "The page cache is not in it.",
+        "Resident memory, without the page cache.",
     ),
     lines(
         "Files",
@@ -468,7 +485,7 @@ PROCESS = [
             (f"process_max_fds{{{HERE}}}", "limit"),
         ],
         "none",
-        "Connections and segments; odradek.open.files.max bounds the latter.",
+        "Files of connections and segments; odradek.open.files.max bounds those of segments.",
         dashed="limit",
     ),
 ]
@@ -522,12 +539,12 @@ def variable(name: str, label: str, metric: str, of: str) -> Json:
 
 
 def dashboard() -> Json:
-    """Return all of it."""
+    """Return the whole dashboard."""
     datasource = {"type": "datasource", "name": "datasource", "label": "Data source"}
     return {
         "uid": "odradek",
         "title": "Odradek",
-        "description": "A broker of Kafka's protocol and its cleaner. Made by `make docs`.",
+        "description": "A broker of Kafka's protocol and its cleaner. Written by `make docs`.",
         "tags": ["kafka", "odradek"],
         "schemaVersion": 38,
         "editable": True,
