@@ -9,6 +9,7 @@ from types import ModuleType
 from broker.observability.exposition import (
     authorization,
     cleaner,
+    clients,
     groups,
     logins,
     quotas,
@@ -17,7 +18,6 @@ from broker.observability.exposition import (
     whole,
 )
 from broker.observability.exposition.families import Family
-from broker.telemetry import exposition as clients
 
 _HEAD = """\
 # Metrics
