@@ -12,7 +12,7 @@ from protocol.messages.describe_groups import (
 
 
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Describe each group, with what a client may do to it where that is asked for."""
+    """Describe each group, with the operations that a client may perform if it asks for them."""
     version = context.api_version
     return describe_each(
         context,

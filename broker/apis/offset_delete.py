@@ -21,7 +21,7 @@ from protocol.pacing import paced
 async def handle(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Answer when the tombstones are stored; refuse partitions that do not exist.
 
-    What is wrong with the group is told even when none of the partitions exists.
+    An error of the group is reported even when none of the partitions exists.
     """
     if not context.may(Operation.DELETE, ResourceKind.GROUP, request.group_id):
         return OffsetDeleteResponse(
@@ -32,7 +32,7 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
     )
     groups = context.broker.groups
     known: list[OffsetDeleteRequestTopic] = []
-    # Made here, where it can be paced, and with what is named several times.
+    # The answer is built here, where it can be paced, and keeps partitions that are named twice.
     answers: list[OffsetDeleteResponseTopic] = []
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     for topic in paced(request.topics):
@@ -59,7 +59,7 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
 
 
 def _add(topics: dict[str, OffsetDeleteResponseTopic], half: OffsetDeleteResponseTopic) -> None:
-    """Put the halves of a topic's answer together."""
+    """Merge the halves of a topic's answer."""
     whole = topics.setdefault(half.name, half)
     if whole is not half:
         whole.partitions.extend(half.partitions)
