@@ -1,7 +1,7 @@
-"""What producers and consumers have done, by topic: Kafka's BrokerTopicMetrics.
+"""Counts of the work of producers and consumers, by topic: Kafka's BrokerTopicMetrics.
 
-Kafka counts as failed what is unexpected. An error that tells a client to look for the topic
-elsewhere, to send less, or that a disk is at fault, is not; the errors by code have it.
+Kafka counts only unexpected errors as failures. An error that makes a client look for the topic
+elsewhere, or send less, or that reports a disk failure, is none; it is counted by its code.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _EXPECTED_OF_FETCH = frozenset(
 
 
 class TopicCounts:
-    """The counts of a topic, or of all; the event loop owns them."""
+    """The counts of a topic, or of all topics; the event loop owns them."""
 
     __slots__ = (
         "bytes_in",
@@ -70,7 +70,7 @@ def count_append(metrics: Metrics, topic: str, size_bytes: int, record_count: in
 
 
 def count_refusal(metrics: Metrics, topic: str | None, code: int) -> None:
-    """Count a batch that was refused, of a topic if there is such a one."""
+    """Count a batch that was refused, also for its topic, if it exists."""
     metrics.count_error(PRODUCE_KEY, code)
     is_failure = code not in _EXPECTED_OF_PRODUCE
     for counts in (metrics.all_topics, *([metrics.topics[topic]] if topic else ())):
@@ -81,12 +81,12 @@ def count_refusal(metrics: Metrics, topic: str | None, code: int) -> None:
 def count_share_fetch(metrics: Metrics, topic: Topic | None, size_bytes: int) -> None:
     """Count the bytes that a share group has fetched from a partition."""
     metrics.all_topics.bytes_out += size_bytes
-    if topic is not None:  # it is not gone by now
+    if topic is not None:  # None if the topic is gone by now
         metrics.topics[topic.name].bytes_out += size_bytes
 
 
 def count_fetch(metrics: Metrics, plan: Plan) -> None:
-    """Count what a fetch is answered with; a session's partitions without news are left out."""
+    """Count the answer of a fetch; a session's partitions without news are left out."""
     everything = metrics.all_topics
     everything.fetches += len(plan.read)
     for planned in plan.read:
@@ -97,7 +97,7 @@ def count_fetch(metrics: Metrics, plan: Plan) -> None:
         assert log is not None
         size_bytes = 0 if planned.slice is None else planned.slice.size
         everything.bytes_out += size_bytes
-        if not log.is_deleted:  # else its topic is gone, and is not to be counted again
+        if not log.is_deleted:  # otherwise its topic is gone, and must not be counted again
             counts = metrics.topics[log.topic]
             counts.fetches += 1
             counts.bytes_out += size_bytes
@@ -108,7 +108,7 @@ def count_fetch(metrics: Metrics, plan: Plan) -> None:
 def _count_fetch_error(metrics: Metrics, planned: Planned) -> None:
     code = planned.data.error_code
     metrics.count_error(FETCH_KEY, code)
-    # The topic may be gone by now, and is not to be counted again.
+    # The topic may be gone by now, and must not be counted again.
     counts = metrics.topics.get(planned.wanted.topic or "")
     for one in (metrics.all_topics, *([counts] if counts else ())):
         one.failed_fetches += code not in _EXPECTED_OF_FETCH
