@@ -23,8 +23,7 @@ _NAMED: Mapping[int, tuple[ResourceKind, ErrorCode]] = {
 def config_refusal(
     context: RequestContext, operation: Operation, resource_type: int, name: str
 ) -> ErrorCode | None:
-    """Return the error if a client may not perform an operation on a resource's settings, or None.
-    """
+    """Return the error code if a client may not do that to a resource's settings, else None."""
     named = _NAMED.get(resource_type)
     if named is not None:
         kind, error = named

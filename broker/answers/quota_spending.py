@@ -1,4 +1,4 @@
-"""Counts partitions against the quota of their client; topics call it when they change."""
+"""Counts partitions against a client's quota, at the place where topics change."""
 
 from __future__ import annotations
 

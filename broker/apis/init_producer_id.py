@@ -61,8 +61,9 @@ async def _grant(context: RequestContext, request: InitProducerIdRequest) -> Gra
 
 
 def _refusal(context: RequestContext, transactional_id: str | None) -> ErrorCode:
-    """Return the reason for a refusal. A client may write idempotently to any topic that it may
-    write to (KIP-679).
+    """Return the reason for a refusal, or NONE.
+
+    A client that may write to a topic may do so idempotently (KIP-679).
     """
     if transactional_id is not None:
         if context.may(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id):
