@@ -103,7 +103,7 @@ class GroupCommit:
             self._on_slow_syncs(len(parts))
             try:
                 running = self._loop.run_in_executor(self._thread, _sync, parts)
-            except RuntimeError as error:  # the system has no thread left
+            except RuntimeError as error:  # the system cannot start a thread
                 return self._finish({}, error, parts, waiters)
             running.add_done_callback(lambda future: self._finish_future(future, parts, waiters))
 

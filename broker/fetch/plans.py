@@ -43,7 +43,7 @@ _UNDEFINED = -1
 _UNLIMITED_BYTES = 1 << 62
 
 
-@dataclass(slots=True)  # not frozen, which takes longer: every fetch has one
+@dataclass(slots=True)  # not frozen, which would take longer for each fetch
 class Reading:
     """The limits and the isolation level of a request."""
 
@@ -65,7 +65,7 @@ class Planned:
     data: PartitionData
     log: Log | None = None
     slice: Slice | None = None
-    is_idle: bool = False  # there is nothing left to read
+    is_idle: bool = False  # nothing is left to read
 
     @property
     def idle_log(self) -> Log | None:

@@ -65,7 +65,7 @@ class WantedPartition:
     def note(self, told: PartitionData, idle_log: Log | None) -> bool:
         """Remember an answer, and return whether it has news for the client."""
         is_news = self.is_news(told)
-        # So that the end of an error is news.
+        # An error resets it, so that the end of the error is news.
         self.high_watermark = -1 if told.error_code else told.high_watermark
         self.log_start_offset = told.log_start_offset
         self.idle_log = idle_log

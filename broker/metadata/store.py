@@ -153,7 +153,7 @@ class MetadataStore(Protocol):
         """
 
     async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
-        """Mark topics whose files are about to go, so that a restart finishes the work."""
+        """Mark topics whose files will be removed, so that a restart finishes the removal."""
 
     async def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
         """Remove topics and their configurations."""

@@ -85,7 +85,7 @@ def set_up(level: str, form: str) -> None:
     logging.getLogger("numba").setLevel(max(logging.root.level, logging.INFO))
     # Data that no line shows is not looked up: that saves a third of a line's time.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # documented: no place in the code
+    logging._srcfile = None  # documented: records get no source location
     if form == JSON:  # Python itself would write these as lines of text
         logging.captureWarnings(True)
         sys.excepthook = _log_uncaught

@@ -159,7 +159,7 @@ class Partitions:
         with ThreadPoolExecutor(threads * len(to_open), thread_name_prefix="load") as pool:
             jobs = []
             for home, ones in to_open.items():
-                # The threads share the iterator: each takes the next when it is done.
+                # The threads share the iterator: each takes the next log when it has opened one.
                 shared = iter(ones)
                 jobs += [
                     loop.run_in_executor(pool, _open_some, home, shared, now_ms, progress)

@@ -219,7 +219,7 @@ class Topics:
                 raise outcome
         return found
 
-    # --- changes, each in its turn ------------------------------------------------------------
+    # --- changes, one at a time ---------------------------------------------------------------
 
     async def _create(
         self, wanted: Sequence[NewTopic], validate_only: bool, spend: Spend
