@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """An API that is served, and the versions in which it is advertised."""
+    """An API that the broker serves, and the versions that it advertises."""
 
     key: int
     name: str

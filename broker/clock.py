@@ -1,4 +1,4 @@
-"""Time as the broker sees it, so that tests can hand in another."""
+"""The broker's clock, which tests replace by their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """A source of the time."""
 
     def now_ms(self) -> int:
         """Return the wall clock's time in milliseconds since the epoch."""

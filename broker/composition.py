@@ -1,12 +1,12 @@
-"""Puts the broker together: what there is one of, in the order in which it starts and stops.
+"""Puts the broker together: creates its parts once, and starts and stops them in order.
 
-    addresses      taken, so that a second broker gives up before it touches anything; over HTTP
-                   the broker says that it is starting
-    disk           metadata store, log directories, logs
-    clients        accepted from now on, while committed offsets are read
+    addresses      are bound, so that a second broker gives up before it touches any file; over
+                   HTTP the broker answers that it is starting
+    disk           the metadata store, log directories, logs
+    clients        are accepted from now on, while committed offsets are read
     the rest       the cleaner, periodic work, HTTP; kernels once a client comes
 
-and the other way round at the end.
+They stop in the reverse order.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# For what was appended to reach a slow disk and be answered.
+# The time for appended batches to reach a slow disk and be answered.
 _DRAIN_S = 5.0
 # A search unpacks a whole batch, some 64 MiB at most; fetches read in the same threads.
 _SEARCHES_MAX = 2
@@ -114,7 +114,7 @@ class Broker:
         self.searches = asyncio.Semaphore(_SEARCHES_MAX)
         self.web: HttpServer | None = None
         self.accepts_clients = False
-        # What stop() has to do, last started first.
+        # The work of stop(); the last part that started stops first.
         self._stopping = AsyncExitStack()
 
     @property
@@ -127,22 +127,22 @@ class Broker:
         return iter(LogTable(self.partitions))
 
     def problems(self) -> list[str]:
-        """Return what an operator has to look at; nothing when all is well."""
+        """Return the problems that an operator has to look at; none when all is well."""
         return [
             *self.disks.problems(), *self.cleaner.problems(), *self.security.problems()
         ]
 
     def where_http_is(self) -> str:
-        """Say for a log where HTTP is served."""
+        """Return a text for the log that says where HTTP is served."""
         if not self.http_sockets:
-            return "HTTP is served nowhere, metrics.listener is empty"
+            return "HTTP is not served, metrics.listener is empty"
         return f"HTTP is served at port {self.http_sockets[0].getsockname()[1]} (metrics.listener)"
 
     async def start(self) -> None:
-        """Take the addresses, load what is on the disk, then accept connections.
+        """Bind the addresses, load the data on the disk, then accept connections.
 
-        Raises ConfigError, AddressError, MetadataError or StorageError; nothing is left running
-        then.
+        Raises ConfigError, AddressError, MetadataError or StorageError, after stopping all parts
+        that have started.
         """
         try:
             config = resolve_broker([self._static]).config
@@ -163,7 +163,7 @@ class Broker:
             raise
 
     async def reload(self, static: Layer) -> None:
-        """Take over what may change meanwhile of static settings that were read again.
+        """Apply the static settings that were read again, as far as they may change at runtime.
 
         Raises ConfigError when they are not valid, and changes nothing then.
         """
@@ -172,13 +172,13 @@ class Broker:
         await self.configs.reload(static)
 
     async def stop(self) -> None:
-        """Let clients go, then make everything durable and leave the mark of a clean stop."""
+        """Close connections, make all data durable, and leave the mark of a clean stop."""
         self.accepts_clients = False
         await self._stopping.aclose()
         logger.info("stopped")
 
     def _bind(self, config: BrokerConfig) -> None:
-        """Take the addresses first: when one is in use, the data has not been touched."""
+        """Bind the addresses first: when one is in use, the data has not been touched."""
         self.server = Server(
             lambda: self.config, lambda name: self.configs.of_listener(ConnectionConfig, name)
         )
@@ -195,7 +195,7 @@ class Broker:
             self._stopping.callback(one.close)
 
     def _with_node_id(self, static: Layer) -> Layer:
-        """Return static settings with the node id of the data, where nothing else says it."""
+        """Return static settings with the node id of the data, unless they have one."""
         if {"node.id", "broker.id"} & static.values.keys() or not self.fs.exists(self._meta):
             return static
         found = read_properties(self.fs, self._meta)
@@ -220,7 +220,7 @@ class Broker:
         if self.store.is_new:
             refuse_kafkas(self.fs, paths)
         self.partitions = self._open_directories(paths)
-        # Nothing is written before the directories are known to be ours.
+        # Nothing is written before this broker has locked the directories.
         if self.store.is_new:
             shares = resolve_apart(ShareConfig, [self._static])
             found = find_topics(self.directories, config, shares, self.clock.now_ms())
@@ -258,7 +258,7 @@ class Broker:
         await self.topics.load(metadata)
         if self.store.is_new:
             await skip_producer_ids(self.store, self.logs())
-        # Only now: a stop half-way must not leave the mark of a clean one.
+        # Not before now: a stop half-way must not leave the mark of a clean stop.
         self._stopping.callback(self._close_directories)
         self._stopping.push_async_callback(self.group_commit.close)
         self._stopping.push_async_callback(self.changes.close)
@@ -275,7 +275,7 @@ class Broker:
         return LogDirectory(self.fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
 
     def _open_directories(self, paths: Sequence[Path]) -> Partitions:
-        """Open the log directories; one whose disk refuses is offline, unless it is the only one.
+        """Open the log directories. After a disk failure one is offline, unless none is left.
 
         Raises StorageError.
         """
@@ -312,7 +312,7 @@ class Broker:
         tell_open_listeners(self.server, self.configs)
 
     async def _let_clients_go(self) -> None:
-        """Answer what is parked and what waits for the disk, then close all connections."""
+        """Answer requests that are parked or wait for the disk, then close all connections."""
         await self.server.stop_accepting()
         await self._coordinators.close()
         self.purgatory.wake_all()
@@ -345,7 +345,7 @@ class Broker:
         self._stopping.callback(self.periodic.stop)
 
     async def _answer_early(self) -> None:
-        """Say over HTTP that the broker starts, until there is an HTTP server.
+        """Answer over HTTP that the broker is starting, until there is an HTTP server.
 
         Raises ConfigError for a certificate that cannot be read, before the data is touched.
         """
@@ -356,7 +356,7 @@ class Broker:
             await self._early.serve("starting")
 
     async def _listen_http(self) -> None:
-        # Loading the library takes as long as all the rest; clients are served meanwhile.
+        # Loading the library takes as long as the rest of the start; clients are served meanwhile.
         await self.loop.run_in_executor(None, import_module, "broker.web.server")
         from broker.web.server import HttpServer
 
@@ -382,7 +382,7 @@ class Broker:
         return self.partitions.directories
 
     def _close_directories(self) -> None:
-        """Close all of them, whatever becomes of one; raises the last StorageError."""
+        """Close all log directories, even after an error; raises the last StorageError."""
         failure: StorageError | None = None
         for directory in self.directories:
             try:
@@ -393,7 +393,7 @@ class Broker:
             raise failure
 
     def _adopt_log(self, log: Log) -> None:
-        """Connect a log, loaded or new, with those who want to hear of it."""
+        """Connect a log, loaded or new, to the parts that follow its appends."""
         log.on_append = self._appended
         log.on_stable = self.purgatory.stable
         log.on_roll = self._rolled
@@ -411,11 +411,11 @@ class Broker:
 
     def _change_readers(self, config: BrokerConfig) -> None:
         if config.num_io_threads != self._reader_count:
-            self.readers.shutdown(wait=False)  # who reads, reads on
+            self.readers.shutdown(wait=False)  # running reads end by themselves
             self.readers = self._make_readers(config)
 
     def _change_background(self, config: BrokerConfig) -> None:
-        """Have as many threads as asked for do what runs in the loop's own pool."""
+        """Set the number of threads in the loop's own pool to that of the settings."""
         count, self._background_count = self._background_count, config.background_threads
         if count != self._background_count:
             former, self._background = self._background, ThreadPoolExecutor(
@@ -423,7 +423,7 @@ class Broker:
             )
             self.loop.set_default_executor(self._background)
             if former is not None:
-                former.shutdown(wait=False)  # who works, works on
+                former.shutdown(wait=False)  # running work ends by itself
 
     def _make_telemetry(self) -> Telemetry:
         is_pushed = bool(self.configs.of(OtlpConfig).odradek_otlp_endpoint)
@@ -444,13 +444,13 @@ class Broker:
             self.purgatory.deleted(log)
 
     def _new_cluster_id(self, config: BrokerConfig, path: Path) -> str:
-        """Return the id for a new database: the one set, that of the data, or a random one."""
+        """Return the id for a new database: of the settings, of the data, or a random one."""
         known = config.odradek_cluster_id or read_cluster_id(self.fs, path)
         return known or encode_uuid(random_id(self._random))
 
 
 class LogTable:
-    """All logs, as the cleaner asks for them."""
+    """The view of all logs that the cleaner uses."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
@@ -461,5 +461,5 @@ class LogTable:
             yield from directory.logs.values()
 
     def directory_of(self, log: Log) -> LogDirectory:
-        """Return the log directory that a log lives in."""
+        """Return the log directory that holds a log."""
         return self._partitions.home_of(log)

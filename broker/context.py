@@ -1,4 +1,4 @@
-"""What a handler is told of a request, besides its body."""
+"""The context of a request, which a handler gets with the body."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What a bit field of authorized operations may hold (AclEntry.supportedOperations).
+# The operations in a bit field of authorized operations (AclEntry.supportedOperations).
 _SUPPORTED: Mapping[ResourceKind, tuple[Operation, ...]] = {
     ResourceKind.TOPIC: OF_TOPIC,
     ResourceKind.GROUP: OF_GROUP,
@@ -37,13 +37,13 @@ _SUPPORTED: Mapping[ResourceKind, tuple[Operation, ...]] = {
 
 @dataclass(slots=True, eq=False)
 class ConnectedClient:
-    """What is known of a connection's other end; the names are told with ApiVersions."""
+    """The known facts of a connection's client; ApiVersions has the names of its software."""
 
     port: int = 0
     software_name: str = "unknown"
     software_version: str = "unknown"
     principal: Principal = ANONYMOUS
-    # Called when the connection is lost, by who wants to hear of it.
+    # Called when the connection is lost, by the name of the subscriber.
     on_lost: dict[str, Callable[[], None]] = field(default_factory=dict)
 
 
@@ -59,17 +59,17 @@ class RequestContext:
     client_id: str
     api_key: int = -1
     client: ConnectedClient = field(default_factory=ConnectedClient)
-    # What the request costs its client; None when no quota is set.
+    # Charges the request to its client's quotas; None when no quota is set.
     charge: Charge | None = None
-    noted: Noted | None = None  # made when somebody first asks what the client may do
+    noted: Noted | None = None  # created by the first check of a permission
 
     def advertised(self) -> tuple[str, int]:
-        """Return the host and port that clients of this listener are told to connect to."""
+        """Return the host and port that clients of this listener shall connect to."""
         return self.listener.advertised_host, self.listener.advertised_port
 
     @property
     def principal(self) -> Principal:
-        """Who asks, as far as the connection has been authenticated."""
+        """The principal of the client, anonymous unless the connection is authenticated."""
         return self.client.principal
 
     def may(
@@ -81,7 +81,7 @@ class RequestContext:
         logs_allowed: bool = True,
         logs_denied: bool = True,
     ) -> bool:
-        """Return whether the client may do something to a resource."""
+        """Return whether the client may perform an operation on a resource."""
         authorizer = self.authorizer
         return authorizer is None or authorizer.may(
             self._requester(),
@@ -93,7 +93,7 @@ class RequestContext:
         )
 
     def may_to_cluster(self, operation: Operation, *, logs_denied: bool = True) -> bool:
-        """Return whether the client may do something to the cluster."""
+        """Return whether the client may perform an operation on the cluster."""
         return self.may(
             operation, ResourceKind.CLUSTER, CLUSTER_NAME, logs_denied=logs_denied
         )
@@ -107,9 +107,9 @@ class RequestContext:
         logs_denied: bool = True,
         pace: Pace = paced,
     ) -> Set[str]:
-        """Return those of some names to which the client may do something; each is asked once.
+        """Return the names on which the client may perform an operation; each is checked once.
 
-        `pace` is `unpaced` where that has to be done in one piece.
+        `pace` is `unpaced` where the checks must run in one piece.
         """
         authorizer = self.authorizer
         asked = list(pace(names))
@@ -132,7 +132,7 @@ class RequestContext:
 
     @property
     def describable(self) -> Callable[[Iterable[str]], Set[str]] | None:
-        """What picks the topics that the client may describe, later; None when it may all."""
+        """A later filter of the topics that the client may describe; None if it may all."""
         if self.authorizer is None:
             return None
         return partial(
@@ -140,11 +140,11 @@ class RequestContext:
         )
 
     def authorized_operations(self, kind: ResourceKind, name: str) -> int:
-        """Return as a bit field what the client may do to a resource (AuthHelper)."""
+        """Return a bit field of the operations that the client may perform (AuthHelper)."""
         authorizer = self.authorizer
         if authorizer is None:
             return bit_field(*_SUPPORTED[kind])
-        requester = self._requester()  # once: a request may ask of 100,000 names
+        requester = self._requester()  # once: a request may have 100,000 names
         return bit_field(
             *(
                 operation
@@ -156,13 +156,13 @@ class RequestContext:
         )
 
     def cluster_operations(self) -> int:
-        """Return what the client may do to the cluster: nothing, unless it may describe it."""
+        """Return a bit field of operations on the cluster: none, unless it may be described."""
         if not self.may_to_cluster(Operation.DESCRIBE):
             return 0
         return self.authorized_operations(ResourceKind.CLUSTER, CLUSTER_NAME)
 
     def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
-        """Return whether the client may do something to at least one resource of a kind."""
+        """Return whether the client may perform an operation on at least one resource."""
         authorizer = self.authorizer
         return authorizer is None or authorizer.may_any(self._requester(), operation, kind)
 

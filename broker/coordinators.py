@@ -1,7 +1,7 @@
 """The coordinators of a broker: of groups, of transactions, and of share groups with their state.
 
-Each keeps its state in an internal topic; here they are made, and told of what goes on around
-them: settings and features that change, topics that grow or go.
+Each keeps its state in an internal topic. This module creates them, and notifies them of changes:
+of settings and features, and of topics that grow or are deleted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Coordinators:
-    """Owns the coordinators of a broker, which has its topics, settings and features by now."""
+    """Owns the coordinators of a broker whose topics, settings and features are loaded."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -64,14 +64,14 @@ class Coordinators:
         )
 
     async def load(self) -> None:
-        """Replay what each has stored, and begin to serve."""
-        # Groups first: a transaction that was prepared may end in their partitions.
+        """Replay the stored state of each coordinator, and begin to serve."""
+        # Groups come first: a prepared transaction may end in their partitions.
         await self.groups.load()
         await self.transactions.load()
         await self.shares.load()
 
     async def close(self) -> None:
-        """End serving: answer all that is parked."""
+        """Stop serving: answer all parked requests."""
         self.share_groups.close()
         await self.transactions.close()
         self.groups.close()

@@ -1,7 +1,7 @@
-"""What a client is told when something cannot be done: one of Kafka's error codes.
+"""Kafka's error codes, by which a client gets the broker's errors.
 
-Storage speaks of logs and files, the configuration of values, the metadata store of its
-database. Here each kind of error gets its code, in one table.
+The storage reports errors of logs and files, the configuration of values, the metadata store of
+its database. One table here has the code of each kind of error.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class MetadataError(Exception):
 
 
 class CloseConnection(Exception):
-    """The client cannot be told in a response; its connection is closed, for the reason given."""
+    """No response can express the error: the connection is closed, for the reason given."""
 
 
 class Refusal(Exception):
-    """A request, or a part of one, that the broker does not carry out; says what to change."""
+    """A request, or a part of one, that the broker refuses; the message says what to change."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(message or code.sentence)
@@ -28,7 +28,7 @@ class Refusal(Exception):
 
 
 Explained = Refusal | storage.StorageError | ConfigError | MetadataError
-"""The errors that a client can be told of; anything else is a bug, which dispatch logs."""
+"""The errors that a response can report; any other error is a bug, which dispatch logs."""
 
 EXPLAINED = (Refusal, storage.StorageError, ConfigError, MetadataError)
 
@@ -48,32 +48,32 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (storage.InvalidProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),
     (storage.InvalidTransactionState, ErrorCode.INVALID_TXN_STATE),
     (storage.TransactionCoordinatorFenced, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
-    # As Kafka's CorruptRecordException: a consumer is told instead of trying again for good.
+    # As Kafka's CorruptRecordException: a consumer gets the error instead of retrying for good.
     (storage.CorruptFile, ErrorCode.CORRUPT_MESSAGE),
     (storage.DiskFailure, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.DirectoryOffline, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.DirectoryInUse, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.NewerFormat, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.UnknownDirectory, ErrorCode.KAFKA_STORAGE_ERROR),
-    # Between a thread and the log; a client that sees them has found a bug.
+    # Errors between a thread and the log; a client that gets one has found a bug.
     (storage.StaleSegments, ErrorCode.UNKNOWN_SERVER_ERROR),
     (storage.CopyCancelled, ErrorCode.UNKNOWN_SERVER_ERROR),
 )
 
-# Messages quote what the client sent. A string of the older versions holds no more.
+# Messages quote texts of the client. A string of the older versions holds no more bytes.
 _MESSAGE_BYTES_MAX = 32_767
 
 _CODE_OF = dict(_CODES)
 
-# Two lines for one kind would make the order of lines matter, a missing kind would reach
-# clients as an unknown error: both are found when the program starts.
+# With two lines for one kind their order would matter, and a missing kind would reach clients as
+# an unknown error: both mistakes are found when the program starts.
 assert len(_CODE_OF) == len(_CODES), "an error has two codes"
 _unmapped = set(storage.StorageError.__subclasses__()) - set(_CODE_OF)
 assert not _unmapped, f"errors without a code: {_unmapped}"
 
 
 def code_of(error: Explained) -> ErrorCode:
-    """Return the error code that tells a client of an error."""
+    """Return the error code that a client gets for an error."""
     if isinstance(error, Refusal):
         return error.code
     for kind in type(error).__mro__:

@@ -34,7 +34,7 @@ Handle = Callable[[Services, RequestContext, Any], Any]
 
 
 class Staged(Generic[T]):
-    """An answer that takes a while to begin with: requests after it wait until it has begun."""
+    """An answer that takes a while to begin: later requests wait until it has begun."""
 
     __slots__ = ("_answer", "begun")
 
@@ -47,7 +47,7 @@ class Staged(Generic[T]):
 
 
 class Patient(Generic[T]):
-    """An answer that waits for more to tell: `hurry` makes it come with what there is."""
+    """An answer that waits for more records: `hurry` makes it come with those that are there."""
 
     __slots__ = ("_answer", "hurry")
 

@@ -12,9 +12,9 @@ _RESERVED = (bytes(16), bytes(15) + b"\x01")
 
 
 def random_id(source: random.Random) -> bytes:
-    """Make a random id (UUID version 4) that is not reserved.
+    """Return a random id (UUID version 4) that is not reserved.
 
-    None begins with "-" when printed: on a command line it would look like an option
+    No id begins with "-" when printed: on a command line it would look like an option
     (Uuid.randomUuid).
     """
     while True:
@@ -24,5 +24,5 @@ def random_id(source: random.Random) -> bytes:
 
 
 def is_reserved(one: bytes) -> bool:
-    """Return whether an id is one that no topic can have."""
+    """Return whether no topic can have an id."""
     return one in _RESERVED

@@ -1,4 +1,4 @@
-"""Starts and stops the broker as a process: settings, logging, signals, the event loop."""
+"""Runs the broker as a process: settings, logging, signals, the event loop."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class StopError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What others are told of the process, and how."""
+    """The messages of the process to a person and to systemd, and their format."""
 
     version: str
     log_format: str
     service: ServiceSocket
 
     def ready(self, broker: Broker) -> None:
-        """Print the line that says where the broker is, and the one for its web page."""
+        """Print the line with the broker's addresses, and the line with its web page."""
         where = [str(one) for one in broker.server.listeners]
         data = [str(directory.path) for directory in broker.directories]
         line = f"odradek {self.version} accepts connections on {', '.join(where)}"
@@ -67,7 +67,7 @@ class Told:
             self._print(f"web page on {broker.web.url} (admin token: {self._token(broker.web)})")
 
     def _token(self, web: HttpServer) -> str:
-        """Return the token for a person's eyes, and for a log where it is kept."""
+        """Return the token if a person reads it; for a log, the name of the file that has it."""
         if web.access.path is None:
             return "that of odradek.admin.token"
         if self.log_format != logs.JSON and sys.stdout.isatty():
@@ -89,7 +89,7 @@ def run(
 ) -> None:
     """Run the broker until SIGTERM or SIGINT.
 
-    Raises StartError when it cannot start, StopError when it could not stop cleanly.
+    Raises StartError when it cannot start, and StopError when it cannot stop cleanly.
     """
     logs.set_up(log_level, log_format)
     read = partial(static_layer, config, environment, tuple(pairs))
@@ -100,7 +100,7 @@ def run(
             logger.warning("%s", warning)
     except ConfigError as error:
         raise StartError("; ".join(error.problems)) from error
-    # The other half is for connections.
+    # Half of the descriptors are for files, the other half for connections.
     open_files_max = min(resolved.config.odradek_open_files_max, raise_open_files_limit() // 2)
     fs = RealFileSystem(open_files_max)
     told = Told(version, log_format, ServiceSocket(environment))
@@ -108,7 +108,7 @@ def run(
 
 
 def say(line: str, log_format: str) -> None:
-    """Tell a person, on standard error, why the broker has ended."""
+    """Write to standard error why the broker has ended."""
     if log_format == logs.JSON:
         logger.error("%s", line)
     else:
@@ -116,8 +116,8 @@ def say(line: str, log_format: str) -> None:
 
 
 def _collect_garbage_from_now_on() -> None:
-    # What lives as long as the broker need not be looked at by each full collection, which would
-    # hold up every client for a tenth of a second.
+    # Full collections need not search objects that live as long as the broker: that would hold up
+    # every client for a tenth of a second.
     gc.freeze()
     gc.enable()
 
@@ -127,13 +127,13 @@ def _advice(cause: OSError) -> str:
         return f"let user {os.geteuid()} read and write there, or choose another log.dirs"
     if cause.errno in (errno.ENOSPC, errno.EDQUOT):
         return "make room there, or choose another log.dirs"
-    return "choose another log.dirs, or have a look at the disk"
+    return "choose another log.dirs, or check the disk"
 
 
 async def _serve(
     static: Layer, read: Callable[[], Layer] | None, fs: RealFileSystem, told: Told
 ) -> None:
-    # A million offsets of groups make no garbage while they are loaded, but looks for it.
+    # Loading a million offsets of groups makes no garbage, but would make Python search for it.
     gc.disable()
     signals = Signals(partial(say, log_format=told.log_format))
     broker = Broker(static, fs, SystemClock())
@@ -160,7 +160,8 @@ async def _start(broker: Broker) -> None:
         raise StartError("; ".join(error.problems)) from error
     except AddressError as error:
         raise StartError(
-            f"{error}; choose other listeners or metrics.listener, or stop what uses it"
+            f"{error}; choose other listeners or metrics.listener, "
+            "or stop the process that uses it"
         ) from error
     except DiskFailure as error:
         raise StartError(f"cannot use {error}; {_advice(error.cause)}") from error
@@ -174,7 +175,7 @@ async def _reload_when_asked(
     while await signals.reload.wait():
         signals.reload.clear()
         if read is None:
-            logger.warning("left the settings as they are: there is no --config to read again")
+            logger.warning("left the settings unchanged: there is no --config to read again")
             continue
         service.reloading()
         try:
@@ -183,7 +184,7 @@ async def _reload_when_asked(
                 logger.warning("%s", warning)
             await broker.reload(layer)
         except (ConfigError, StorageError) as error:
-            logger.error("left the settings as they are: %s", error)
+            logger.error("left the settings unchanged: %s", error)
         else:
             logger.info("read the settings again")
         service.ready("accepts connections")

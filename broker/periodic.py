@@ -1,7 +1,7 @@
-"""What the broker does now and then: checkpoints, removals, producers and clients gone silent.
+"""Periodic jobs: checkpoints, removals of files, expiry of silent producers and clients.
 
-Each job has its own interval from the settings, read again every time. A job that fails is
-logged and tried again at its next turn.
+Each job has its own interval from the settings, which is read again every time. A failure of a job
+is logged, and the job runs again at its next turn.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _REMOVALS_INTERVAL_MS = 1_000
 _DISKS_INTERVAL_MS = 500
 _SAMPLE_INTERVAL_MS = 1_000
 _MINUTE_MS = 60_000
-# How often a job that is turned off looks whether it still is.
+# The interval at which a job that is turned off checks whether it still is.
 _OFF_INTERVAL_MS = 1_000
-# Connections are looked at so many times while one may be silent, but not more often than this.
+# The number of checks of connections in the time that one may be idle, and the bounds of the
+# interval between two checks.
 _LOOKS_PER_IDLE_TIME = 10
 _IDLE_INTERVAL_MIN_MS, _IDLE_INTERVAL_MAX_MS = 10, 30_000
 
@@ -42,7 +43,7 @@ class Periodic:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin; each job first runs after its first interval."""
+        """Start the jobs; each first runs after its first interval."""
         config = self._broker.configs
         self._every(
             lambda: config.broker.log_flush_offset_checkpoint_interval_ms, self._checkpoint
@@ -104,7 +105,7 @@ class Periodic:
                 loop = asyncio.get_running_loop()
                 try:
                     await loop.run_in_executor(None, directory.remove, due)
-                except StorageError as error:  # the next start removes what is left
+                except StorageError as error:  # the next start removes the remaining files
                     self._broker.disks.note_directory(directory.path, error)
 
     async def _expire_producers(self) -> None:
@@ -113,7 +114,7 @@ class Periodic:
             log.producers.expire(now_ms, self._broker.config.producer_id_expiration_ms)
 
     async def _look_at_certificates(self) -> None:
-        assert self._broker.security.tls is not None, "there is none to look at otherwise"
+        assert self._broker.security.tls is not None, "the job runs only with TLS"
         self._broker.security.tls.look_at_files()
 
     async def _close_idle(self) -> None:
@@ -121,7 +122,7 @@ class Periodic:
 
 
 def _idle_interval_ms(idle_max_ms: int) -> int:
-    """Return how often to look for idle connections: a look costs a comparison for each."""
+    """Return the interval of checks for idle connections, each a comparison per connection."""
     interval_ms = idle_max_ms // _LOOKS_PER_IDLE_TIME
     return min(max(interval_ms, _IDLE_INTERVAL_MIN_MS), _IDLE_INTERVAL_MAX_MS)
 
@@ -130,7 +131,7 @@ async def _repeat(interval_ms: Callable[[], int], job: Job) -> None:
     while True:
         wanted_ms = interval_ms()
         await asyncio.sleep((wanted_ms or _OFF_INTERVAL_MS) / 1000)
-        if wanted_ms == 0:  # never; who sets it may change it
+        if wanted_ms == 0:  # never; but the setting may change
             continue
         try:
             await job()

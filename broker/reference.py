@@ -1,4 +1,4 @@
-"""Writes docs/apis.md: `python -m broker.reference` prints which APIs are served, and how."""
+"""Writes docs/apis.md: `python -m broker.reference` prints the APIs and their versions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from protocol.schema import info_of
 _HEAD = """\
 # APIs
 
-What the broker serves, at every version of the range. Made by `make docs`; do not edit.
+The APIs that the broker serves, each in all versions of its range. Made by `make docs`; do not
+edit.
 
-| key | API | versions | flexible from | what it is for |
-|----:|-----|----------|---------------|----------------|
+| key | API | versions | flexible from | purpose |
+|----:|-----|----------|---------------|---------|
 """
 
 

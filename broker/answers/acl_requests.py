@@ -1,8 +1,7 @@
-"""Reads what clients say of access control entries, and what they cannot say.
+"""Reads clients' access control entries and filters, and refuses unknown elements.
 
-An element that a client itself calls unknown (0) is one that its library did not know: Kafka
-takes the whole request for malformed then. Any other number that nobody knows is judged by
-those who get it.
+A client sends an element as unknown (0) when its library did not know it: then Kafka treats the
+whole request as malformed. Any other unknown number is left to the functions that take the entry.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def changeable_acls(services: Services, context: RequestContext) -> AclChanges:
-    """Return what a client may change. Raises Refusal when it may not, or there is nothing."""
+    """Return the ACLs for a change. Raises Refusal if the client may not, or there are none."""
     if not context.may_to_cluster(Operation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     acls = services.security.acls
@@ -41,7 +40,7 @@ def changeable_acls(services: Services, context: RequestContext) -> AclChanges:
 
 
 def read_acl(told: AclCreation) -> Acl:
-    """Return the entry that a client wants. Raises CloseConnection."""
+    """Return the entry that a client sends. Raises CloseConnection."""
     _refuse_unknown(
         told.resource_type, told.resource_pattern_type, told.operation, told.permission_type
     )
@@ -57,7 +56,7 @@ def read_acl(told: AclCreation) -> Acl:
 
 
 def read_filter(told: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """Return which entries a client means. Raises CloseConnection."""
+    """Return the filter that a client sends. Raises CloseConnection."""
     _refuse_unknown(
         told.resource_type_filter, told.pattern_type_filter, told.operation, told.permission_type
     )

@@ -1,4 +1,4 @@
-"""What clients want done to settings: decided here, carried out by Configs and Topics.
+"""Changes of settings that clients ask for: checked here, carried out by Configs and Topics.
 
 AlterConfigs replaces all settings of a resource; IncrementalAlterConfigs changes single ones
 (KIP-339). Checks, their order and their words are those of Kafka's ConfigAdminManager and
@@ -44,7 +44,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to become of a resource's settings; with `replaces_all`, of those unnamed too."""
+    """Changes of a resource's settings; with `replaces_all` it loses the settings not named."""
 
     resource_type: int
     resource_name: str
@@ -53,7 +53,7 @@ class Wish:
 
     @property
     def key(self) -> tuple[int, str]:
-        """What tells the resource from others."""
+        """The type and the name of the resource."""
         return self.resource_type, self.resource_name
 
 
@@ -65,9 +65,10 @@ async def carry_out(
     *,
     validate_only: bool,
 ) -> list[Explained | None]:
-    """Edit resources, each wholly or not at all; None stands for a change that was made.
+    """Edit resources, each as a whole or not at all; None stands for a change that was made.
 
-    `refusal` tells of a resource, by type and name, why the client may not change it.
+    `refusal` takes the type and name of a resource, and returns the error code if the client may
+    not change it.
     """
     outcomes: dict[tuple[int, str], Explained | None] = {}
     of_topics: dict[str, Alteration] = {}
@@ -127,7 +128,7 @@ def alteration(wish: Wish) -> Alteration:
             if operation.kind == DELETE:
                 altered.pop(operation.name, None)
                 continue
-            assert operation.value is not None, "_check has seen to it"
+            assert operation.value is not None, "_check has refused null values"
             if operation.kind == SET:
                 altered[operation.name] = operation.value
             else:
@@ -138,7 +139,7 @@ def alteration(wish: Wish) -> Alteration:
 
 
 def _check(wish: Wish, configs: Configs) -> None:
-    """Refuse what is wrong with a wish whatever the present settings are, in Kafka's order."""
+    """Refuse a wish that is wrong whatever the present settings are, in Kafka's order."""
     if len({operation.name for operation in paced(wish.operations)}) < len(wish.operations):
         raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     missing = [
@@ -147,7 +148,7 @@ def _check(wish: Wish, configs: Configs) -> None:
     if missing:
         message = f"Null value not supported for : {', '.join(missing)}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
-    # Levels of loggers are changed one by one, and not known to the older API.
+    # Levels of loggers are changed one by one; the older API does not know them.
     is_known = wish.resource_type in set(ResourceType)
     if not is_known or (wish.replaces_all and wish.resource_type == ResourceType.BROKER_LOGGER):
         message = f"Unknown resource type {wish.resource_type}"
@@ -161,9 +162,10 @@ def _check(wish: Wish, configs: Configs) -> None:
 
 
 def _failure(wishes: Iterable[Wish]) -> Refusal | None:
-    """Return what becomes of all but loggers when one operation is none: Kafka's controller fails.
+    """Return the error of all wishes but those of loggers after an unknown operation, or None.
 
-    What is no list comes first. Kafka gives the code alone.
+    Kafka's controller fails then, and gives the code alone. A wish with a list operation on an
+    option that is no list gets that error first.
     """
     for wish in paced(wishes):
         unknown = _unknown_operation(wish)
@@ -223,7 +225,7 @@ def _set_levels(wish: Wish, node_id: int, validate_only: bool) -> None:
 
 def _change_list(operation: Edit, resource_type: int, present: Mapping[str, str]) -> str:
     option = _check_list(operation, resource_type)
-    # What is not set begins as the declared default, whatever the broker's setting is.
+    # A list that is not set begins as the declared default, whatever the broker's setting is.
     text = present.get(operation.name, option.default_text or "")
     items = [item for item in text.split(",") if item]
     assert operation.value is not None
@@ -232,7 +234,7 @@ def _change_list(operation: Edit, resource_type: int, present: Mapping[str, str]
         present_items = set(items)
         items += [item for item in dict.fromkeys(named) if item not in present_items]
         return ",".join(items)
-    left = Counter(named)  # each time that an item is named takes it out once
+    left = Counter(named)  # each mention of an item removes it once
     kept = []
     for item in items:
         if left[item]:
@@ -243,8 +245,8 @@ def _change_list(operation: Edit, resource_type: int, present: Mapping[str, str]
 
 
 def _check_list(operation: Edit, resource_type: int) -> Option:
-    """Return the option that a value is added to or taken from; refuse when it is no list."""
-    # Kafka knows no lists among the settings of groups and of client metrics.
+    """Return the option that a value is added to or removed from; refuse one that is no list."""
+    # Kafka has no lists among the settings of groups and of client metrics.
     option = _OPTIONS.get(resource_type, {}).get(operation.name)
     if option is not None and option.kind is Kind.LIST:
         return option

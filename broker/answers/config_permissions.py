@@ -1,7 +1,7 @@
-"""Who may see and change the settings of a resource, which each type of resource is asked by.
+"""The permission to see and change the settings of a resource, by the type of the resource.
 
-Topics and groups are asked by name; the broker, its loggers and client metrics subscriptions are
-the cluster's (ConfigHelper, ControllerApis.authorizeAlterResource).
+For topics and groups it is a permission on their name; for the broker, its loggers and client
+metrics subscriptions on the cluster (ConfigHelper, ControllerApis.authorizeAlterResource).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMED: Mapping[int, tuple[ResourceKind, ErrorCode]] = {
 def config_refusal(
     context: RequestContext, operation: Operation, resource_type: int, name: str
 ) -> ErrorCode | None:
-    """Return why a client may not do something to a resource's settings, None when it may."""
+    """Return the error code if a client may not do that to a resource's settings, else None."""
     named = _NAMED.get(resource_type)
     if named is not None:
         kind, error = named

@@ -1,4 +1,4 @@
-"""What the APIs that describe groups share: each group is told, as often as it is named."""
+"""The common part of the APIs that describe groups: a group is described each time it is named."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protocol.pacing import paced
 
 
 class Described(Protocol):
-    """A group as one of the APIs tells of it."""
+    """A group in the response of one of the APIs."""
 
     error_code: int
     authorized_operations: int
@@ -29,14 +29,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Describing(Generic[G, R]):
-    """How one of the APIs describes groups, and responds with them."""
+    """The functions by which one of the APIs describes groups, and responds with them."""
 
     describe: Callable[[str], G]
     refuse: Callable[[str, ErrorCode], G]
     respond: Callable[[list[G]], R]
-    # The topics that a group tells of, which the client may have to be allowed to describe.
+    # The topics in a group's description; the client must be permitted to describe them.
     topics: Callable[[G], Iterable[str]] = lambda _: ()
-    # Whether the empty id is refused, which Kafka does before it asks for the others.
+    # Whether the empty id is refused; Kafka refuses it before it looks up the others.
     refuses_empty: bool = True
 
 
@@ -48,10 +48,10 @@ def describe_each(
     *,
     tells_operations: bool,
 ) -> R:
-    """Respond with groups described, and with what the client may do to them if so.
+    """Respond with descriptions of groups, and with the client's operations if it asks for them.
 
-    As in Kafka those come first that it may not describe, and then partition by partition what
-    lives in one. Raises CloseConnection for groups that are named too often.
+    As in Kafka the groups that it may not describe come first, and then the others by partition
+    of __consumer_offsets. Raises CloseConnection for groups that are named too often.
     """
     may_all = services.security.authorizer is None
     permitted = context.permitted(Operation.DESCRIBE, ResourceKind.GROUP, group_ids)

@@ -1,4 +1,4 @@
-"""What handlers that change topics hand on, so that partitions are counted where they change."""
+"""Counts partitions against a client's quota, at the place where topics change."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from broker.context import RequestContext
 
 
 def spending(context: RequestContext, strict_since: int) -> Callable[[int], None]:
-    """Return what counts the partitions that a request makes or deletes.
+    """Return a function that counts the partitions that a request creates or deletes.
 
-    It raises Refusal once there were too many, from the version on that says so (KIP-599).
+    It raises Refusal once there are too many, for versions whose clients know that (KIP-599).
     """
     charge = context.charge
     if charge is None:
@@ -20,4 +20,4 @@ def spending(context: RequestContext, strict_since: int) -> Callable[[int], None
 
 
 def _spend_nothing(_: int) -> None:
-    """Let all pass."""
+    """Count nothing: no quota is set."""

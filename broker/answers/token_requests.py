@@ -1,19 +1,19 @@
-"""Who may ask for delegation tokens at all (KafkaApis.allowTokenRequests)."""
+"""The clients that may ask for delegation tokens at all (KafkaApis.allowTokenRequests)."""
 
 from __future__ import annotations
 
 from broker.context import RequestContext
 from broker.security.principals import ANONYMOUS
 
-# Stands for a time in an answer to who may not ask (DelegationTokenManager.ErrorTimestamp).
+# Stands for a time when the client may not ask (DelegationTokenManager.ErrorTimestamp).
 NO_TIME = -1
 
 
 def may_ask(context: RequestContext) -> bool:
-    """Return whether a client has proved who it is, and not by a token.
+    """Return whether a client has authenticated, and not by a token.
 
-    A token that could make tokens, or renew itself, would never end. On a listener without
-    authentication everybody is the same principal, who would have the tokens of all.
+    A token that could create tokens, or renew itself, would never expire. On a listener without
+    authentication all clients are the same principal, which would have the tokens of all.
     """
     protocol = context.listener.protocol
     if context.principal.by_token or protocol == "PLAINTEXT":

@@ -1,6 +1,8 @@
-"""One module an API: its handler. Handlers and messages are imported when a client first asks.
+"""The API table: the APIs that the broker serves, their versions and their handlers.
 
-So the broker listens sooner. `broker/api_table.py` has the APIs and their versions.
+Handlers and messages are imported when a client first asks for an API, so that the broker listens
+sooner; a test compares the ranges with the declarations. Produce is advertised from version 0
+on because librdkafka needs it (KAFKA-18659), and served from version 3 on, as in Kafka 4.
 """
 
 from __future__ import annotations
@@ -16,19 +18,20 @@ from protocol.schema import info_of
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """What serving an API takes: its function and its request class."""
+    """The function and the request class that serve an API."""
 
     api: Api
     handle: Handle
     request: type
     first: int
     flexible_from: int
-    tells_error: bool  # its response has an error code for all of it
-    is_brief: bool  # a short request is served in one piece
+    tells_error: bool  # the response has an error code at its top level
+    is_brief: bool  # short requests are served in one piece
 
 
-# Clients send these all the time, and a response is about as large as its request, or mostly
-# records: to begin a slice (broker/loop/slices.py) for a short one would cost a tenth of its time.
+# Clients send these requests all the time, and a response is about as large as its request, or
+# consists mostly of records. To begin a slice (broker/loop/slices.py) for a short request would
+# take a tenth of its time.
 _BRIEF = frozenset((
     "Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "FindCoordinator",
     "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "ApiVersions", "InitProducerId",

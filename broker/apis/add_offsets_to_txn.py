@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (25): make a group's partition of __consumer_offsets part of a transaction."""
+"""AddOffsetsToTxn (25): add a group's partition of __consumer_offsets to a transaction."""
 
 from __future__ import annotations
 

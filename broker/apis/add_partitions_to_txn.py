@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn (24): make partitions part of transactions, or look whether they are.
+"""AddPartitionsToTxn (24): add partitions to transactions, or verify that they were added.
 
-Up to version 3 it is a client's request about its own transaction, from 4 on a broker's about any
-number. All partitions of a transaction are added, or none: when one is not to be had, the others
-have not been attempted.
+Up to version 3 a client sends it for its own transaction; from version 4 on a broker sends it for
+any number of them. All partitions of a transaction are added, or none: when one partition fails,
+the others get OPERATION_NOT_ATTEMPTED.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ async def _results(
 
 
 def _permitted(context: RequestContext, asked: AddPartitionsToTxnTransaction) -> Set[str]:
-    """Return the topics that a client may write to; internal ones not even an administrator."""
+    """Return the topics that a client may write to. No client may write to internal ones."""
     # Each partition counts as a reference to its topic.
     names = (topic.name for topic in asked.topics for _ in paced(topic.partitions))
     named = (name for name in paced(names) if name not in topic_names.INTERNAL)
@@ -132,7 +132,7 @@ def _problem(
 def _told_apart(
     errors: Errors, ordered: Sequence[tuple[str, int]]
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Tell each partition's error, in the order of Kafka's map of them, by topic.
+    """Return each partition's error, grouped by topic, in the order of Kafka's map.
 
     Topics without partitions are left out, as in Kafka.
     """

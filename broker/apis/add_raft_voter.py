@@ -1,4 +1,4 @@
-"""AddRaftVoter (80): have one more controller in the quorum (KIP-853)."""
+"""AddRaftVoter (80): add a controller to the quorum (KIP-853)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 def handle(
     services: Services, context: RequestContext, request: AddRaftVoterRequest
 ) -> AddRaftVoterResponse:
-    """Refuse, and say why."""
+    """Refuse the request, and say why."""
     if not context.may_to_cluster(Operation.ALTER):
         return AddRaftVoterResponse(error_code=_DENIED, error_message=_DENIED.sentence)
     try:
@@ -34,7 +34,7 @@ def handle(
 
 
 def _check_listeners(listeners: list[Listener], needed: str) -> None:
-    # The names of listeners are the same in upper and lower case.
+    # Names of listeners are compared without regard to case.
     addresses = {one.name.upper(): f"{one.host}/<unresolved>:{one.port}" for one in listeners}
     if needed.upper() not in addresses:
         names = hash_order(addresses, capacity=len(listeners))

@@ -23,7 +23,7 @@ from protocol.pacing import paced
 async def handle(
     services: Services, context: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    """Make the changes, each entity's by themselves; answered when they are durable."""
+    """Change each entity's quotas independently; answer when the changes are durable."""
     if not context.may_to_cluster(Operation.ALTER_CONFIGS):
         refusal = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AlterClientQuotasResponse(

@@ -1,6 +1,6 @@
 """AlterConfigs (33): replace all settings of a resource at once.
 
-What the request leaves out goes back to its default. Clients of today use
+A setting that the request leaves out returns to its default. Current clients use
 IncrementalAlterConfigs.
 """
 

@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments (45): have other brokers hold partitions, or stop it (KIP-455).
+"""AlterPartitionReassignments (45): move partitions to other brokers, or cancel that (KIP-455).
 
-There is one broker: a partition can be assigned to it, where it is already, and nowhere else.
+There is one broker: a partition can only be assigned to this broker, where it is already.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 def handle(
     services: Services, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Accept what is as it is, and refuse all else. Raises CloseConnection."""
+    """Accept the assignment in force, and refuse any other. Raises CloseConnection."""
     if not context.may_to_cluster(Operation.ALTER):
         return _denied(request)
     response = AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
-        # Kafka says the default where nothing is asked.
+        # Kafka answers the default to a request without topics.
         allow_replication_factor_change=(
             request.allow_replication_factor_change or not request.topics
         ),
@@ -52,7 +52,7 @@ def handle(
         results: list[ReassignablePartitionResponse] = []
         for one in paced(asked.partitions):
             result = _late(one) if is_late else _reassign(topic, asked, one, node_id)
-            if results:  # what is refused is told with the topic's name, each time
+            if results:  # each refusal repeats the topic's name
                 repeats.add(len(result.error_message or ""))
             results.append(result)
         response.responses.append(ReassignableTopicResponse(name=asked.name, partitions=results))
@@ -107,7 +107,7 @@ def _reassign(
 
 
 def _result(asked: ReassignablePartition, error: Refusal) -> ReassignablePartitionResponse:
-    # Kafka leaves out the sentences that only say what the code does.
+    # Kafka leaves out a sentence that only repeats the meaning of the code.
     message = None if str(error) == error.code.sentence else str(error)
     return ReassignablePartitionResponse(
         partition_index=asked.partition_index, error_code=error.code, error_message=message

@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs (34): move the logs of partitions to other log directories (KIP-113).
 
-The answer says that a move has begun, or that nothing need be moved; DescribeLogDirs tells how
-far it is. To ask for the directory that a log is in stops its move.
+The answer says that a move has begun, or that none is needed; DescribeLogDirs reports its
+progress. A request for the directory that a log is in stops its move.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from storage.errors import DirectoryOffline
 async def handle(
     services: Services, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Begin the moves, partition by partition; of two directories for one the last counts."""
+    """Begin the moves, partition by partition; for a partition named twice the last one counts."""
     if not context.may_to_cluster(Operation.ALTER):
         return _denied(request)
     wanted = {
@@ -93,6 +93,6 @@ async def _move(
     if log is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if partitions.offline_directories and log.directory.parent != home.path:
-        # The offline one may hold a copy already.
+        # The offline directory may already hold a copy.
         raise DirectoryOffline("a log directory is offline: nothing can be moved until it is back")
     await services.moves.begin(log, home)

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (91): move where a share group without members starts.
+"""AlterShareGroupOffsets (91): set the start offsets of a share group without members.
 
 Kafka's sources: KafkaApis.handleAlterShareGroupOffsetsRequest,
 GroupCoordinatorService.alterShareGroupOffsets.
@@ -54,11 +54,11 @@ async def handle(
     refused: list[AlterShareGroupOffsetsResponseTopic] = []
     responses: list[AlterShareGroupOffsetsResponseTopic] = []
     for topic in paced(request.topics):
-        # Kafka tells the id also of a topic that is refused, and with it that there is one.
+        # Kafka returns the id of a refused topic, too, and so reveals that the topic exists.
         is_permitted = topic.topic_name in permitted
         known = services.topics.get(topic.topic_name) if is_permitted else None
         if known is None and not topic.partitions:
-            continue  # in Kafka refused topics come with their partitions
+            continue  # Kafka lists a refused topic once per partition
         topic_id = known.topic_id if known else ZERO_UUID
         told = AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id)
         for one in paced(topic.partitions):
@@ -79,10 +79,10 @@ async def handle(
 def _wanted(
     topics: Topics, asked: Sequence[AlterShareGroupOffsetsRequestTopic], permitted: Set[str]
 ) -> list[AlterShareGroupOffsetsRequestTopic]:
-    """Return what decides what a request does, for that is decided in one piece.
+    """Return the topics that decide the outcome, which is found in one piece, without pauses.
 
-    A partition below zero that Kafka finds first fails all of the request. Else partitions count
-    that there are, each where the request names it last; an empty topic after others counts, too.
+    The first partition below zero makes Kafka refuse the whole request. Otherwise all existing
+    partitions count, each where the request names it last; so does an empty topic after others.
     """
     wanted: dict[str, list[AlterShareGroupOffsetsRequestTopic]] = {}
     for topic in paced(asked):

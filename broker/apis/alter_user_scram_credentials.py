@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (51): make, change and remove users of SCRAM."""
+"""AlterUserScramCredentials (51): create, change and remove users of SCRAM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 async def handle(
     services: Services, context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """Write what can be done, all of it or none, and tell each user's result."""
+    """Write all changes that are valid, or none of them, and return each user's result."""
     security = services.security
     named = hash_order((one.name for one in alterations(request)), pace=paced)
     if not context.may_to_cluster(Operation.ALTER):
@@ -42,7 +42,7 @@ async def handle(
         for (mechanism, user), made in paced(plan.changes.items()):
             done = "removed" if made is None else "wrote"
             logger.info("%s SCRAM credential user=%r mechanism=%s", done, user, mechanism)
-        # Kafka goes through three maps: of users removed, of those written, and of those refused.
+        # Kafka iterates over three maps: users removed, users written and users refused.
         removed = [user for (_, user), made in paced(plan.changes.items()) if made is None]
         written = [user for (_, user), made in paced(plan.changes.items()) if made is not None]
         names = (removed, written, plan.refused)

@@ -1,4 +1,4 @@
-"""ApiVersions (18): which APIs and versions the broker serves.
+"""ApiVersions (18): the APIs and versions that the broker serves.
 
 A request of an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the table
 (KIP-511), so that the client can choose again: see `unsupported_version`.
@@ -25,11 +25,11 @@ from protocol.messages.api_versions import (
 
 _KEY = 18
 _BY_NAME = {one.name: one for one in FEATURES}
-_IN_ORDER = [_BY_NAME[name] for name in hash_order(_BY_NAME)]  # as Kafka
-# GetTelemetrySubscriptions and PushTelemetry: served at any time, announced when wanted.
+_IN_ORDER = [_BY_NAME[name] for name in hash_order(_BY_NAME)]  # as in Kafka
+# GetTelemetrySubscriptions and PushTelemetry: served at any time, announced on demand.
 _TELEMETRY_KEYS = frozenset({71, 72})
 
-# What is remembered of each for as long as the connection is there.
+# The number of characters kept of a client's software name and version, per connection.
 _SOFTWARE_CHARACTERS_MAX = 256
 
 # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN, in KIP-511's words: letters and digits,
@@ -40,7 +40,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle(
     services: Services, context: RequestContext, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:
-    """Answer with the API table, or refuse a client that names itself unreadably."""
+    """Answer with the API table, or refuse a client whose software name or version is invalid."""
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -58,7 +58,7 @@ def handle(
             if services.telemetry.is_announced
             else {key: API_VERSIONS[key] for key in API_VERSIONS.keys() - _TELEMETRY_KEYS}
         ),
-        # Clients of version 3 take a lowest level of 0 for an error (KAFKA-17011).
+        # Clients of version 3 fail on a lowest level of 0 (KAFKA-17011).
         supported_features=[
             SupportedFeatureKey(name=one.name, min_version=one.first, max_version=one.last)
             for one in _IN_ORDER
@@ -73,14 +73,14 @@ def handle(
 
 
 def _finalized(levels: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return features in the order of Kafka's map, a copy of the others to which one is added."""
+    """Return features in the order of Kafka's map: a copy of the others, then one more put in."""
     others = sorted(levels.keys() - {METADATA_VERSION})
     capacity = copied_capacity(len(others))
     return [(one, levels[one]) for one in hash_order([*others, METADATA_VERSION], 0, capacity)]
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """Make the answer to a version that is not served; to be encoded in version 0."""
+    """Return the answer to a request of an unknown version. It is encoded in version 0."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_rows({_KEY: API_VERSIONS[_KEY]})
     )

@@ -18,7 +18,7 @@ from protocol.messages.consumer_group_describe import (
 def handle(
     services: Services, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    """Describe each group, with what a client may do to it where that is asked for."""
+    """Describe each group, with the operations that a client may perform if it asks for them."""
     return describe_each(
         services, context,
         request.group_ids,

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: be a member of a consumer group (broker/groups/consumer)."""
+"""ConsumerGroupHeartbeat: join, stay in and leave a consumer group (broker/groups/consumer)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protocol.pacing import paced
 def handle(
     services: Services, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
-    """Answer when what follows from a heartbeat is stored."""
+    """Answer when the changes that follow from a heartbeat are stored."""
     error = _problem(context, request)
     if error is not ErrorCode.NONE:
         return ConsumerGroupHeartbeatResponse(error_code=error)

@@ -19,14 +19,14 @@ from protocol.pacing import paced
 async def handle(
     services: Services, context: RequestContext, request: CreateAclsRequest
 ) -> CreateAclsResponse:
-    """Add the entries that can be; they are durable when this is answered."""
+    """Add the valid entries; answer when they are durable."""
     wanted = [read_acl(one) for one in paced(request.creations)]
     try:
         acls = changeable_acls(services, context)
     except Refusal as refusal:
         return _alike(wanted, refusal)
     if any(one.is_vague for one in paced(wanted)):
-        # Kafka's own classes cannot hold such an entry: this is all that it answers.
+        # Kafka's own classes cannot hold such an entry, so Kafka answers this and no more.
         unknown = ErrorCode.UNKNOWN_SERVER_ERROR
         return CreateAclsResponse(
             results=[

@@ -1,4 +1,4 @@
-"""CreateDelegationToken (38): make a token for the client, or for another principal.
+"""CreateDelegationToken (38): create a token for the client, or for another principal.
 
 Kafka's sources: KafkaApis.handleCreateTokenRequest,
 DelegationTokenControlManager.createDelegationToken.
@@ -24,11 +24,11 @@ from protocol.pacing import paced
 async def handle(
     services: Services, context: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
-    """Answer when the token is stored and can be logged in with."""
+    """Answer when the token is stored and clients can log in with it."""
     requester = owner = context.principal
     if request.owner_principal_name:
         if request.owner_principal_type is None:
-            # There is no such principal, which surprises Kafka.
+            # Kafka fails unexpectedly on a principal without a type.
             return _refusal(ErrorCode.UNKNOWN_SERVER_ERROR, ANONYMOUS, ANONYMOUS)
         owner = Principal(request.owner_principal_type, request.owner_principal_name)
     if not may_ask(context):

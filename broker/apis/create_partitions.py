@@ -1,4 +1,4 @@
-"""CreatePartitions (37): give topics more partitions. There is no way to have fewer again."""
+"""CreatePartitions (37): add partitions to topics. They cannot be removed again."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from protocol.messages.create_partitions import (
 )
 from protocol.pacing import paced
 
-# From which version on a client can be told to come back later (KIP-599).
+# From this version on a client understands that it must retry later (KIP-599).
 _STRICT_SINCE = 3
 
 
 async def handle(
     services: Services, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Enlarge what can be enlarged; a name that comes twice is refused (ControllerApis)."""
+    """Enlarge each topic where possible; refuse a name that comes twice (ControllerApis)."""
     times = Counter(one.name for one in paced(request.topics))
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results = [_result(name, twice) for name in hash_order(_named_twice(times), pace=paced)]
-    # In the order of Kafka's set, which says whose partitions are too many for one request.
+    # In the order of Kafka's set: it decides which topic's partitions are too many for a request.
     names = hash_order(times, pace=paced)
     once = [name for name in paced(names) if times[name] == 1]
     permitted = context.permitted(Operation.ALTER, ResourceKind.TOPIC, once)

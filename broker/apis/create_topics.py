@@ -1,4 +1,4 @@
-"""CreateTopics (19): create topics with their settings, or only check whether that could be."""
+"""CreateTopics (19): create topics with their settings, or only validate the request."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from protocol.messages.create_topics import (
 )
 from protocol.pacing import paced
 
-# From which version on a client can be told to come back later (KIP-599).
+# From this version on a client understands that it must retry later (KIP-599).
 _STRICT_SINCE = 6
 
 
 async def handle(
     services: Services, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """Create what can be created; a name that comes twice is refused (ControllerApis)."""
+    """Create each topic where possible; refuse a name that comes twice (ControllerApis)."""
     times = Counter(one.name for one in paced(request.topics))
     once = [name for name, count in paced(times.items()) if count == 1]
     permitted: Set[str] = set(paced(once))
@@ -63,7 +63,7 @@ async def handle(
 
 
 def _most_at_once(topics: Sequence[CreatableTopic]) -> int:
-    """Return how many names Kafka's set has at most: one that comes again is taken out."""
+    """Return the largest number of names in Kafka's set: a name that comes again is taken out."""
     there: set[str] = set()
     repeated: set[str] = set()
     most = 0
@@ -95,7 +95,7 @@ def _result(
         return CreatableTopicResult(
             name=name, error_code=code_of(outcome), error_message=message_of(outcome), configs=[]
         )
-    if not tells_settings:  # which include the number of partitions
+    if not tells_settings:  # the number of partitions counts as a setting
         return CreatableTopicResult(
             name=name,
             topic_id=outcome.record.topic_id,

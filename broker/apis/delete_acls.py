@@ -20,7 +20,7 @@ from protocol.pacing import paced
 async def handle(
     services: Services, context: RequestContext, request: DeleteAclsRequest
 ) -> DeleteAclsResponse:
-    """Remove what each filter means; it is gone for good when this is answered."""
+    """Remove the entries that match each filter; answer when the removal is durable."""
     filters = [read_filter(one) for one in paced(request.filters)]
     try:
         outcomes = await changeable_acls(services, context).delete(filters)

@@ -25,7 +25,7 @@ async def handle(
     services: Services, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
     """Answer when the tombstones of all groups that can be removed are stored."""
-    # All are begun before the first is waited for: one flush serves them all.
+    # All deletions begin before the first is awaited, so that one flush serves them all.
     names = dict.fromkeys(paced(request.groups_names))
     groups = services.groups
     permitted = context.permitted(Operation.DELETE, ResourceKind.GROUP, names)
@@ -51,7 +51,7 @@ async def handle(
 def _in_order(
     services: Services, group_ids: list[str], errors: Mapping[str, ErrorCode]
 ) -> Iterable[str]:
-    """Sort the groups of a partition as Kafka does: in two maps, first the share groups at fault.
+    """Sort the groups of a partition as Kafka does: first a map of the share groups in error.
 
     Kafka's source: GroupCoordinatorService.updateResponseAndGetNonErrorGroupList.
     """
@@ -62,7 +62,7 @@ def _in_order(
     ]
     kept = set(refused)
     others = [group_id for group_id in paced(group_ids) if group_id not in kept]
-    # What is refused was put into a map one by one, the others were taken out of a copy of all.
+    # Kafka puts refused groups into a map one by one, and takes the others out of a copy of all.
     room = max(copied_capacity(len(group_ids)), 16)
     return [*hash_order(refused, pace=paced), *hash_order(others, capacity=room, pace=paced)]
 

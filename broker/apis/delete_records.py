@@ -32,7 +32,7 @@ _NO_LOW_WATERMARK = -1
 def handle(
     services: Services, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """Cut logs, partition by partition; of one that is named twice the last counts."""
+    """Cut logs, partition by partition; for a partition named twice the last offset counts."""
     topics = services.topics
     permitted = context.permitted(
         Operation.DELETE, ResourceKind.TOPIC, (one.name for one in request.topics)
@@ -61,10 +61,10 @@ def handle(
 def _in_order(
     wanted: Mapping[str, Iterable[int]], permitted: Set[str], topics: Topics
 ) -> list[tuple[str, list[int]]]:
-    """Return what is wanted in the order of the maps of KafkaApis.handleDeleteRecordsRequest.
+    """Return topics and partitions in the order of KafkaApis.handleDeleteRecordsRequest's maps.
 
-    It groups what was done by topic; where nothing was, the map is an immutable one, into which
-    come what the client may not delete from and then what does not exist.
+    Kafka groups the partitions that it cut by topic. When it cut none, the map is an immutable
+    one: first come partitions that the client may not delete from, then those that do not exist.
     """
     keys = [(name, index) for name, indexes in paced(wanted.items()) for index in paced(indexes)]
     if any(name in permitted and _exists(topics.get(name), index) for name, index in paced(keys)):
@@ -99,14 +99,14 @@ def _refused(asked: DeleteRecordsPartition, code: ErrorCode) -> DeleteRecordsPar
 
 
 def _delete_before(topic: Topic | None, asked: DeleteRecordsPartition) -> int:
-    """Return the log start offset after records were deleted (Partition.deleteRecordsOnLeader)."""
+    """Delete records, return the new log start offset (Partition.deleteRecordsOnLeader)."""
     log = topic.log(asked.partition_index) if topic else None
     if topic is None or log is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.is_internal:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
     if log.config.compact and not log.config.delete:
-        # Readers of a compacted topic rely on each key's latest value being there.
+        # Readers of a compacted topic rely on each key's latest value.
         raise Refusal(ErrorCode.POLICY_VIOLATION)
     offset = log.high_watermark if asked.offset == _HIGH_WATERMARK else asked.offset
     if offset < 0:

@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (92): forget topics of a share group without members.
+"""DeleteShareGroupOffsets (92): delete the offsets of a share group without members, by topic.
 
 Kafka's source: GroupCoordinatorService.deleteShareGroupOffsets.
 """
@@ -25,7 +25,7 @@ from protocol.pacing import paced
 async def handle(
     services: Services, context: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse:
-    """Answer when it is stored that the state of the topics is gone."""
+    """Answer when the deletion of the topics' state is stored."""
     error = ErrorCode.NONE
     if not services.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
@@ -38,7 +38,7 @@ async def handle(
     asked = [topic.topic_name for topic in paced(request.topics)]
     permitted = context.permitted(Operation.READ, ResourceKind.TOPIC, asked)
     names = [name for name in paced(asked) if name in permitted]
-    # The others need not be decided about, which is done in one piece.
+    # Unknown topics are left out: the decision is made in one piece, and should be short.
     known = _once_or_twice(name for name in paced(names) if services.topics.get(name) is not None)
     deleting, failures = await services.share_groups.delete_offsets(request.group_id, known)
     if deleting.error is not ErrorCode.NONE:
@@ -54,7 +54,7 @@ async def handle(
         if name not in permitted
     ]
     failed: list[DeleteShareGroupOffsetsResponseTopic] = []
-    # In Kafka one map of topics is filled from another, which is looked at for each partition.
+    # Kafka fills one map of topics from another, and looks a topic up for each of its partitions.
     looked_at = (one for one, some in paced(deleting.topics.items()) for _ in some)
     for topic_id in paced(put_ids(computed_ids(looked_at))):
         topic = services.topics.by_id(topic_id)
@@ -84,7 +84,7 @@ async def handle(
 
 
 def _once_or_twice(names: Iterable[str]) -> list[str]:
-    """Leave names out from the third time on: a topic that is being deleted is deleted again."""
+    """Drop a name from its third time on: the second deletes a topic that is being deleted."""
     times: Counter[str] = Counter()
     kept = []
     for name in paced(names):

@@ -1,4 +1,4 @@
-"""DeleteShareGroupState (86): forget the state of share-partitions.
+"""DeleteShareGroupState (86): delete the state of share-partitions.
 
 Kafka's source: ShareCoordinatorService.deleteState.
 """
@@ -20,7 +20,7 @@ from protocol.pacing import paced
 async def handle(
     services: Services, context: RequestContext, request: DeleteShareGroupStateRequest
 ) -> DeleteShareGroupStateResponse:
-    """Answer when it is stored that they are gone."""
+    """Answer when the deletion is stored."""
     if is_empty(request):
         return DeleteShareGroupStateResponse()
     states = services.shares.states

@@ -1,4 +1,4 @@
-"""DeleteTopics (20): delete topics by name or by id, with all that is in them.
+"""DeleteTopics (20): delete topics and their records, by name or by id.
 
 The checks and their order are those of Kafka's ControllerApis.deleteTopics.
 """
@@ -27,14 +27,14 @@ from protocol.wire import ZERO_UUID
 _TOPICS_SINCE = 6
 _DISABLED_SINCE = 3
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-# From which version on a client can be told to come back later (KIP-599).
+# From this version on a client understands that it must retry later (KIP-599).
 _STRICT_SINCE = 5
 
 
 async def handle(
     services: Services, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """Delete what can be deleted."""
+    """Delete each topic where possible."""
     asked = request.topics
     if context.api_version < _TOPICS_SINCE:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
@@ -54,7 +54,7 @@ async def handle(
 def _sort_out(
     services: Services, context: RequestContext, asked: Sequence[DeleteTopicState]
 ) -> tuple[dict[bytes, str], list[DeletableTopicResult]]:
-    """Return the topics to delete, id to name, and what is said of the others."""
+    """Return the topics to delete, from id to name, and the refusals of the others."""
     results = []
     names: Counter[str] = Counter()
     ids: Counter[bytes] = Counter()
@@ -106,7 +106,7 @@ def _sort_out(
 def _permitted(
     services: Services, context: RequestContext, names: Counter[str], ids: Counter[bytes]
 ) -> tuple[Set[str], Set[str]]:
-    """Return the topics named once that the client may describe, and those it may delete."""
+    """Return the topics named once that the client may describe, and those that it may delete."""
     found = (services.topics.by_id(one) for one, count in ids.items() if count == 1)
     asked = {topic.name for topic in found if topic is not None}
     asked |= {name for name, count in names.items() if count == 1}

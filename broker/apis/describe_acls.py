@@ -20,7 +20,7 @@ from protocol.pacing import paced
 def handle(
     services: Services, context: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
-    """Return the entries that the filter means, by the resources that they are about."""
+    """Return the entries that match the filter, grouped by resource."""
     which = read_filter(request)
     if not context.may_to_cluster(Operation.DESCRIBE):
         refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48): the quotas of the entities that a filter lets through.
+"""DescribeClientQuotas (48): the quotas of the entities that match a filter.
 
 The checks and their words are those of Kafka's ClientQuotasImage.describe.
 """
@@ -30,7 +30,7 @@ _NAMES = {_EXACT: "MATCH_TYPE_EXACT", _DEFAULT: "MATCH_TYPE_DEFAULT", _ANY: "MAT
 def handle(
     services: Services, context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """Tell what matches."""
+    """Return the entities that match, with their quotas."""
     if not context.may_to_cluster(Operation.DESCRIBE_CONFIGS):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeClientQuotasResponse(error_code=denied, error_message=None, entries=None)

@@ -1,4 +1,4 @@
-"""DescribeCluster (60): the brokers and the controller, which here is the one broker."""
+"""DescribeCluster (60): the brokers and the controller. Here one broker is both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 def handle(
     services: Services, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """Describe the cluster; refuse a client that takes this for a controller (KIP-919)."""
+    """Describe the cluster; refuse a client that expects a controller (KIP-919)."""
     if request.endpoint_type == _CONTROLLERS:
         return _refusal(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,

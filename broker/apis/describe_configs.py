@@ -1,9 +1,9 @@
-"""DescribeConfigs (32): settings in force, and where they come from.
+"""DescribeConfigs (32): the settings in force, and their sources.
 
-A topic's are its own above the broker's; a broker's are found under its node id, and what
-clients have set for all brokers under "". A group and a client metrics subscription have settings
-whether they are there or not, and those of loggers are their levels. Behaviour of Kafka's
-ConfigHelper.
+A topic's own settings take precedence over the broker's. A broker's settings are found under its
+node id; under "" are the settings that clients have made for all brokers. A group and a client
+metrics subscription have settings even when they do not exist; the settings of loggers are their
+levels. The behaviour is that of Kafka's ConfigHelper.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DENIED = frozenset(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )
 )
-# Of a topic's settings that share a place, those that Kafka's LogConfig defines first.
+# Among topic settings that share a place in the table, Kafka's LogConfig defines these first.
 _DEFINED_FIRST = (
     "segment.bytes",
     "retention.ms",
@@ -71,7 +71,7 @@ def handle(
         ),
     )
     denied = [one for one in results if one.error_code in _DENIED]
-    if denied:  # these come last
+    if denied:  # refused resources come last
         results = [one for one in results if one.error_code not in _DENIED] + denied
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
@@ -84,11 +84,11 @@ def _name(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
 def _subject(
     services: Services, asked: DescribeConfigsResource
 ) -> tuple[int, str | None]:
-    """Return what is told of, whichever keys: the defaults, where nothing is set."""
+    """Return the subject of an answer with any keys: the defaults, where nothing is set."""
     kind, name = asked.resource_type, asked.resource_name
     resources = services.configs.resources
     if kind in KINDS and not resources.has_some(Resource(ResourceType(kind), name)):
-        return kind, None  # be they there or made up
+        return kind, None  # whether the resource exists or not
     return kind, name
 
 
@@ -111,7 +111,7 @@ def _describe(
     except EXPLAINED as error:
         result.error_code, result.error_message = code_of(error), message_of(error)
         return result
-    keys = set(paced(asked.configuration_keys or ()))  # none stands for all, as null does
+    keys = set(paced(asked.configuration_keys or ()))  # an empty list means all keys, like null
     result.configs = [
         _config(entry, request) for entry in entries if not keys or entry.name in keys
     ]
@@ -147,9 +147,9 @@ def _entries(
 
 
 def _in_order(kind: int, entries: Iterable[Entry]) -> Iterable[Entry]:
-    """Return entries in the order of Kafka's HashMap of them, where it has the same ones.
+    """Return entries in the order of Kafka's HashMap, where Kafka has the same entries.
 
-    It has other settings of brokers, and other loggers.
+    Kafka's brokers have other settings, and other loggers.
     """
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return entries
@@ -175,7 +175,7 @@ def _of_topic(services: Services, name: str) -> Iterable[Entry]:
 
 
 def _as_listed(entry: Entry) -> Entry:
-    """Leave out what Kafka does: of the broker's names those set before the first one is."""
+    """Leave out the synonyms that Kafka does: broker names set before the first of them is."""
     names = TOPIC_OPTION[entry.name].broker or ()
     if len(names) < 2:
         return entry
@@ -230,7 +230,7 @@ def _no_such_broker(name: str, node_id: int) -> str:
 
 
 def _as_set_for_all(entry: Entry, value: str) -> Entry:
-    """Describe what was set for all brokers, though one of them may have a setting of its own."""
+    """Describe the setting made for all brokers, though a broker may have a setting of its own."""
     source = Source.DYNAMIC_DEFAULT_BROKER
     return replace(
         entry,
@@ -258,7 +258,7 @@ def _config(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsRes
 
 
 def _documentation(entry: Entry, request: DescribeConfigsRequest) -> str | None:
-    """Return an option's documentation where it is asked for; a logger's is always empty."""
+    """Return an option's documentation if the request asks for it; a logger's is always empty."""
     if entry.source is Source.BROKER_LOGGER:
         return ""
     return entry.doc or None if request.include_documentation else None

@@ -1,6 +1,6 @@
 """DescribeDelegationToken (41): the tokens that the client may see.
 
-Who owns a token, asked for it or may renew it sees it; others need DESCRIBE on the token, or
+The owner of a token, its requester and its renewers see it; others need DESCRIBE on the token, or
 DESCRIBE_TOKENS on its owner. Kafka's sources: KafkaApis.handleDescribeTokensRequest,
 DelegationTokenManager.filterToken.
 """
@@ -30,7 +30,7 @@ from protocol.pacing import paced
 def handle(
     services: Services, context: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
-    """Describe tokens with their secrets; of those that were not asked for, none."""
+    """Describe the requested tokens with their secrets."""
     if not may_ask(context):
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         return DescribeDelegationTokenResponse(error_code=code)
@@ -54,7 +54,7 @@ def handle(
 
 
 def _in_order(tokens: Iterable[Token]) -> list[Token]:
-    """Return tokens in the order of Kafka's table of them, by their ids."""
+    """Return tokens in the order of Kafka's table, which is by their ids."""
     by_id = {token.token_id: token for token in tokens}
     return [by_id[token_id] for token_id in concurrent_order(by_id, paced)]
 

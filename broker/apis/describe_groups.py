@@ -15,7 +15,7 @@ from protocol.messages.describe_groups import (
 def handle(
     services: Services, context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    """Describe each group, with what a client may do to it where that is asked for."""
+    """Describe each group, with the operations that a client may perform if it asks for them."""
     version = context.api_version
     return describe_each(
         services, context,

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35): the log directories, and how much of partitions they hold (KIP-113)."""
+"""DescribeLogDirs (35): the log directories, and the sizes of the logs in them (KIP-113)."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 async def handle(
     services: Services, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Describe every log directory, with those of its logs that were asked for."""
+    """Describe every log directory, with the requested logs in it."""
     if not context.may_to_cluster(Operation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=_DENIED, results=[])
     is_wanted = _filter(services.topics, request.topics)
     partitions = services.partitions
     copies = list(services.moves.copies())
-    # Noted before anything is awaited: directories may come back meanwhile.
+    # Listed before the first await: directories may come back meanwhile.
     offline = [_offline(path) for path in partitions.offline_directories]
     results = []
     for home in list(partitions.directories):
@@ -85,7 +85,7 @@ def _describe(
             DescribeLogDirsPartition(
                 partition_index=number,
                 partition_size=log.size_bytes,
-                offset_lag=0,  # of the log's end behind the high watermark: on one node none
+                offset_lag=0,  # from the high watermark to the log's end: none on one node
                 is_future_key=False,
             )
         )
@@ -117,7 +117,7 @@ def _describe(
 def _in_order(
     logs: Iterable[tuple[TopicPartition, T]], count: int
 ) -> list[tuple[TopicPartition, T]]:
-    """Return some of so many logs in the order of the ConcurrentHashMap that has them in Kafka."""
+    """Return some of `count` logs in the order of the ConcurrentHashMap that has them in Kafka."""
     logs = list(logs)
     names = {topic for (topic, _), _ in paced(logs)}
     hashes = {topic: string_hash(topic) for topic in paced(names)}
@@ -132,7 +132,7 @@ def _in_order(
 def _topics_in_order(
     services: Services, home: LogDirectory, topics: Collection[str]
 ) -> list[str]:
-    """Return topics as they are in the trie of those that have logs in a directory."""
+    """Return topics in the order of the trie of all topics that have logs in a directory."""
     if len(topics) < 2:
         return list(topics)
     every = services.topics.order.grouped()

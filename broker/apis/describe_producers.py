@@ -1,4 +1,4 @@
-"""DescribeProducers (61): what partitions know of the producers that write to them."""
+"""DescribeProducers (61): the state that partitions keep of their producers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def handle(
     found = {name: _find(services, context, name) for name in paced(names)}
 
     def subject(asked: tuple[str, int]) -> Hashable:
-        name, _ = asked  # which what is refused is told with
+        name, _ = asked  # a refusal repeats the name
         return name if isinstance(found[name], Refusal) else asked
 
     answers = iter(
@@ -89,9 +89,9 @@ def _partition(topic: Topic | Refusal, index: int) -> PartitionResponse:
 
 
 def _in_order(states: producers.ProducerStates) -> list[producers.ProducerState]:
-    """Return producers in the order of the HashMap that Kafka's ProducerStateManager has them in.
+    """Return producers in the order of the HashMap in Kafka's ProducerStateManager.
 
-    (Kafka's table stays as large as it has been when producers expire, until the log is loaded.)
+    (Kafka's table does not shrink when producers expire, until the log is loaded again.)
     """
     return place_order(
         states,

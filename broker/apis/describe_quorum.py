@@ -1,9 +1,9 @@
-"""DescribeQuorum (55): who votes on the metadata, which here is the one broker.
+"""DescribeQuorum (55): the voters of the metadata. Here the one broker is the only voter.
 
 Kafka's metadata is a log, partition 0 of __cluster_metadata, whose voters are the controllers.
-Here it is a database of which every change has a number: that stands for the end of the log.
-The broker answers as a node that is broker and controller at once, leads since it began and has
-nobody to wait for.
+Here it is a database in which every change has a number: that stands for the end of the log.
+The broker answers as a node that is broker and controller at once, has led from the start and
+waits for no other voter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 def handle(
     services: Services, context: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
-    """Describe the quorum, or say that other partitions have none."""
+    """Describe the quorum, or answer that other partitions have none."""
     if not context.may_to_cluster(Operation.DESCRIBE):
         return DescribeQuorumResponse(
             error_code=_DENIED, error_message=_DENIED.sentence, topics=[]

@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets (90): where share groups stand, and how far behind they are.
+"""DescribeShareGroupOffsets (90): the start offsets of share groups, and their lag.
 
 Kafka's source: GroupCoordinatorService.describeShareGroupOffsets, computeShareGroupLag...
 """
@@ -55,7 +55,7 @@ async def handle(
 
 
 def _name(group: DescribeShareGroupOffsetsRequestGroup) -> Hashable:
-    """Return what groups are told alike by: those of which all is asked, as in OffsetFetch."""
+    """Return the key by which answers are shared: groups without a list of topics share one."""
     return group.group_id if group.topics is None else id(group)
 
 
@@ -91,7 +91,7 @@ async def _describe(
                 named[known.topic_id] = topic.partitions
         is_below = any(min(numbers, default=0) < 0 for numbers in paced(named.values()))
         if named and (is_below or not group_id):
-            # Kafka's persister fails over what it is asked.
+            # Kafka's persister fails on such a request.
             return _refused(group_id, ErrorCode.UNKNOWN_SERVER_ERROR)
         wanted = named
     answers = await services.share_groups.summarize(group_id, wanted)
@@ -107,12 +107,12 @@ async def _describe(
 def _known(
     services: Services, answers: Mapping[SharePartitionKey, StateAnswer]
 ) -> list[DescribeShareGroupOffsetsResponseTopic]:
-    """Tell of topics in Kafka's order: a HashMap of them, each with one of partitions."""
+    """Describe topics in Kafka's order: a HashMap of topics, each with a HashMap of partitions."""
     by_id: dict[bytes, dict[int, StateAnswer]] = {}
     for key, answer in paced(answers.items()):
         by_id.setdefault(key.topic_id, {})[key.partition] = answer
     topics = []
-    # It is looked at for each partition.
+    # Kafka looks the topic up for each partition.
     for topic_id in paced(computed_ids(key.topic_id for key in answers)):
         found, of_topic = services.topics.by_id(topic_id), by_id[topic_id]
         if found is not None:
@@ -172,7 +172,7 @@ def _told(
     partition: int,
     answer: StateAnswer,
 ) -> DescribeShareGroupOffsetsResponsePartition:
-    """Tell where a group stands in a partition; an error of the state is told as not known."""
+    """Describe a group's start offset in a partition. It is unknown if the state has an error."""
     state = answer.state
     if answer.error is not ErrorCode.NONE:
         return DescribeShareGroupOffsetsResponsePartition(

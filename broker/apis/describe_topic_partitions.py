@@ -1,7 +1,7 @@
-"""DescribeTopicPartitions (75): the partitions of topics, so many at a time (KIP-966).
+"""DescribeTopicPartitions (75): the partitions of topics, up to a limit at a time (KIP-966).
 
-Topics come in the order of their names, and a cursor says where the next request goes on. It
-points to a topic or partition that need not be there: then what follows it comes.
+Topics come in the order of their names, and a cursor says where the next request continues. The
+topic or partition at the cursor need not exist: then the answer begins with the one that follows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from protocol.wire import ZERO_UUID
 def handle(
     services: Services, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """Describe the topics asked for, or all, from the cursor on and up to the limit."""
+    """Describe the requested topics, or all, from the cursor on and up to the limit."""
     cursor = request.cursor
     from_name = _order(cursor.topic_name) if cursor else b""
     asked = dict.fromkeys(topic.name for topic in paced(request.topics))
@@ -37,11 +37,11 @@ def handle(
     wanted = paced_sorted((one for one in paced(names) if _order(one) >= from_name), _order)
     if cursor and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
         return _refuse(request, ErrorCode.INVALID_REQUEST)
-    if "" in wanted:  # no name that anybody could be allowed to see
+    if "" in wanted:  # no client can be permitted to see this name
         return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
     permitted = context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, wanted)
     hidden = [one for one in paced(asked) if _order(one) >= from_name and one not in permitted]
-    # Kafka goes through a set of the names, and puts what it says of these into another.
+    # Kafka iterates over a set of the names, and puts its answers into another set.
     hidden = hash_order(hash_order(hidden, len(wanted), pace=paced), pace=paced)
     wanted = [name for name in paced(wanted) if name in permitted]
     limit = services.config.max_request_partition_size_limit
@@ -72,14 +72,14 @@ def handle(
 
 
 def _order(name: str) -> bytes:
-    """Return what names sort by: Java compares strings by their UTF-16 units."""
+    """Return the sort key of a name: Java compares strings by their UTF-16 units."""
     return name.encode("utf-16-be")
 
 
 def _describe(
     topic: Topic, partitions: tuple[Partition, ...], node_id: int
 ) -> DescribeTopicPartitionsResponseTopic:
-    only_replica = [node_id]  # of every partition: the broker is alone
+    only_replica = [node_id]  # every partition has this one: the broker is alone
     return DescribeTopicPartitionsResponseTopic(
         error_code=0,
         name=topic.name,
@@ -93,7 +93,7 @@ def _describe(
                 leader_epoch=one.leader_epoch,
                 replica_nodes=only_replica,
                 isr_nodes=only_replica,
-                # Nobody waits outside of the in-sync replicas to lead again.
+                # No replica outside of the in-sync replicas waits to lead again.
                 eligible_leader_replicas=[],
                 last_known_elr=[],
                 offline_replicas=only_replica if isinstance(one, OfflinePartition) else [],
@@ -104,7 +104,7 @@ def _describe(
 
 
 def _hidden(name: str) -> DescribeTopicPartitionsResponseTopic:
-    """Tell nothing of a topic that the client may not describe, be it there or not."""
+    """Hide a topic that the client may not describe, whether it exists or not."""
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         name=name,
@@ -129,7 +129,7 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
 def _refuse(
     request: DescribeTopicPartitionsRequest, code: ErrorCode
 ) -> DescribeTopicPartitionsResponse:
-    """Refuse the whole request, which the response can only tell of topics that it names."""
+    """Refuse the whole request. The response can only report that for each topic it names."""
     return DescribeTopicPartitionsResponse(
         throttle_time_ms=0,
         topics=[

@@ -20,7 +20,7 @@ from protocol.messages.describe_transactions import (
 def handle(
     services: Services, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    """Describe each transactional id, with those of its topics that the client may describe."""
+    """Describe each transactional id, with the topics in it that the client may describe."""
     states = answer_each(
         request.transactional_ids,
         name=lambda transactional_id: transactional_id,

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50): which users can log in by SCRAM, and how."""
+"""DescribeUserScramCredentials (50): the users that can log in by SCRAM, and their mechanisms."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _UNKNOWN = "Attempt to describe a user credential that does not exist: "
 def handle(
     services: Services, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """Tell the mechanisms and iterations of the users asked for, or of all (ScramImage)."""
+    """Return the mechanisms and iterations of the requested users, or of all (ScramImage)."""
     if not context.may_to_cluster(Operation.DESCRIBE):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        # One for each user, as in Kafka, though the first code says it all; without a sentence.
+        # As in Kafka each user gets this result without a sentence; the first code would do.
         refused = DescribeUserScramCredentialsResult(
             user="", error_code=denied, error_message=None, credential_infos=[]
         )
@@ -41,7 +41,7 @@ def handle(
     asked = asked or Counter({user: 1 for _, user in users})
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE,
-        error_message="",  # as Kafka, though null is allowed
+        error_message="",  # as in Kafka, though null is allowed
         results=[
             _described(users, user, asked[user])
             for user in paced(hash_order(asked, pace=paced))

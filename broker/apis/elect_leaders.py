@@ -1,6 +1,6 @@
-"""ElectLeaders (43): have partitions led by their preferred replica, or by any (KIP-460).
+"""ElectLeaders (43): make the preferred replica, or any, the leader of partitions (KIP-460).
 
-Each partition has one replica, which leads it: there is never an election to hold.
+Each partition has one replica, which leads it, so that an election is never needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 def handle(
     services: Services, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """Say of each partition that it needs no election, or that it is not there."""
+    """Answer for each partition that it needs no election, or that it does not exist."""
     if not context.may_to_cluster(Operation.ALTER):
         refused: Refusal | None = Refusal(_DENIED)
     else:
@@ -43,7 +43,7 @@ def handle(
             ],
             refused.code,
         )
-    if wanted is None:  # then those that need none are left out, their topics not
+    if wanted is None:  # partitions that need no election are left out, their topics are not
         return _response([_results(topic.name, [], []) for topic in topics])
     repeats = Repeats()
     return _response(
@@ -55,7 +55,7 @@ def handle(
 
 
 def _refusal(request: ElectLeadersRequest) -> Refusal | None:
-    """Return why nothing is done, if so it is."""
+    """Return the refusal of the whole request, or None."""
     if request.topic_partitions == []:
         return None
     if request.timeout_ms <= 0:
@@ -67,7 +67,7 @@ def _refusal(request: ElectLeadersRequest) -> Refusal | None:
 
 
 def _elect_all(topic: Topic | None, asked: TopicPartitions, repeats: Repeats) -> list[Refusal]:
-    """Say it of each partition, mostly with the topic's name. Raises CloseConnection."""
+    """Return each partition's outcome; most repeat the topic's name. Raises CloseConnection."""
     outcomes: list[Refusal] = []
     for number in paced(asked.partitions):
         outcome = _elect(topic, asked.topic, number)
@@ -101,7 +101,7 @@ def _results(
 
 
 def _sentence(outcome: Refusal) -> str | None:
-    # Kafka has none for a request that came too late.
+    # Kafka has no sentence for a request that came too late.
     return None if outcome.code is ErrorCode.REQUEST_TIMED_OUT else str(outcome)
 
 

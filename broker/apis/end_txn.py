@@ -1,4 +1,4 @@
-"""EndTxn (26): commit or abort a transaction; answered when the decision cannot be lost."""
+"""EndTxn (26): commit or abort a transaction. The answer waits until the decision is durable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.transactions.state import EPOCH_RAISED_SINCE
 from protocol.errors import ErrorCode
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
-# Clients of this version and later know PRODUCER_FENCED, and that the epoch is raised.
+# Clients from these versions on know PRODUCER_FENCED, and expect a raised epoch.
 _FENCED_SINCE = 2
 _RAISED_SINCE = 5
 
@@ -39,7 +39,7 @@ async def handle(
 
 
 def told(error: ErrorCode, api_version: int, fenced_since: int) -> ErrorCode:
-    """Return an error as clients of a version know it (KIP-588)."""
+    """Return an error that clients of a version know (KIP-588)."""
     if error is ErrorCode.PRODUCER_FENCED and api_version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error

@@ -20,7 +20,7 @@ from protocol.messages.expire_delegation_token import (
 async def handle(
     services: Services, context: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
-    """Answer when the new end is stored, or the token removed."""
+    """Answer when the new expiry time is stored, or the token is removed."""
     if not may_ask(context):
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIME)

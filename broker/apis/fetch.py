@@ -1,10 +1,10 @@
 """Fetch (1): long-poll for record batches from an offset in each partition.
 
-Behaviour: answered at once when min_bytes are there, when a partition cannot be read, when
-older segments have more to give, or when max_wait_ms is 0; else parked until enough was
-appended, a topic was deleted or the time has passed, or until the client asks something else
-behind it. What it is answered with is decided in broker/fetch/plans.py, what a session (KIP-227)
-leaves out of the answer in broker/fetch/sessions.py.
+A request is answered at once when min_bytes are there, when a partition cannot be read, when
+older segments have more to give, or when max_wait_ms is 0. Otherwise it is parked until enough is
+appended, a topic is deleted, the time has passed, or the client sends another request behind it.
+broker/fetch/plans.py decides the content of the answer; broker/fetch/sessions.py decides which
+partitions a session (KIP-227) leaves out.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _TOPIC_IDS_SINCE = 13
 _REPLICA_STATE_SINCE = 15
 _LEADER_ADDRESS_SINCE = 16
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
-# What a broker that moves a partition between its own directories says it is.
+# The replica id of a broker that moves a partition between its own directories.
 _FUTURE_REPLICA = -3
 _NO_MORE_REQUESTS = -1  # FetchMetadata.FINAL_EPOCH
-# How often a fetch looks again whether what threads have read is in memory.
+# The number of times that a fetch plans again to find in memory the bytes that threads have read.
 _WARMING_ROUNDS = 3
-# Of more partitions those that are not there are passed over first, with pauses.
+# With more partitions, those that do not exist are passed over first, with pauses.
 _PLANNED_AT_ONCE_MAX = 1_000
 
 
@@ -77,12 +77,12 @@ class _Fetch:
     request: FetchRequest
     reading: Reading
     wanted: dict[Key, WantedPartition]
-    session: Session | None  # that it goes on with
-    is_hurried: bool = False  # the client waits for something else
-    wake: Callable[[], None] | None = None  # while it is parked
+    session: Session | None  # the session that the request continues
+    is_hurried: bool = False  # the client waits for another answer
+    wake: Callable[[], None] | None = None  # set while the request is parked
 
     def hurry(self) -> None:
-        """Wait for nothing more, unless waiting fetches are to be left alone."""
+        """Stop waiting, unless `odradek.fetch.hurry` is off."""
         if not self.services.config.odradek_fetch_hurry:
             return
         self.is_hurried = True
@@ -93,7 +93,7 @@ class _Fetch:
 def handle(
     services: Services, context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
-    """Read what is there, or wait for more."""
+    """Read the records that are there, or wait for more."""
     by_id = context.api_version >= _TOPIC_IDS_SINCE
     wanted = _wanted(services, request, by_id)
     session = None
@@ -130,7 +130,7 @@ def handle(
     if len(fresh) > _PLANNED_AT_ONCE_MAX:
         unknown = unknown_among(services, fetch.reading, fresh, paced)
         passed_over = {one.wanted for one in unknown}
-        fresh, idle = _look(fetch)  # at one moment with the plan
+        fresh, idle = _look(fetch)  # at the same moment as the plan
         fresh = [one for one in fresh if one not in passed_over]
     plan = plan_fetch(services, fetch.reading, fresh)
     plan.unknown = [*unknown, *plan.unknown] if unknown else plan.unknown
@@ -145,7 +145,7 @@ def handle(
 def _wanted(
     services: Services, request: FetchRequest, by_id: bool
 ) -> dict[Key, WantedPartition]:
-    """Return what a request names; the last word counts for what it names twice."""
+    """Return the partitions of a request; for a partition named twice the last one counts."""
     if not by_id:
         return {
             (topic.topic, one.partition): WantedPartition(topic.topic, ZERO_UUID, one)
@@ -169,7 +169,7 @@ def _reading(services: Services, context: RequestContext, request: FetchRequest)
         replica_id = request.replica_state.replica_id
     is_consumer = replica_id < 0 and replica_id != _FUTURE_REPLICA
     config = services.config
-    # What clients have not read yet is bounded: then a fetch is answered with one batch.
+    # The bytes that clients have not read yet are bounded: without room the answer has one batch.
     room = config.odradek_unsent_bytes_max - services.backpressure.unsent_bytes
     size_max = min(request.max_bytes, config.fetch_max_bytes, max(room, 0))
     if context.charge is not None:
@@ -185,11 +185,11 @@ def _reading(services: Services, context: RequestContext, request: FetchRequest)
 
 
 def _look(fetch: _Fetch) -> tuple[Collection[WantedPartition], list[Log]]:
-    """Return the partitions to look into, and the logs of those without news."""
+    """Return the partitions to read, and the logs of the partitions without news."""
     if fetch.session is None:
         return fetch.wanted.values(), []
     reading = fetch.reading
-    if reading.size_max < 0:  # an error for the first partition, be there news of it or not
+    if reading.size_max < 0:  # the first partition gets an error, whether it has news or not
         return fetch.session.look(object())
     generation = fetch.services.topics.generation
     basis = (generation, reading.is_committed, reading.is_follower, reading.denied)
@@ -197,7 +197,7 @@ def _look(fetch: _Fetch) -> tuple[Collection[WantedPartition], list[Log]]:
 
 
 def _refuse_all(context: RequestContext, request: FetchRequest) -> FetchResponse:
-    """Refuse an isolation level that does not exist, as Kafka does: with no more than a code."""
+    """Refuse an isolation level that does not exist; as in Kafka the answer is only a code."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     answer = FetchResponse(error_code=code, session_id=request.session_id, responses=[])
     if context.api_version < _TOPIC_IDS_SINCE:
@@ -224,33 +224,33 @@ def _serve(
 
 
 async def _find_first(fetch: _Fetch, plan: Plan, idle: list[Log]) -> FetchResponse:
-    """Find in threads what would wait for the disk, then serve."""
+    """Do the reads that would wait for the disk in threads, then serve."""
     answer = _serve(fetch, await _warmed(fetch, plan), idle)
     return answer if isinstance(answer, FetchResponse) else await answer
 
 
 async def _warmed(fetch: _Fetch, plan: Plan, before: Plan | None = None) -> Plan:
-    """Return a plan for all partitions, once threads have read what it takes."""
+    """Return a plan for all partitions, once threads have read the bytes that it needs."""
     for _ in range(_WARMING_ROUNDS):
         if not plan.cold:
             return plan
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(fetch.services.readers, _warm, plan.cold)
         plan = _plan_again(fetch, before)
-    # What was read is gone again from a small page cache.
+    # A small page cache has dropped the bytes again.
     return _plan_again(fetch, before, may_wait=True) if plan.cold else plan
 
 
 def _warm(cold: Sequence[NotCached]) -> None:
     for one in cold:
-        with contextlib.suppress(StorageError):  # it is met again, and told, by who asked
+        with contextlib.suppress(StorageError):  # the next plan meets the error, and reports it
             one.warm()
 
 
 def _plan_again(fetch: _Fetch, before: Plan | None, *, may_wait: bool = False) -> Plan:
-    """Plan again, after the plan that was made before the request waited, if it has.
+    """Plan again. `before` is the plan from before the request waited, if it has waited.
 
-    What was unknown then stays unknown.
+    Partitions that were unknown then stay unknown.
     """
     if _is_overtaken(fetch):
         return Plan()
@@ -287,7 +287,7 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
         is_committed=is_committed,
     )
     fetch.wake = wake
-    if fetch.is_hurried:  # before it got here
+    if fetch.is_hurried:  # already, before it was parked
         wake()
     try:
         await woken
@@ -298,23 +298,23 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
 
 
 def _is_limited(fetch: _Fetch) -> bool:
-    """Return whether some appends may count less than they have bytes."""
+    """Return whether some appends may count for fewer bytes than they have."""
     enough = fetch.reading.size_min
-    if enough <= 1:  # as nearly all ask; to look at a thousand partitions takes its time
+    if enough <= 1:  # as in nearly all requests: a thousand partitions take long to look at
         return False
     partitions = fetch.wanted if fetch.session is None else fetch.session.partitions
     return any(one.wanted.partition_max_bytes < enough for one in partitions.values())
 
 
 def _missing_bytes(fetch: _Fetch, plan: Plan) -> int:
-    """Return how many bytes are missing for an answer at once."""
+    """Return the number of bytes that are missing for an answer at once."""
     if plan.is_due or plan.cold:
         return 0
     return fetch.reading.size_min - plan.size_bytes
 
 
 def _missing_while_waiting(fetch: _Fetch, plan: Plan) -> int:
-    """Return for how many more bytes to wait."""
+    """Return the number of bytes to wait for."""
     if plan.is_due or plan.cold:
         return 0
     there = accumulated_bytes(plan, fetch.reading)
@@ -322,7 +322,7 @@ def _missing_while_waiting(fetch: _Fetch, plan: Plan) -> int:
 
 
 def _answer(fetch: _Fetch, plan: Plan) -> FetchResponse | Awaitable[FetchResponse]:
-    """Read the planned bytes: from the page cache here, what is not there in a thread."""
+    """Read the planned bytes: here from the page cache, in a thread from the disk."""
     cold = []
     for planned in plan.slices:
         assert planned.slice is not None
@@ -360,7 +360,7 @@ def _refuse(fetch: _Fetch, planned: Planned, error: StorageError) -> None:
 
 
 def _read_all(slices: list[Slice]) -> list[bytes | StorageError]:
-    """Read slices in a thread, waiting for the disk."""
+    """Read slices; runs in a thread, because it waits for the disk."""
     read: list[bytes | StorageError] = []
     for one in slices:
         try:
@@ -371,7 +371,7 @@ def _read_all(slices: list[Slice]) -> list[bytes | StorageError]:
 
 
 def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
-    """Put the answer together: within a session without what the client knows already."""
+    """Build the answer; within a session it leaves out partitions without news."""
     told = [*plan.read, *plan.unknown] if plan.unknown else plan.read
     session = fetch.session
     session_id = NO_SESSION
@@ -382,7 +382,7 @@ def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
     if fetch.context.charge is not None and (throttled := _throttled(fetch, plan, told)):
         return throttled
     if session is not None:
-        if _is_overtaken(fetch):  # while the size of the answer was counted
+        if _is_overtaken(fetch):  # again, because the count of the answer's bytes takes time
             return _overtaken(fetch)
         told = [one for one in told if session.tell(one.wanted, one.data, one.idle_log)]
     elif fetch.request.session_epoch == FIRST_EPOCH:
@@ -396,7 +396,7 @@ def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
 
 
 def _throttled(fetch: _Fetch, plan: Plan, told: list[Planned]) -> FetchResponse | None:
-    """Return an empty answer for a client that has had too much; the session stays as it is."""
+    """Return an empty answer for a client over its quota, else None; the session is unchanged."""
     charge, session = fetch.context.charge, fetch.session
     assert charge is not None
     if session is not None:
@@ -410,7 +410,7 @@ def _throttled(fetch: _Fetch, plan: Plan, told: list[Planned]) -> FetchResponse 
 
 
 def _is_overtaken(fetch: _Fetch) -> bool:
-    """Return whether the session has gone on, over another connection, while this one waited."""
+    """Return whether the session continued on another connection while this request waited."""
     session = fetch.session
     return session is not None and session.epoch != next_epoch(fetch.request.session_epoch)
 
@@ -439,7 +439,7 @@ def _begin_session(fetch: _Fetch, told: list[Planned]) -> int:
 
 
 def _by_topic(told: list[Planned]) -> list[FetchableTopicResponse]:
-    """Group the partitions of a topic that follow each other."""
+    """Group adjacent partitions of the same topic."""
     topics: list[FetchableTopicResponse] = []
     last: WantedPartition | None = None
     for planned in paced_if_many(told):
@@ -459,11 +459,11 @@ def _by_topic(told: list[Planned]) -> list[FetchableTopicResponse]:
 
 
 def _leaders(fetch: _Fetch, told: list[Planned]) -> list[NodeEndpoint]:
-    """Return where the leaders are that clients are told of (KIP-951)."""
+    """Return the endpoints of the leaders that the response names (KIP-951)."""
     is_told = any(
         planned.data.current_leader is not NO_LEADER for planned in paced_if_many(told)
     )
-    if not is_told or fetch.reading.is_follower:  # which Kafka expects to know
+    if not is_told or fetch.reading.is_follower:  # Kafka expects a follower to know them
         return []
     services = fetch.services
     host, port = fetch.context.advertised()

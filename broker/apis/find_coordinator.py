@@ -1,5 +1,5 @@
-"""FindCoordinator: who coordinates a group or a transaction, or keeps the state of a
-share-partition. There is one broker, so: this one.
+"""FindCoordinator: the broker that coordinates a group or a transaction, or keeps the state of
+a share-partition. There is one broker, so the answer is this one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _problem(context: RequestContext, key_type: int, key: str) -> ErrorCode:
 
 
 def _sentence(version: int, key_type: int, error: ErrorCode) -> str:
-    """Return what is said of an error: of one that only a key has nothing, since keys are many."""
+    """Return the sentence of an error; an error of a single key has none, since keys are many."""
     is_of_key = key_type in _TYPES and error is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return "" if version >= _BATCH_VERSION and is_of_key else error.sentence
 

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (71): which of its metrics a client is to push."""
+"""GetTelemetrySubscriptions (71): the metrics that a client shall push."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CODECS = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 def handle(
     services: Services, context: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
-    """Tell a client its id, its subscription and how to push."""
+    """Return the client's id, its subscription and the rules for its pushes."""
     try:
         instance_id, wanted = services.telemetry.subscribe(context, request.client_instance_id)
     except Refusal as refusal:

@@ -1,4 +1,4 @@
-"""Heartbeat: show that a member lives, and learn of rebalances (broker/groups/sessions.py)."""
+"""Heartbeat: keep a member alive, and notify it of rebalances (broker/groups/sessions.py)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from protocol.pacing import paced
 async def handle(
     services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Edit settings, resource by resource; each changes wholly or not at all."""
+    """Edit settings, resource by resource; each resource changes as a whole or not at all."""
     wishes = [
         Wish(
             one.resource_type,

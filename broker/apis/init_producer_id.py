@@ -1,8 +1,8 @@
 """InitProducerId (22): an id for a producer, which makes its retries idempotent (KIP-98).
 
-Without a transactional id every request gets a new id with epoch 0, whatever id the producer
-had (TransactionCoordinator.handleInitProducerId). With one it gets that of the transactional id,
-with an epoch that fences the producer's past lives.
+Without a transactional id every request gets a new id with epoch 0, even if the producer already
+had an id (TransactionCoordinator.handleInitProducerId). With a transactional id it gets the
+producer id of that, with an epoch that fences earlier instances of the producer.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ async def _grant(
 
 
 def _refusal(context: RequestContext, transactional_id: str | None) -> ErrorCode:
-    """Say why the client gets none. Who may write to a topic may do so idempotently (KIP-679)."""
+    """Return the reason for a refusal, or NONE.
+
+    A client that may write to a topic may do so idempotently (KIP-679).
+    """
     if transactional_id is not None:
         if context.may(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id):
             return ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (83): begin the state of share-partitions.
+"""InitializeShareGroupState (83): create the state of share-partitions.
 
 Kafka's source: ShareCoordinatorService.initializeState.
 """

@@ -1,4 +1,4 @@
-"""JoinGroup: enter a classic group (broker/groups/joining.py)."""
+"""JoinGroup: join a classic group (broker/groups/joining.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LeaveGroup: take members out of a classic group (broker/groups/sessions.py)."""
+"""LeaveGroup: remove members from a classic group (broker/groups/sessions.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListConfigResources (74): which resources have settings.
+"""ListConfigResources (74): the resources that have settings.
 
 Topics and the broker are listed whether they have settings of their own or not. Version 0 knows
 client metrics subscriptions only.
@@ -27,7 +27,7 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 def handle(
     services: Services, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """List the resources of the types asked for, or of all types."""
+    """List the resources of the requested types, or of all types."""
     if not context.may_to_cluster(Operation.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=_DENIED)
     kinds = set(paced(request.resource_types or ResourceType))

@@ -15,7 +15,7 @@ def handle(
 ) -> ListGroupsResponse:
     """List the groups that pass the request's filters and that the client may describe.
 
-    Who may describe the cluster may describe all of them.
+    A client that may describe the cluster may describe all groups.
     """
     error, groups = services.groups.list_groups(request.states_filter, request.types_filter)
     if not context.may_to_cluster(Operation.DESCRIBE, logs_denied=False):

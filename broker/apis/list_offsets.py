@@ -5,12 +5,12 @@ KIP-734), -4 earliest on local disk (v8, KIP-405), -5 latest in remote storage (
 -6 earliest not yet uploaded (v11, KIP-1023). There is no remote storage: -4 is the log start
 offset, -5 and -6 find nothing, as in a Kafka broker without it.
 
-What a log knows by heart is answered at once. A search by time reads batches, and does so in a
+An offset that the log keeps in memory is answered at once. A search by time reads batches in a
 thread, where it may wait for the disk. Two requests search at a time, and take turns with others,
-since fetches read in the same threads. A search finds nothing past what the client may read, which
-ends at the last stable offset for read_committed consumers. A partition is answered for once, and
-one that is named twice is refused. Topics that the client may not describe come last, as they were
-asked for; the others in the order of the maps of Kafka's ReplicaManager.fetchOffset.
+since fetches read in the same threads. A search ends where the client may read no further: for
+read_committed consumers at the last stable offset. Each partition has one answer; a partition that
+is named twice is refused. Topics that the client may not describe come last, in the order of the
+request; the others come in the order of the maps of Kafka's ReplicaManager.fetchOffset.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _SINCE_VERSION = {
 _NEVER = 1 << 15
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _CONSUMER = -1
-# How long the searches of one request have a thread before those of another get it. One search
-# unpacks a batch, of up to max.decompressed.message.bytes, and is not divided.
+# The time that searches of one request run in a thread before it is another request's turn. One
+# search unpacks a batch, of up to max.decompressed.message.bytes, and is not divided.
 _SLICE_S = 0.05
 
 _Found = TimestampedOffset | StorageError | None
@@ -64,11 +64,11 @@ _Found = TimestampedOffset | StorageError | None
 
 @dataclass(slots=True)
 class _Search:
-    """A partition to be searched by time, and where the result goes."""
+    """A search of a partition by time, and the response that takes its result."""
 
     log: Log
     timestamp: int
-    end_offset: int  # of what the client may read
+    end_offset: int  # the client may read up to here
     response: ListOffsetsPartitionResponse
 
 
@@ -147,8 +147,8 @@ def _list(
     is_committed = is_consumer and request.isolation_level == _READ_COMMITTED
     end_offset = log.last_stable_offset if is_committed else log.high_watermark
     if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-        # The segment that is appended to learns of its timestamps when first asked: not in a
-        # thread, where that could undo what an append has noted meanwhile.
+        # The active segment reads its timestamps when first asked. That must not happen in a
+        # thread, where it could overwrite the timestamp of an append made meanwhile.
         _ = log.active.max_timestamp
         response = _refused(index, ErrorCode.NONE)
         searches.append(_Search(log, timestamp, end_offset, response))
@@ -184,7 +184,7 @@ async def _search(
 def _take(
     services: Services, searches: list[_Search], results: list[_Found]
 ) -> None:
-    """Put what was found by the first searches into the response."""
+    """Put the results of the first searches into the response."""
     for one, result in paced(zip(searches, results, strict=False)):
         if isinstance(result, StorageError):
             services.disks.note(one.log, result)
@@ -196,9 +196,9 @@ def _take(
 
 
 def _search_some(searches: list[_Search]) -> list[_Found]:
-    """Search in a thread, until the slice is over: what is left waits for its turn again.
+    """Search in a thread until the slice of time is over; the rest waits for its next turn.
 
-    Of a log it uses what is replaced whole, or read by position.
+    The searches use only parts of a log that are replaced as a whole, or read by position.
     """
     end_s = time.monotonic() + _SLICE_S
     results: list[_Found] = []

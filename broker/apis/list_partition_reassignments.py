@@ -1,6 +1,6 @@
-"""ListPartitionReassignments (46): which partitions move to other brokers (KIP-455).
+"""ListPartitionReassignments (46): the partitions that move to other brokers (KIP-455).
 
-There is one broker, so none ever is.
+There is one broker, so there are none.
 """
 
 from __future__ import annotations

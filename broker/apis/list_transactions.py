@@ -15,9 +15,9 @@ from protocol.pacing import paced
 def handle(
     services: Services, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse | Awaitable[ListTransactionsResponse]:
-    """List those transactional ids that the client may describe.
+    """List the transactional ids that the client may describe.
 
-    A pattern that takes long to match is awaited.
+    The answer is an awaitable when a pattern takes long to match.
     """
     answer = services.transactions.list_transactions(request)
     if isinstance(answer, ListTransactionsResponse):

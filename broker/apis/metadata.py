@@ -1,8 +1,8 @@
 """Metadata (3): the brokers of the cluster, and the leaders and replicas of topics.
 
-Behaviour of KafkaApis.handleTopicMetadataRequest, but for one thing: a topic that asking
-creates is in the answer at once, where Kafka answers UNKNOWN_TOPIC_OR_PARTITION and lets the
-client ask again.
+The behaviour is that of KafkaApis.handleTopicMetadataRequest, with one difference: a topic that
+the request creates is in the answer at once. Kafka answers UNKNOWN_TOPIC_OR_PARTITION and lets
+the client ask again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 def handle(
     services: Services, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """Describe all topics or the ones asked for, creating those if that is wanted."""
+    """Describe all topics or the requested ones; create missing ones if the client wants that."""
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
         return _answer(services, context, request, _all(services, context))
@@ -82,9 +82,9 @@ def _describable(
 def _by_ids(
     services: Services, context: RequestContext, request: MetadataRequest, ids: Collection[bytes]
 ) -> MetadataResponse:
-    """Describe topics by id; of those that the client may not describe the names stay unsaid.
+    """Describe topics by id; leave out the names of topics that the client may not describe.
 
-    As by Kafka the id of those that are given by name, which is zero, counts as one.
+    As in Kafka the zero id, which topics given by name have, counts as an id.
     """
     is_trie = len(ids) > SMALL_MAX
     asked = [one for one in ids if one != ZERO_UUID]
@@ -135,13 +135,13 @@ async def _create_then_answer(
         for name, outcome in zip(missing, outcomes, strict=True)
         if not isinstance(outcome, TopicPlan)
     }
-    # Who makes too many finds none there yet, and asks again.
+    # A client over its quota of topics is answered that they do not exist yet, and asks again.
     refused = {
         name: code
         for name, code in refused.items()
         if code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED
     }
-    # Where creation was refused because somebody else was first, the topic is there all the same.
+    # When creation was refused because another client was first, the topic exists all the same.
     return _answer(services, context, request, _by_name(services, names, permitted, refused))
 
 
@@ -161,16 +161,16 @@ def _by_name(
     permitted: Set[str],
     refused: Mapping[str, ErrorCode],
 ) -> list[MetadataResponseTopic]:
-    """Describe topics, then say which ones there are not, and last which may not be described.
+    """Describe topics; missing ones follow, and last those that the client may not describe.
 
-    As in Kafka each of the three is a set of its own, which is a trie when more than a few topics
-    are asked for.
+    As in Kafka each of the three is a set of its own, which is a trie when the request names more
+    than a few topics.
     """
     topics, node_id = services.topics, services.config.node_id
     asked: dict[str, Topic | None] = {}
     not_created: list[str] = []
     denied: list[str] = []
-    for name in names:  # at one moment: topics come and go
+    for name in names:  # without a pause: topics come and go
         if name not in permitted:
             denied.append(name)
         elif refused.get(name) is _DENIED:
@@ -210,7 +210,7 @@ def _missing(name: str, refused: ErrorCode | None) -> MetadataResponseTopic:
 
 
 def _describe(topic: Topic, node_id: int) -> MetadataResponseTopic:
-    only_replica = [node_id]  # of every partition: the broker is alone
+    only_replica = [node_id]  # every partition has this one: the broker is alone
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
@@ -224,7 +224,7 @@ def _describe(topic: Topic, node_id: int) -> MetadataResponseTopic:
                 leader_epoch=one.leader_epoch,
                 replica_nodes=only_replica,
                 isr_nodes=only_replica,
-                # Its leader all the same, so that clients hear from it what is wrong.
+                # It is the leader all the same, so that clients ask it and get the error.
                 offline_replicas=only_replica if isinstance(one, OfflinePartition) else [],
             )
             for one in paced(topic.partitions)
@@ -264,7 +264,7 @@ def _answer(
 def _refuse(wanted: list[MetadataRequestTopic]) -> MetadataResponse:
     """Refuse ids in a version that has the field but may not use it (MetadataRequest).
 
-    As in Kafka the answer tells nothing besides, not even of brokers.
+    As in Kafka the answer has nothing else, not even brokers.
     """
     topics = [
         MetadataResponseTopic(

@@ -1,7 +1,7 @@
-"""OffsetCommit: store how far a group has read (broker/groups/commits.py).
+"""OffsetCommit: store the offsets up to which a group has read (broker/groups/commits.py).
 
-Offsets are kept under the topic's name together with its id, whichever of the two a request
-names it by, so that those of a deleted topic are not taken for its successor's.
+Offsets are kept under both the name and the id of a topic, whichever of the two the request has,
+so that the offsets of a deleted topic are not mistaken for those of its successor.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _sort(
     *,
     by_id: bool,
 ) -> None:
-    """Add a topic, or its partitions, to those that exist or to those that are refused."""
+    """Add a topic, or its partitions, to the known ones or to the refused ones."""
     name = topics.name_of(topic.topic_id) if by_id else topic.name
     topic_id = topic.topic_id if by_id else topics.id_of(topic.name)
     if name is None:
@@ -82,7 +82,7 @@ def _sort(
     absent = [p for p in paced(topic.partitions) if not 0 <= p.partition_index < count]
     if there and topic_id is not None:
         known.append(OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=there))
-    if absent or topic_id is None:  # of a topic that is not there each mention is answered
+    if absent or topic_id is None:  # each mention of a missing topic gets an answer
         rest = replace(topic, name=name, partitions=absent)
         refused.append(refused_topic(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, paced))
 
@@ -90,7 +90,7 @@ def _sort(
 def _merge(
     refused: list[OffsetCommitResponseTopic], stored: OffsetCommitResponse
 ) -> OffsetCommitResponse:
-    """Put both halves of an answer together, each topic once."""
+    """Merge both halves of an answer, each topic once."""
     by_name = {topic.name: topic for topic in paced(refused)}
     for topic in paced(stored.topics):
         half = by_name.get(topic.name)

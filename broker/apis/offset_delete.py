@@ -24,7 +24,7 @@ async def handle(
 ) -> OffsetDeleteResponse:
     """Answer when the tombstones are stored; refuse partitions that do not exist.
 
-    What is wrong with the group is told even when none of the partitions exists.
+    An error of the group is reported even when none of the partitions exists.
     """
     if not context.may(Operation.DELETE, ResourceKind.GROUP, request.group_id):
         return OffsetDeleteResponse(
@@ -35,7 +35,7 @@ async def handle(
     )
     groups = services.groups
     known: list[OffsetDeleteRequestTopic] = []
-    # Made here, where it can be paced, and with what is named several times.
+    # The answer is built here, where it can be paced, and keeps partitions that are named twice.
     answers: list[OffsetDeleteResponseTopic] = []
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     for topic in paced(request.topics):
@@ -62,7 +62,7 @@ async def handle(
 
 
 def _add(topics: dict[str, OffsetDeleteResponseTopic], half: OffsetDeleteResponseTopic) -> None:
-    """Put the halves of a topic's answer together."""
+    """Merge the halves of a topic's answer."""
     whole = topics.setdefault(half.name, half)
     if whole is not half:
         whole.partitions.extend(half.partitions)

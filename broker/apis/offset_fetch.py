@@ -46,7 +46,7 @@ def handle(
         Operation.DESCRIBE, ResourceKind.GROUP, (group.group_id for group in groups)
     )
     if request.require_stable:
-        # Of other groups not even the time that it takes may tell that something is stored.
+        # Other groups are not waited for: the delay would reveal that they store offsets.
         unstored = services.groups.unstored(permitted)
         if unstored:
             return _respond_later(services, context, groups, permitted, unstored)
@@ -154,7 +154,7 @@ def _count_notes(
 def _named(
     topics: Topics, asked: list[OffsetFetchRequestTopics]
 ) -> tuple[list[OffsetFetchRequestTopics], list[OffsetFetchRequestTopics]]:
-    """Give topics that a request names by id their names; return those without one apart."""
+    """Look up the names of topics that a request names by id; return unknown topics apart."""
     named: list[OffsetFetchRequestTopics] = []
     unknown: list[OffsetFetchRequestTopics] = []
     for topic in paced(asked):
@@ -167,7 +167,7 @@ def _named(
 
 
 def _identify(topics: Topics, answer: OffsetFetchResponseGroup) -> None:
-    """Name an answer's topics by id; leave out those that do not exist."""
+    """Add ids to an answer's topics; leave out topics that do not exist."""
     for topic in paced(answer.topics):
         topic.topic_id = topics.id_of(topic.name) or topic.topic_id
     answer.topics = [t for t in answer.topics if topics.name_of(t.topic_id) == t.name]

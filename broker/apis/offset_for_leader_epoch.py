@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (23): where a leader epoch ended, so that a reader finds lost records.
+"""OffsetForLeaderEpoch (23): the end offset of a leader epoch, so that readers find lost records.
 
-After an unclean stop a log may have lost its end. It then goes on in a new epoch, and a
-consumer that asks where its own epoch ended learns what of its reading is gone (KIP-320).
+After an unclean stop a log may have lost its end. It then continues in a new epoch, and a
+consumer that asks for the end of its own epoch finds out which of its records are gone (KIP-320).
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Produce (0): append one batch to each of some partitions.
+"""Produce (0): append one batch to each partition of the request.
 
-Batches that take long to check go to a thread first (broker/produce/appending.py).
+Threads check the batches that take long to check (broker/produce/appending.py).
 acks=1 is answered after the write, or after the flush that flush.messages asks for. acks=all is
 answered once the batch is on the disk, when log.flush.acks.all is set (the default): one node
-has no replica to lean on. acks=0 gets no response; when such a batch is refused, the connection
-is closed, as Kafka does, so that the client looks again. A request with batches of a transaction
-goes through transactions/admission.py first. Of a partition that is named several times only the
-last batch counts, as in Kafka, which keeps them in a map; no client does that.
+has no replica to rely on. acks=0 gets no response; when such a batch is refused, the broker closes
+the connection, as Kafka does, so that the client refreshes its metadata. A request with batches of
+a transaction goes through transactions/admission.py first. When a request names a partition
+several times, only the last batch counts, as in Kafka, which keeps batches in a map; no client
+does that.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Answer = ProduceResponse | Awaitable[ProduceResponse | None] | None
 
 
 def handle(services: Services, context: RequestContext, request: ProduceRequest) -> Answer:
-    """Append what can be appended, and answer as `acks` asks."""
+    """Append each batch where possible, and answer according to `acks`."""
     if not _is_one(request.topic_data) and _repeats(request.topic_data):
         request.topic_data = _last_of_each(request.topic_data)
     for data in paced_if_many(request.topic_data):
@@ -59,7 +60,7 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
 
 
 def _is_one(topics: Sequence[TopicProduceData]) -> bool:
-    """Return whether there is one batch, of which nothing below has to be asked."""
+    """Return whether there is one batch, so that the search for repeats can be skipped."""
     return len(topics) == 1 and len(topics[0].partition_data) == 1
 
 
@@ -92,7 +93,7 @@ def _last_of_each(topics: Sequence[TopicProduceData]) -> list[TopicProduceData]:
 def _handle_transactional(
     services: Services, context: RequestContext, request: ProduceRequest
 ) -> Answer:
-    """Append once it is known which batches are of a transaction of their producer."""
+    """Append once the coordinator has verified which batches belong to a transaction."""
     if request.transactional_id is None or not context.may(
         Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
     ):
@@ -128,7 +129,7 @@ def _stage(
     append: Callable[[], Awaitable[Appending]],
     acks: int,
 ) -> Answer:
-    """Answer once all is appended: until then requests after it wait, to find what it appends."""
+    """Answer once all is appended. Later requests wait until then, so that they find it."""
     begun: Future[None] = services.loop.create_future()
 
     async def go_on() -> ProduceResponse | None:
@@ -143,13 +144,13 @@ def _stage(
 
 
 def _denied(services: Services, context: RequestContext, request: ProduceRequest) -> Set[str]:
-    """Return the names of the topics that the client may not write to, be they there or not."""
+    """Return the topics that the client may not write to, by name, whether they exist or not."""
     if services.security.authorizer is None:
         return _NONE_DENIED
     topics = ((data, find_topic(services, context, data)) for data in request.topic_data)
     names = {data.name if topic is None else topic.name for data, topic in paced(topics)}
     if context.api_version >= TOPIC_IDS_SINCE:
-        names.discard("")  # of ids that are not known
+        names.discard("")  # the name of an unknown id
     return names - context.permitted(Operation.WRITE, ResourceKind.TOPIC, names)
 
 
@@ -180,7 +181,7 @@ def _append_all(
     denied: Set[str],
     pace: Pace = unpaced,
 ) -> Answer:
-    """Append all but what is refused."""
+    """Append all batches that are not refused."""
     appending = Appending(services, context, request, refused, denied)
     if appending.begin(pace):
         return _answer(services, appending, request.acks)
@@ -190,7 +191,7 @@ def _append_all(
 def _answer(
     services: Services, appending: Appending, acks: int
 ) -> Answer:
-    """Answer when what was appended is as durable as `acks` and the topics ask."""
+    """Answer when the batches are as durable as `acks` and the topics ask."""
     response = appending.response
     if acks == -1 and services.config.log_flush_acks_all:
         to_flush = appending.touched
@@ -214,9 +215,9 @@ def _after_flush(
     response: ProduceResponse,
     appended: Sequence[Appended],
 ) -> Future[ProduceResponse]:
-    """Answer when the disk has it; where that fails, the append turns into an error.
+    """Answer when the batches are on the disk; after a failed flush the answer is an error.
 
-    Without a task, which would take as long as the append.
+    It does so without a task, which would take as long as the append.
     """
     answered: Future[ProduceResponse] = services.loop.create_future()
 

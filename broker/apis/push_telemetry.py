@@ -13,14 +13,14 @@ from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
-# Samples that are kept in one step of the event loop: with 16 labels each it takes 2 ms.
+# The number of samples stored in one step of the event loop: with 16 labels each it takes 2 ms.
 _KEPT_AT_ONCE = 500
 
 
 async def handle(
     services: Services, context: RequestContext, request: PushTelemetryRequest
 ) -> PushTelemetryResponse:
-    """Take a client's metrics, or say why not."""
+    """Take a client's metrics, or answer why not."""
     size_max = services.config.telemetry_max_bytes
     try:
         services.telemetry.admit(context, request, size_max)

@@ -1,4 +1,4 @@
-"""ReadShareGroupState (84): read the state of share-partitions, to go on from it.
+"""ReadShareGroupState (84): read the state of share-partitions, to continue from it.
 
 Kafka's source: ShareCoordinatorService.readState.
 """

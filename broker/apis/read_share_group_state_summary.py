@@ -1,4 +1,4 @@
-"""ReadShareGroupStateSummary (87): read where share-partitions stand.
+"""ReadShareGroupStateSummary (87): read the epochs and start offsets of share-partitions.
 
 Kafka's source: ShareCoordinatorService.readStateSummary.
 """
@@ -22,7 +22,7 @@ from protocol.pacing import paced
 async def handle(
     services: Services, context: RequestContext, request: ReadShareGroupStateSummaryRequest
 ) -> ReadShareGroupStateSummaryResponse:
-    """Answer at once, or when what it rests on is stored."""
+    """Answer at once, or when the state that the answer depends on is stored."""
     if is_empty(request):
         return ReadShareGroupStateSummaryResponse()
     states = services.shares.states

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (81): have one controller less in the quorum (KIP-853)."""
+"""RemoveRaftVoter (81): remove a controller from the quorum (KIP-853)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 def handle(
     services: Services, context: RequestContext, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:
-    """Refuse, and say why."""
+    """Refuse the request, and say why."""
     if not context.may_to_cluster(Operation.ALTER):
         return RemoveRaftVoterResponse(error_code=_DENIED, error_message=_DENIED.sentence)
     try:

@@ -1,4 +1,4 @@
-"""RenewDelegationToken (39): let a token live on.
+"""RenewDelegationToken (39): extend a token's life.
 
 Kafka's sources: KafkaApis.handleRenewTokenRequest,
 DelegationTokenControlManager.renewDelegationToken.
@@ -20,7 +20,7 @@ from protocol.messages.renew_delegation_token import (
 async def handle(
     services: Services, context: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
-    """Answer when the new end is stored."""
+    """Answer when the new expiry time is stored."""
     if not may_ask(context):
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIME)

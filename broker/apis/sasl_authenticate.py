@@ -1,4 +1,4 @@
-"""SaslAuthenticate (36): refused here; a login is the gate's (broker/network/sasl_gate.py)."""
+"""SaslAuthenticate (36): refused here; the gate handles logins (broker/network/sasl_gate.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAut
 def handle(
     services: Services, context: RequestContext, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse:
-    """Answer who needs no login, or has one already: ILLEGAL_SASL_STATE (KafkaApis)."""
+    """Answer a client that needs no login, or has logged in: ILLEGAL_SASL_STATE (KafkaApis)."""
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="SaslAuthenticate request received after successful authentication",

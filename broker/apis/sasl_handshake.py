@@ -1,4 +1,4 @@
-"""SaslHandshake (17): refused here; a login is the gate's (broker/network/sasl_gate.py)."""
+"""SaslHandshake (17): refused here; the gate handles logins (broker/network/sasl_gate.py)."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshake
 def handle(
     services: Services, context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
-    """Answer who needs no login, or has one that does not end: ILLEGAL_SASL_STATE (KafkaApis)."""
+    """Answer a client without need of a login, or with a lasting one: ILLEGAL_SASL_STATE."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])

@@ -1,7 +1,7 @@
-"""ShareAcknowledge (79): what became of records, told outside of a fetch.
+"""ShareAcknowledge (79): acknowledge records outside of a fetch.
 
-Behaviour: the request has its turn in the member's share session; with epoch -1 it is the last
-one, and what the member still has is available to others once it is answered.
+The request takes its turn in the member's share session. With epoch -1 it is the last one, and
+after its answer other members can acquire the records that the member still held.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protocol.pacing import paced
 async def handle(
     services: Services, context: RequestContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse:
-    """Answer when all that can be is stored."""
+    """Answer when all valid acknowledgements are stored."""
     error = problem(services, context, request.group_id, request.member_id)
     if error is not ErrorCode.NONE:
         return ShareAcknowledgeResponse(error_code=error)

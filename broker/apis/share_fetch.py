@@ -1,9 +1,9 @@
 """ShareFetch (78): acquire records for a member of a share group, and acknowledge others.
 
-Behaviour: acknowledgements are taken first. Then it is answered at once when enough can be
-acquired, else parked until that is so or max_wait_ms has passed (broker/shares/fetching.py). In a
-session (broker/shares/sessions.py) what has no news is left out of the answer. A request that
-renews locks fetches nothing.
+Acknowledgements are taken first. Then the request is answered at once when enough records can be
+acquired; otherwise it is parked until that is so or max_wait_ms has passed
+(broker/shares/fetching.py). In a session (broker/shares/sessions.py) the answer leaves out
+partitions without news. A request that renews locks fetches nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Answers = dict[TopicPartition, PartitionData]
 async def handle(
     services: Services, context: RequestContext, request: ShareFetchRequest
 ) -> ShareFetchResponse:
-    """Acknowledge, then acquire what is there, or wait for more."""
+    """Acknowledge, then acquire the records that are there, or wait for more."""
     error = problem(services, context, request.group_id, request.member_id)
     if error is ErrorCode.NONE and request.is_renew_ack and _wants_records(request):
         error = ErrorCode.INVALID_REQUEST
@@ -110,7 +110,7 @@ def _session(
     *,
     has_given: bool,
 ) -> ShareSession | ErrorCode:
-    """Begin the member's session, go on with it, or end it."""
+    """Begin, continue or end the member's session."""
     sessions, epoch = services.shares.sessions, request.share_session_epoch
     by_id = services.topics.by_id
     topic_ids = {one.topic_id for one in paced(named)}
@@ -144,7 +144,7 @@ async def _fetch(
     member: MemberKey,
     session: ShareSession,
 ) -> Answers:
-    """Acquire from all partitions of the session, each in its turn the first."""
+    """Acquire from all partitions of the session; they take turns at being the first."""
     partitions = list(session.partitions)
     answers = Answers()
     found: list[tuple[TopicPartition, Served | Awaitable[Served | Failure]]] = []
@@ -157,7 +157,7 @@ async def _fetch(
             found.append((partition, served))
     parts = await _loaded(services, request, _rotated(found, request.share_session_epoch), answers)
     config, settings = services.config, services.shares.settings.of(member.group_id)
-    # What clients have not read yet is bounded: then a fetch is answered with one batch.
+    # The bytes that clients have not read yet are bounded: without room the answer has one batch.
     room = max(config.odradek_unsent_bytes_max - services.backpressure.unsent_bytes, 1)
     size_max = min(request.max_bytes, config.fetch_max_bytes, room)
     wanted = Wanted(
@@ -213,7 +213,7 @@ async def _loaded(
     found: list[tuple[TopicPartition, Served | Awaitable[Served | Failure]]],
     answers: Answers,
 ) -> list[tuple[TopicPartition, Served]]:
-    """Wait for share-partitions that are being loaded, but no longer than the request would."""
+    """Wait for share-partitions that are being loaded, for at most the request's max_wait_ms."""
     loading = {
         partition: asyncio.ensure_future(one)
         for partition, one in found
@@ -228,7 +228,7 @@ async def _loaded(
             continue
         task = loading[partition]
         if not task.done():
-            task.cancel()  # the loading itself goes on
+            task.cancel()  # the loading itself continues
             continue
         served = task.result()
         if isinstance(served, Served):
@@ -260,7 +260,7 @@ def _answer(
 def _refused(
     services: Services, partition: TopicPartition, failure: Failure
 ) -> PartitionData:
-    """Answer with an error; as in Kafka without its sentence."""
+    """Answer with an error; as in Kafka, without its sentence."""
     data = PartitionData(partition_index=partition.partition, error_code=failure.error)
     leader = leader_of(services, partition, failure.error)
     if leader is not None:
@@ -275,14 +275,14 @@ def _response(
     session: ShareSession,
     answers: Answers,
 ) -> ShareFetchResponse:
-    """Put the answer together: within a session without what the member knows already."""
+    """Build the answer; within a session it leaves out partitions without news."""
     epoch = request.share_session_epoch
     settings = services.shares.settings.of(request.group_id or "")
     response = ShareFetchResponse(
         acquisition_lock_timeout_ms=settings.partition.lock_duration_ms
     )
     if epoch not in (FIRST_EPOCH, FINAL_EPOCH):
-        if session.epoch != next_epoch(epoch):  # it has gone on over another connection
+        if session.epoch != next_epoch(epoch):  # it continued on another connection
             response.error_code = ErrorCode.INVALID_SHARE_SESSION_EPOCH
             return response
         answers = {
@@ -307,7 +307,7 @@ def _response(
 
 
 def _add_results(response: ShareFetchResponse, results: Results) -> None:
-    """Tell how the acknowledgements fared, beside what was fetched."""
+    """Add the results of the acknowledgements to the response."""
     topics = {topic.topic_id: topic for topic in paced(response.responses)}
     told_of = {
         TopicPartition(topic.topic_id, one.partition_index): one

@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (76): join a share group, stay in it, learn the assignment, and leave."""
+"""ShareGroupHeartbeat (76): join a share group, stay in it, get the assignment, and leave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from protocol.pacing import paced
 async def handle(
     services: Services, context: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse:
-    """Answer when what follows from a heartbeat is stored."""
+    """Answer when the changes that follow from a heartbeat are stored."""
     error = problem(services, context, request.group_id, request.member_id)
     if error is not ErrorCode.NONE:
         return ShareGroupHeartbeatResponse(error_code=error)

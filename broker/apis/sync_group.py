@@ -1,4 +1,4 @@
-"""SyncGroup: receive an assignment, and from the leader all of them (broker/groups/syncing.py)."""
+"""SyncGroup: return a member's assignment; the leader sends all of them (groups/syncing.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: store how far a group has read, as part of a transaction
+"""TxnOffsetCommit: store the offsets up to which a group has read, as part of a transaction
 (broker/groups/transactional.py).
 """
 
@@ -21,7 +21,7 @@ from protocol.messages.txn_offset_commit import (
 )
 from protocol.pacing import paced
 
-# Older producers fail for good when they are told that a group is being loaded (KAFKA-7296).
+# Older producers fail for good on the error that a group is being loaded (KAFKA-7296).
 _KNOWS_LOADING_VERSION = 2
 
 
@@ -74,7 +74,7 @@ def _problem(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorC
 def _add(
     topics: dict[str, TxnOffsetCommitResponseTopic], half: TxnOffsetCommitResponseTopic
 ) -> None:
-    """Put the halves of a topic's answer together."""
+    """Merge the halves of a topic's answer."""
     whole = topics.setdefault(half.name, half)
     if whole is not half:
         whole.partitions.extend(half.partitions)

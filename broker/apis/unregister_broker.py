@@ -28,6 +28,6 @@ def _refusal(broker_id: int, node_id: int) -> Refusal:
     if broker_id != node_id:
         message = f"Broker ID {broker_id} is not currently registered"
         return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
-    # Kafka forgets it and leaves all partitions without a leader, until it is started again.
+    # Kafka forgets the broker, and no partition has a leader until the broker starts again.
     message = f"Broker {broker_id} is the only one, and serves this request: stop it instead."
     return Refusal(ErrorCode.INVALID_REQUEST, message)

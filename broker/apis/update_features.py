@@ -24,7 +24,7 @@ async def handle(
     """Finalize the levels, all of them or none."""
     if not context.may_to_cluster(Operation.ALTER):
         return UpdateFeaturesResponse(error_code=_DENIED, error_message=_DENIED.sentence)
-    # What version 0 says of a downgrade counts for nothing, as in Kafka.
+    # The field about downgrades in version 0 is ignored, as in Kafka.
     updates = [
         FeatureUpdate(one.feature, one.max_version_level, one.upgrade_type)
         for one in paced(request.feature_updates)
@@ -36,7 +36,7 @@ async def handle(
     return UpdateFeaturesResponse(
         error_message=None,
         results=[
-            # The name of the code is what Kafka says here.
+            # Kafka sends the name of the code here.
             UpdatableFeatureResult(feature=one.name, error_message=ErrorCode.NONE.name)
             for one in paced(updates)
         ],

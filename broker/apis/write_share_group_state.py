@@ -1,6 +1,6 @@
-"""WriteShareGroupState (85): store what has changed in share-partitions.
+"""WriteShareGroupState (85): store the changes of share-partitions.
 
-Many batches that overlap are refused, which no leader can have sent; Kafka stores them.
+Many batches that overlap are refused: no leader can have sent them. Kafka stores them.
 
 Kafka's source: ShareCoordinatorService.writeState.
 """

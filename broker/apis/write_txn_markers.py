@@ -1,6 +1,6 @@
-"""WriteTxnMarkers (27): end transactions in partitions, whatever their coordinator knows.
+"""WriteTxnMarkers (27): end transactions in partitions, without asking their coordinator.
 
-An administrator does so with a transaction that hangs: one that no coordinator will end (KIP-664).
+An administrator does so with a hanging transaction, which no coordinator will end (KIP-664).
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from storage.transactions import Marker
 
 Codes = dict[TopicPartition, ErrorCode]
 
-# Markers that wait for the disk together; between two such turns the loop serves others.
+# The number of markers that wait for the disk together; between two turns the loop serves others.
 _AT_ONCE = 100
 
 
 async def handle(
     services: Services, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
-    """Write the markers to the partitions that there are; a producer's are told together.
+    """Write the markers to existing partitions; the results of a producer are reported together.
 
-    As in Kafka a marker of no producer ends all: those before it are written, and told as failed.
+    As in Kafka a marker without a producer fails the whole request: the markers before it are
+    written, but reported as failed.
     """
     if not (
         context.may_to_cluster(Operation.ALTER, logs_denied=False)
@@ -46,7 +47,7 @@ async def handle(
         return _alike(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     told: dict[int, Codes] = {}
     for start in paced(range(0, len(request.markers), _AT_ONCE)):
-        # What a marker names is listed once: that is a hundred bytes for four of the request.
+        # A marker's partitions are listed once: each takes 100 bytes, and 4 in the request.
         some = [(one, _partitions(one)) for one in request.markers[start : start + _AT_ONCE]]
         sound = list(takewhile(lambda asked: not _fails(services, *asked), some))
         written = await services.markers.write_all(
@@ -73,7 +74,7 @@ def _alike(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkers
 
 
 def _is_one(asked: WritableTxnMarker) -> bool:
-    """Return whether a marker is of a producer."""
+    """Return whether a marker names a producer."""
     return asked.producer_id >= 0 and asked.producer_epoch >= 0
 
 
@@ -82,7 +83,7 @@ def _fails(
     asked: WritableTxnMarker,
     partitions: Iterable[TopicPartition],
 ) -> bool:
-    """Return whether a marker of no producer ends all: it names a partition that is here."""
+    """Return whether a marker fails the request: no producer, but a partition that is here."""
     return not _is_one(asked) and any(_is_here(services, one) for one in partitions)
 
 
@@ -98,14 +99,14 @@ def _marker(services: Services, asked: WritableTxnMarker) -> Marker:
 
 
 def _codes(partitions: Iterable[TopicPartition], problems: Problems | None) -> Codes:
-    """Return what becomes of each partition; a marker of no producer has no problems."""
+    """Return each partition's code. `problems` is None for a marker without a producer."""
     if problems is None:
         return dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return {one: _code(problems.get(one)) for one in paced(partitions)}
 
 
 def _partitions(asked: WritableTxnMarker) -> list[TopicPartition]:
-    """Return what a marker names, each once."""
+    """Return the partitions that a marker names, each once."""
     named = {
         TopicPartition(topic.name, partition): None
         for topic in paced(asked.topics)
@@ -138,7 +139,7 @@ def _topics(codes: Codes) -> list[WritableTxnMarkerTopicResult]:
     ]
 
 
-# What the coordinator of groups says of a partition that it does not serve, as Kafka tells it.
+# Errors of the group coordinator for a partition that it does not serve; Kafka maps them, too.
 _NOT_SERVED = frozenset(
     (
         ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -1,4 +1,4 @@
-"""How often clients were asked for a right, and had it; the event loop owns the counts."""
+"""Counts of authorization decisions; the event loop owns them."""
 
 from __future__ import annotations
 

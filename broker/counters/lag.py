@@ -1,6 +1,6 @@
-"""How far a reader is behind.
+"""The lag of a reader.
 
-Of a share group: KIP-1226, GroupCoordinatorService.describeShareGroupOffsets.
+For share groups see KIP-1226 and GroupCoordinatorService.describeShareGroupOffsets.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from storage.log import Log
 
 
 def lag(log: Log, offset: int) -> int:
-    """Return how many offsets a reader at an offset has before it, up to the last stable one.
+    """Return the number of offsets from a reader's offset to the last stable one.
 
-    Offsets below the log's start are of records that are gone.
+    Offsets below the log's start do not count: their records are gone.
     """
     return max(log.last_stable_offset - max(offset, log.log_start_offset), 0)
 
 
 def share_lag(log: Log, start_offset: int, complete_count: int) -> int | None:
-    """Return how many records a share group has to go, None while that is not known.
+    """Return the number of records that a share group still has to read, None if unknown.
 
-    It has done with all before its start, and with `complete_count` behind it.
+    It has finished with all records before its start, and with `complete_count` after that.
     """
     if start_offset < 0 or complete_count < 0:
         return None

@@ -1,7 +1,7 @@
-"""How long requests take: a histogram for each API, filled with one addition a request.
+"""The times of requests: a histogram for each API, with one addition for each request.
 
 A bucket ends at each fourth root of a power of two, in microseconds, so that it is 19% wide: the
-bits of t⁴ say which one a time t belongs to.
+number of bits of t⁴ is the bucket of a time t.
 
     bucket   4      5      6      7      8      9   …    40   …      108
     up to  2 us   2.4    2.8    3.4      4    4.8   …   1 ms  …   134 s, and all above
@@ -15,7 +15,7 @@ from operator import add, sub
 from time import perf_counter_ns
 
 BUCKETS_PER_OCTAVE = 4
-# Past that a bucket would say no more than that something waited.
+# Longer times only show that something waited, and need no more buckets.
 _OCTAVES = 27
 BUCKET_COUNT = BUCKETS_PER_OCTAVE * _OCTAVES + 1
 # Kafka's percentiles weigh the last five minutes (Yammer's ExponentiallyDecayingSample).
@@ -34,13 +34,13 @@ class Times:
     def __init__(self) -> None:
         self.counts = [0] * BUCKET_COUNT
         self.total_us = 0
-        # What `counts` was a minute ago, two minutes ago …, the oldest first.
+        # The `counts` of a minute ago, two minutes ago and so on, the oldest first.
         self._before: deque[Counts] = deque([[0] * BUCKET_COUNT], _MINUTES)
 
     def observe(self, begun_ns: int) -> None:
-        """Count a request that has ended now, and began at a time of begin_ns().
+        """Count a request that ends now, and began at a time of begin_ns().
 
-        Both readings of the clock included it takes a quarter of a microsecond.
+        With both readings of the clock this takes a quarter of a microsecond.
         """
         took_us = (perf_counter_ns() - begun_ns) // 1000
         self.total_us += took_us
@@ -58,7 +58,7 @@ class Times:
 
 
 def bound_us(bucket: int) -> float:
-    """Return the time below which all times of a bucket are, in microseconds."""
+    """Return the upper bound of a bucket's times, in microseconds."""
     return float(2.0 ** (bucket / BUCKETS_PER_OCTAVE))
 
 
@@ -68,14 +68,14 @@ def plus(one: Counts, other: Counts) -> list[int]:
 
 
 def minus(later: Counts, earlier: Counts) -> list[int]:
-    """Return what has come to a histogram since it was another."""
+    """Subtract an earlier histogram from a later one."""
     return list(map(sub, later, earlier))
 
 
 def quantile_us(counts: Counts, quantile: float) -> float | None:
-    """Return the time that a share of all requests stays below; None when there were none.
+    """Return the time below which a share of all requests stays; None without requests.
 
-    It is off by 19% at most: times are taken to be spread evenly within their bucket.
+    The error is 19% at most: times are assumed to be spread evenly within their bucket.
     """
     rank = quantile * sum(counts)
     if rank == 0:

@@ -1,4 +1,4 @@
-"""The broker's counters, shown on /metrics by broker/observability/exposition, and on the page.
+"""The broker's counters. The page and broker/observability/exposition (/metrics) show them.
 
 Counters are plain integers, since a Prometheus counter's lock would cost more than the request
 that it counts.
@@ -12,7 +12,7 @@ from broker.counters.authorization import AuthorizationCounts
 from broker.counters.latency import Times
 from broker.counters.topics import TopicCounts
 
-# An API key and a version in one number.
+# A number holds both an API key and a version.
 _VERSION_BITS = 8
 
 
@@ -38,7 +38,7 @@ class Metrics:
         self._requests: defaultdict[int, int] = defaultdict(int)
         self.errors: defaultdict[tuple[int, int], int] = defaultdict(int)  # by API key and code
         self.times: defaultdict[int, Times] = defaultdict(Times)  # by API key
-        # By listener and Kafka's name of what happened ("failed_authentication").
+        # By listener and Kafka's name of the event ("failed_authentication").
         self.authentications: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.authorizations = AuthorizationCounts()
         self.all_topics = TopicCounts()
@@ -54,7 +54,7 @@ class Metrics:
         self._requests[api_key << _VERSION_BITS | version] += 1
 
     def count_error(self, api_key: int, code: int) -> None:
-        """Count an answer that tells an error."""
+        """Count an answer with an error."""
         self.errors[api_key, code] += 1
 
     @property
@@ -75,11 +75,11 @@ class Metrics:
         return sum(count for (key, _), count in self.requests.items() if key == api_key)
 
     async def turn_minute(self) -> None:
-        """Note that a minute has passed, for what is told of the last few."""
+        """Note that a minute has passed, for the values of the last few minutes."""
         for times in self.times.values():
             times.turn_minute()
         self.authorizations.turn_minute()
 
     def forget_topic(self, name: str) -> None:
-        """Drop the counts of a topic that is gone; those of all topics keep them."""
+        """Drop the counts of a topic that is gone; the counts of all topics keep its share."""
         self.topics.pop(name, None)

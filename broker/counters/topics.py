@@ -1,7 +1,7 @@
-"""What producers and consumers have done, by topic: Kafka's BrokerTopicMetrics.
+"""Counts of the work of producers and consumers, by topic: Kafka's BrokerTopicMetrics.
 
-Kafka counts as failed what is unexpected. An error that tells a client to look for the topic
-elsewhere, to send less, or that a disk is at fault, is not; the errors by code have it.
+Kafka counts only unexpected errors as failures. An error that makes a client look for the topic
+elsewhere, or send less, or that reports a disk failure, is none; it is counted by its code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXPECTED_OF_PRODUCE = frozenset(
 
 
 class TopicCounts:
-    """The counts of a topic, or of all; the event loop owns them."""
+    """The counts of a topic, or of all topics; the event loop owns them."""
 
     __slots__ = (
         "bytes_in",
@@ -56,7 +56,7 @@ def count_append(metrics: Metrics, topic: str, size_bytes: int, record_count: in
 
 
 def count_refusal(metrics: Metrics, topic: str | None, code: int) -> None:
-    """Count a batch that was refused, of a topic if there is such a one."""
+    """Count a batch that was refused, also for its topic, if it exists."""
     metrics.count_error(PRODUCE_KEY, code)
     is_failure = code not in _EXPECTED_OF_PRODUCE
     for counts in (metrics.all_topics, *([metrics.topics[topic]] if topic else ())):
@@ -67,5 +67,5 @@ def count_refusal(metrics: Metrics, topic: str | None, code: int) -> None:
 def count_share_fetch(metrics: Metrics, topic: str | None, size_bytes: int) -> None:
     """Count the bytes that a share group has fetched from a partition."""
     metrics.all_topics.bytes_out += size_bytes
-    if topic is not None:  # it is not gone by now
+    if topic is not None:  # None if the topic is gone by now
         metrics.topics[topic].bytes_out += size_bytes

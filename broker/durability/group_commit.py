@@ -1,7 +1,7 @@
-"""Group commit: one trip to the disk for all appends that wait for it.
+"""Group commit: one flush to the disk for all appends that wait for it.
 
-While one flush is under way, further logs that ask gather; the next flush takes them all. Under
-load each fdatasync so carries many batches, and an idle broker flushes at once.
+While one flush is under way, further logs gather; the next flush takes them all. So under load
+each fdatasync carries many batches, and an idle broker flushes at once.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from storage.log import Log
 
 logger = logging.getLogger(__name__)
 
-# A file system commits together what it is asked for at the same time: four threads sync fifty
-# files in half of the time of one, and eight are hardly faster.
+# A file system commits simultaneous syncs together: four threads sync fifty files in half of the
+# time of one thread, and eight are hardly faster.
 SYNC_THREADS_MAX = 4
 
 Parts = Mapping[Log, Unflushed]
 Failures = dict[Log, StorageError]
 Synced = tuple[Log, Unflushed, Opened]
-"""A log whose one file a thread syncs; it stays open for as long as this is kept."""
+"""A log with one file to sync, which stays open for as long as this tuple is kept."""
 Waiter = tuple[tuple[Log, ...], asyncio.Future[None]]
 
 
 class GroupCommit:
-    """Carries logs to the disk, a group at a time. The event loop owns it."""
+    """Flushes logs to the disk, a group at a time. The event loop owns it."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         on_slow_syncs: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """`on_slow_syncs` is called with how many logs the compiled threads did not sync."""
+        """`on_slow_syncs` is called with the number of logs that no compiled thread synced."""
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="flush")
-        # Share what is to do, once they are compiled, where there is but one file of each log.
+        # Once compiled, these threads share the files of a flush with one file per log.
         self._sync_threads: list[SyncThread] = []
         self._on_slow_syncs = on_slow_syncs
         self._waiters: list[Waiter] = []
         self._timers: dict[Log, asyncio.TimerHandle] = {}
         self._is_running = False
         self.flushes = 0
-        # Called with a log that the disk refused: what it holds may not all be on the disk, and
-        # no later flush can tell (the system forgets a failure once it is reported).
+        # Called with a log whose flush failed: some of its records may not be on the disk, and no
+        # later flush can detect that (the system forgets a failure once it is reported).
         self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
 
     def flush(self, logs: Iterable[Log]) -> asyncio.Future[None]:
-        """Return a future that is done when all that is in the logs now is on the disk.
+        """Return a future that is done when all records now in the logs are on the disk.
 
-        It fails with a StorageError when the disk refuses one of them.
+        It fails with a StorageError when the flush of one of them fails.
         """
         done: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append((tuple(logs), done))
@@ -66,7 +66,7 @@ class GroupCommit:
         return done
 
     def flush_in_background(self, log: Log) -> None:
-        """Flush a log that nobody waits for; a failure is logged."""
+        """Flush a log without a waiter; a failure is logged."""
 
         def finished(future: asyncio.Future[None]) -> None:
             if not future.cancelled() and future.exception() is not None:
@@ -75,7 +75,7 @@ class GroupCommit:
         self.flush([log]).add_done_callback(finished)
 
     def flush_within(self, log: Log, wait_ms: int) -> None:
-        """Flush a log that was appended to once the time has passed, if nobody does before."""
+        """Flush a log with new appends after `wait_ms`, unless it is flushed before."""
         if log not in self._timers:
             self._timers[log] = self._loop.call_later(wait_ms / 1000, self._flush_late, log)
 
@@ -85,7 +85,7 @@ class GroupCommit:
             self.flush_in_background(log)
 
     async def close(self) -> None:
-        """Finish all flushes that were asked for, and end the thread."""
+        """Finish all flushes that were asked for, and end the threads."""
         for timer in self._timers.values():
             timer.cancel()
         while self._is_running:
@@ -103,12 +103,12 @@ class GroupCommit:
             self._on_slow_syncs(len(parts))
             try:
                 running = self._loop.run_in_executor(self._thread, _sync, parts)
-            except RuntimeError as error:  # the system has no thread left
+            except RuntimeError as error:  # the system cannot start a thread
                 return self._finish({}, error, parts, waiters)
             running.add_done_callback(lambda future: self._finish_future(future, parts, waiters))
 
     def _sync_files(self, parts: Parts, waiters: Sequence[Waiter]) -> bool:
-        """Have the compiled threads sync a file of each log, if that is all there is to do."""
+        """Let the compiled threads sync one file per log; return False if there is more to do."""
         if not 0 < len(parts) <= sync_thread.files_max:
             return False
         synced: list[Synced] = []
@@ -120,7 +120,7 @@ class GroupCommit:
                 synced.append((log, part, file))
             while len(self._sync_threads) < min(len(synced), SYNC_THREADS_MAX):
                 self._sync_threads.append(SyncThread(self._loop))
-        except (StorageError, OSError):  # no descriptor or thread is left: the other one tells
+        except (StorageError, OSError):  # no descriptor or thread left: the other path reports it
             return False
         threads = self._sync_threads[: len(synced)]
         failures: Failures = {}
@@ -155,7 +155,7 @@ class GroupCommit:
     ) -> None:
         self.flushes += 1
         for log, part in parts.items():
-            # A log that has moved meanwhile is durable where it was.
+            # A log that has moved meanwhile is durable only in its old place.
             has_moved = part.segments[-1].directory != log.directory
             if bug is None and log not in failures and not has_moved:
                 log.flushed(part.end_offset)
@@ -166,7 +166,7 @@ class GroupCommit:
         for asked, done in waiters:
             if done.done():  # its client has gone
                 continue
-            # A log that was deleted meanwhile has nothing left to be durable.
+            # A log that was deleted meanwhile has no records left to flush.
             failed = next((log.failure for log in asked if log.failure is not None), None)
             problem = bug or failed
             if problem is not None:
@@ -179,7 +179,7 @@ class GroupCommit:
 
 
 def _sync(parts: Parts) -> Failures:
-    """Carry each log to the disk, whatever becomes of the others; runs in the thread."""
+    """Flush each log, even after others fail; runs in the thread."""
     failures: Failures = {}
     for log, part in parts.items():
         try:

@@ -1,6 +1,6 @@
-"""A thread that makes files durable beside the event loop, without the interpreter's lock.
+"""A thread that syncs files beside the event loop, without the interpreter's lock.
 
-The two speak through pipes: descriptors go one way, errors the other (storage/sync_kernel.py).
+Two pipes connect them: descriptors go one way, errors the other (storage/sync_kernel.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from storage.sync_kernel import Numbers
 
 _INT32 = "i"
-# The loop itself, and as many files as it takes at a time; nothing before it is compiled.
+# The thread's compiled loop, and the most files it takes at a time; unset before use_kernel().
 _serve: Callable[[int, int, Numbers], None] | None = None
 files_max = 0
 
@@ -26,7 +26,7 @@ Answer = Callable[[list[OSError | None]], None]
 
 
 def use_kernel() -> None:
-    """Have such threads from now on."""
+    """Load the compiled loop, so that such threads can be started."""
     global _serve, files_max
     from storage.sync_kernel import FILES_MAX, serve
 
@@ -37,7 +37,7 @@ class SyncThread:
     """Syncs some files at a time; the event loop owns it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the thread; raises OSError. use_kernel() comes first."""
+        """Start the thread, after use_kernel(). Raises OSError."""
         self._loop = loop
         self._requests: int | None
         self._on_done: Answer | None = None
@@ -52,7 +52,7 @@ class SyncThread:
                 target=_run, args=(requests, answers), name="sync", daemon=True
             )
             self._thread.start()
-        except (OSError, RuntimeError) as error:  # Python has no other for one thread too many
+        except (OSError, RuntimeError) as error:  # Python raises RuntimeError for want of a thread
             for end in ends:
                 os.close(end)
             if isinstance(error, OSError):
@@ -61,9 +61,9 @@ class SyncThread:
         loop.add_reader(self._answers, self._answered)
 
     def sync(self, descriptors: Sequence[int], on_done: Answer) -> None:
-        """Make files durable, and call with an error for each, None where there is none.
+        """Sync files, and call `on_done` with an error for each, None where there is none.
 
-        There may be up to `files_max`, and one call at a time.
+        It takes up to `files_max` files, and one call at a time.
         """
         assert self._on_done is None
         assert self._requests is not None
@@ -74,7 +74,7 @@ class SyncThread:
             self._loop.call_soon(self._answer, [])
 
     def close(self) -> None:
-        """End the thread; nothing is under way."""
+        """End the thread; no sync may be under way."""
         if self._requests is not None:
             os.close(self._requests)
             self._requests = None
@@ -85,7 +85,7 @@ class SyncThread:
     def _answered(self) -> None:
         found = array(_INT32)
         found.frombytes(os.read(self._answers, found.itemsize * files_max))
-        if not found:  # the thread has ended, which nothing should make it do
+        if not found:  # the thread has ended, which is not expected
             self._loop.remove_reader(self._answers)
         self._answer(found.tolist())
 
@@ -100,7 +100,7 @@ def _run(requests: int, answers: int) -> None:
     import numpy as np
 
     assert _serve is not None
-    # Signals are for the thread that can serve them.
+    # Signals must go to the main thread, which handles them.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         _serve(requests, answers, np.zeros(files_max, np.int32))

@@ -26,7 +26,7 @@ _EXPECTED_OF_FETCH = frozenset(
 
 
 def count_fetch(metrics: Metrics, plan: Plan) -> None:
-    """Count what a fetch is answered with; a session's partitions without news are left out."""
+    """Count the answer of a fetch; a session's partitions without news are left out."""
     everything = metrics.all_topics
     everything.fetches += len(plan.read)
     for planned in plan.read:
@@ -37,7 +37,7 @@ def count_fetch(metrics: Metrics, plan: Plan) -> None:
         assert log is not None
         size_bytes = 0 if planned.slice is None else planned.slice.size
         everything.bytes_out += size_bytes
-        if not log.is_deleted:  # else its topic is gone, and is not to be counted again
+        if not log.is_deleted:  # otherwise its topic is gone, and must not be counted again
             counts = metrics.topics[log.topic]
             counts.fetches += 1
             counts.bytes_out += size_bytes
@@ -48,7 +48,7 @@ def count_fetch(metrics: Metrics, plan: Plan) -> None:
 def _count_fetch_error(metrics: Metrics, planned: Planned) -> None:
     code = planned.data.error_code
     metrics.count_error(FETCH_KEY, code)
-    # The topic may be gone by now, and is not to be counted again.
+    # The topic may be gone by now, and must not be counted again.
     counts = metrics.topics.get(planned.wanted.topic or "")
     for one in (metrics.all_topics, *([counts] if counts else ())):
         one.failed_fetches += code not in _EXPECTED_OF_FETCH

@@ -1,7 +1,7 @@
-"""Which topics a fetch leaves out because its client may not read them.
+"""The topics that a fetch refuses because its client may not read them.
 
-A consumer is asked about each topic; a follower about the cluster, for all of them at once. What
-is denied is denied alike whether it is there or not.
+A consumer needs permission for each topic; a follower needs one permission, for the cluster. A
+denied topic gets the same answer whether it exists or not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.topics.registry import Topics
 
 
 class _Everything:
-    """What nothing is outside of."""
+    """A container that contains everything."""
 
     def __contains__(self, one: object) -> bool:
         return True
@@ -32,9 +32,9 @@ def denied_topics(
     *,
     is_follower: bool,
 ) -> Container[str | None]:
-    """Return the names of topics that the client may not read, among those that it wants.
+    """Return the names of the wanted topics that the client may not read.
 
-    An id that is known by now gets its name. Equal answers compare as such.
+    A wanted topic whose id is known by now gets its name. Equal answers compare as equal.
     """
     if is_follower and not context.may_to_cluster(Operation.CLUSTER_ACTION):
         return _EVERYTHING

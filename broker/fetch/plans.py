@@ -1,10 +1,10 @@
-"""Which bytes of which files a fetch is answered with, decided before any of them is read.
+"""Plans of fetches: the bytes of files that an answer has, decided before any of them is read.
 
-Partitions get their turn one after the other, each as many bytes as it and the request may still
-have. The first batch of the first partition that has one is there whole even when it exceeds the
-limits (KIP-74). To read_committed readers only what lies before the last stable offset is there,
-and they are told which transactions in it were aborted (KIP-98). A reader whose last batch is not
-of this log's history is told where the two part (KIP-595).
+Partitions take turns, and each gets as many bytes as its limit and that of the request allow. The
+first batch of the first partition that has one is complete even when it exceeds the limits
+(KIP-74). Readers with read_committed get only records before the last stable offset, and a list
+of the aborted transactions among them (KIP-98). A reader whose last batch is not in this log's
+history gets the offset where the two diverge (KIP-595).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from storage.log import Log
 from storage.reading import aborted_within, segment_index
 from storage.segment import Slice
 
-# What most answers have in common; nobody changes them.
+# Most answers share these values, which are never changed.
 _NO_DIVERGENCE, NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
 _NONE_ABORTED: list[AbortedTransaction] = []
 _UNDEFINED = -1
@@ -49,17 +49,17 @@ class FetchServices(Protocol):
     disks: Disks
 
 
-@dataclass(slots=True)  # not frozen, which takes longer: every fetch has one
+@dataclass(slots=True)  # not frozen, which would take longer for each fetch
 class Reading:
-    """How a request reads."""
+    """The limits and the isolation level of a request."""
 
     is_committed: bool
     is_follower: bool
-    leader_id: int | None  # for those who can be told whom to ask (KIP-951)
+    leader_id: int | None  # None for versions that cannot name the leader (KIP-951)
     tells_storage_errors: bool
     size_min: int
     size_max: int
-    # Topics that the client may not read, be they there or not.
+    # Topics that the client may not read, whether they exist or not.
     denied: Container[str | None] = ()
 
 
@@ -71,7 +71,7 @@ class Planned:
     data: PartitionData
     log: Log | None = None
     slice: Slice | None = None
-    is_idle: bool = False  # there is nothing left to read
+    is_idle: bool = False  # nothing is left to read
 
     @property
     def idle_log(self) -> Log | None:
@@ -84,12 +84,12 @@ class Plan:
     """An answer, before its bytes are read."""
 
     read: list[Planned] = field(default_factory=list)
-    unknown: list[Planned] = field(default_factory=list)  # nobody waits for these
+    unknown: list[Planned] = field(default_factory=list)  # the request does not wait for these
     slices: list[Planned] = field(default_factory=list)
-    logs: list[Log] = field(default_factory=list)  # to wait for
+    logs: list[Log] = field(default_factory=list)  # the request may wait for these
     size_bytes: int = 0
-    is_due: bool = False  # whatever min_bytes asks for
-    # What is to be read before the partitions left out can be planned.
+    is_due: bool = False  # the answer must not wait for min_bytes
+    # Reads of the disk that are needed before the partitions left out can be planned.
     cold: list[NotCached] = field(default_factory=list)
 
 
@@ -101,7 +101,7 @@ def plan_fetch(
     is_again: bool = False,
     may_wait: bool = False,
 ) -> Plan:
-    """Decide what an answer holds; `is_again` for one whose partitions were all known before."""
+    """Decide the content of an answer; with `is_again` its partitions were all known before."""
     plan = Plan()
     left = reading.size_max
     unresolved: list[Planned] = []
@@ -119,7 +119,7 @@ def plan_fetch(
                 plan.read.append(refused(reading, one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
                 plan.is_due = True
             elif one.topic is None and not reading.is_follower:
-                unresolved.append(_unknown(one))  # consumers are told of these first
+                unresolved.append(_unknown(one))  # these come first in answers to consumers
             else:
                 plan.unknown.append(_unknown(one))
             continue
@@ -149,9 +149,9 @@ def plan_fetch(
 def unknown_among(
     services: FetchServices, reading: Reading, wanted: Iterable[WantedPartition], pace: Pace
 ) -> list[Planned]:
-    """Return what plan_fetch makes of those of many partitions that are not there, or denied.
+    """Return plan_fetch's entries for the partitions that do not exist, or are denied.
 
-    A client can name very many of them; of the others there are no more than the broker has.
+    A client can name very many of them; the others are no more than the broker has.
     """
     unresolved: list[Planned] = []
     unknown: list[Planned] = []
@@ -168,11 +168,11 @@ def unknown_among(
 def refused(
     reading: Reading, wanted: WantedPartition, code: ErrorCode, log: Log | None = None
 ) -> Planned:
-    """Answer with an error for a partition that could not be read; `log` tells its leader."""
+    """Answer with an error for a partition that could not be read; `log` has the leader epoch."""
     if code == ErrorCode.KAFKA_STORAGE_ERROR and not reading.tells_storage_errors:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     data = error_data(wanted.wanted.partition, code)
-    data.aborted_transactions = None  # as Kafka does it
+    data.aborted_transactions = None  # as in Kafka
     if log is not None and reading.leader_id is not None:
         data.current_leader = LeaderIdAndEpoch(
             leader_id=reading.leader_id, leader_epoch=log.leader_epoch
@@ -181,7 +181,7 @@ def refused(
 
 
 def error_data(partition: int, code: ErrorCode) -> PartitionData:
-    """Return what is told of a partition that nobody has tried to read."""
+    """Return the error of a partition that the broker has not tried to read."""
     return PartitionData(
         partition_index=partition,
         error_code=code,
@@ -195,10 +195,10 @@ def error_data(partition: int, code: ErrorCode) -> PartitionData:
 
 
 def accumulated_bytes(plan: Plan, reading: Reading) -> int | None:
-    """Count what min_bytes is compared with while a request waits; None when it need not wait.
+    """Count the bytes to compare with min_bytes while a request waits; None ends the wait.
 
-    That is what each partition alone would give: more than there may be room for in the answer,
-    or less, since the first batch may exceed its limit (DelayedFetch, case G).
+    The count is the sum of each partition's bytes alone. It may exceed the room in the answer, or
+    fall short, since the first batch may exceed its limit (DelayedFetch, case G).
     """
     total = 0
     for planned in plan.read:
@@ -214,7 +214,7 @@ def accumulated_bytes(plan: Plan, reading: Reading) -> int | None:
                 may_wait=False,
             )
         except (StorageError, NotCached):
-            return None  # the answer will say why, or wait for the disk
+            return None  # the answer will report the error, or wait for the disk
         if found is not None:
             if _is_behind(planned.log, found, reading.is_committed):
                 return None
@@ -223,7 +223,7 @@ def accumulated_bytes(plan: Plan, reading: Reading) -> int | None:
 
 
 def _find(services: FetchServices, wanted: WantedPartition) -> Topic | None:
-    """Find a topic by its name, which an id gets when it is first met and keeps."""
+    """Find a topic by its name. An id gets its topic's name when first found, and keeps it."""
     if wanted.topic is None:
         topic = services.topics.by_id(wanted.topic_id)
         if topic is not None:
@@ -263,7 +263,7 @@ def _plan_partition(
         if wanted.current_leader_epoch > log.leader_epoch:
             return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
         return refused(reading, one, ErrorCode.FENCED_LEADER_EPOCH, log)
-    if reading.is_follower:  # of which there are none
+    if reading.is_follower:  # there are no followers
         if wanted.current_leader_epoch >= 0:
             return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
         return refused(reading, one, ErrorCode.NOT_LEADER_OR_FOLLOWER, log)
@@ -287,7 +287,7 @@ def _plan_partition(
                 is_idle = offset >= end
             if size_max < 0 and not is_idle:
                 return refused(reading, one, ErrorCode.UNKNOWN_SERVER_ERROR)
-            if is_committed and (found or is_idle or size_max == 0):  # not: it is too large
+            if is_committed and (found or is_idle or size_max == 0):  # not if a batch is too large
                 aborted = _find_aborted(log, offset, found)
     except StorageError as error:
         services.disks.note(log, error)
@@ -308,7 +308,7 @@ def _plan_partition(
 
 
 def _find_divergence(log: Log, wanted: FetchPartition) -> EpochEndOffset:
-    """Find where the log parts from what the reader has. Raises OffsetOutOfRange (KIP-595)."""
+    """Find where the log and the reader's copy diverge. Raises OffsetOutOfRange (KIP-595)."""
     epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
     if epoch == _UNDEFINED or end_offset == _UNDEFINED:
         raise OffsetOutOfRange(f"{log.name}: no epoch {wanted.last_fetched_epoch}")
@@ -329,13 +329,13 @@ def _find_aborted(log: Log, offset: int, found: Slice | None) -> list[AbortedTra
 
 
 def _is_behind(log: Log, found: Slice, is_committed: bool) -> bool:
-    """Return whether what was found lies in a segment that is not appended to any more.
+    """Return whether a slice lies in a segment that gets no more appends.
 
-    To wait for more is of no use then (DelayedFetch, case F).
+    Then it is useless to wait for more (DelayedFetch, case F).
     """
     if found.base_offset == log.active.base_offset:
         return False
-    if is_committed:  # it may be where the readable part ends
+    if is_committed:  # the readable part may end in this segment
         end = segment_index(log.segments, log.last_stable_offset)
         return found.base_offset != log.segments[end].base_offset
     return True

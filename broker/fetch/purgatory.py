@@ -1,9 +1,9 @@
-"""Fetches that wait for data: parked with a deadline, woken by the append that is enough.
+"""Fetches that wait for data: parked with a deadline, woken once enough bytes are appended.
 
-A waiter is told how many bytes it still misses. Appends to its logs count towards that, so that
-an append costs nothing but a subtraction for each waiter of that log, and no log is read twice.
-While a transaction is open appends do not count for read_committed waiters; they count again once
-it has ended.
+A waiter has the number of bytes that are still missing. Appends to its logs reduce that number, so
+that an append takes only a subtraction for each waiter of the log, and no log is read twice. While
+a transaction is open, appends do not count for read_committed waiters; once it has ended, the
+missing bytes are counted again.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Waiter:
         recount: Callable[[], int] | None,
         is_committed: bool,
     ):
-        # Each once, though a request may name a partition twice.
+        # A set, since a request may name a partition twice.
         self.logs = frozenset(logs)
         self.missing_bytes = missing_bytes
         self.finish = finish
-        # Counts the bytes that are missing now, where that is not all that was appended.
+        # Counts the missing bytes again, for waiters to which appends may count for less.
         self.recount = recount
         self.is_committed = is_committed
-        self.is_over = False  # however much is missing
-        # None once it is woken or cancelled.
+        self.is_over = False  # the wait ends however many bytes are missing
+        # None once the waiter is woken or cancelled.
         self.deadline: asyncio.TimerHandle | None = None
 
 
@@ -62,10 +62,10 @@ class Purgatory:
         *,
         is_committed: bool = False,
     ) -> Waiter:
-        """Call `finish` once the logs have grown by that many bytes, or the time has passed.
+        """Call `finish` once the logs have grown by `missing_bytes`, or `wait_ms` have passed.
 
-        With `recount` they are counted again before that. With `is_committed` only what is stable
-        counts.
+        With `recount` the missing bytes are counted again before that. With `is_committed` only
+        stable records count.
         """
         waiter = Waiter(logs, missing_bytes, finish, recount, is_committed)
         for log in waiter.logs:
@@ -74,7 +74,7 @@ class Purgatory:
         return waiter
 
     def appended(self, log: Log, size_bytes: int) -> None:
-        """Count an append, and wake who has waited for it once this step of the loop is over."""
+        """Count an append. Waiters that have enough wake once this step of the loop is over."""
         waiters = self._waiters.get(log)
         if not waiters:
             return
@@ -86,7 +86,7 @@ class Purgatory:
                 self._schedule(waiter)
 
     def reconsider(self, waiter: Waiter) -> None:
-        """Count again for a waiter, since something else than a log has changed."""
+        """Count again for a waiter, after a change of something other than a log."""
         self._schedule(waiter)
 
     def stable(self, log: Log) -> None:
@@ -96,7 +96,7 @@ class Purgatory:
                 self._schedule(waiter)
 
     def rolled(self, log: Log) -> None:
-        """Have the next append wake the fetches of a log: they read up to where it was rolled."""
+        """Let the next append wake the fetches of a log, which read to the end of a segment."""
         for waiter in self._waiters.get(log, ()):
             waiter.missing_bytes = 0
 
@@ -106,12 +106,12 @@ class Purgatory:
             self._end(waiter)
 
     def wake_all(self) -> None:
-        """Wake every fetch, to be answered with what there is."""
+        """Wake every fetch; each is answered with the records that are there."""
         for waiter in self._all():
             self._end(waiter)
 
     def cancel(self, waiter: Waiter) -> None:
-        """Forget a waiter whose client is gone; nothing happens when it was woken."""
+        """Remove a waiter whose client is gone; do nothing if it was woken already."""
         if waiter.deadline is None:
             return
         waiter.deadline.cancel()

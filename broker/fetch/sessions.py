@@ -1,16 +1,16 @@
-"""Fetch sessions (KIP-227): the broker remembers what a client fetches and what it was told.
+"""Fetch sessions (KIP-227): the broker remembers a client's partitions and its last answers.
 
-A full request (epoch 0) names all partitions and begins a session. The requests that follow name
-only what has changed, in turn (epoch 1, 2, …), and answers leave out the partitions of which
-there is no news. There is room for so many sessions; a new one may take the place of
+A full request (epoch 0) names all partitions and begins a session. The requests that follow (epoch
+1, 2, …) name only the changes, and answers leave out partitions without news. The number of
+sessions is limited; a new session may replace
 
-    one that was not used for two minutes, the longest unused first;
-    for a follower, the smallest one of a consumer;
-    a smaller one of its own kind that is more than two minutes old.
+    a session that was not used for two minutes, the longest unused first;
+    for a follower, the smallest session of a consumer;
+    a smaller session of its own kind that is more than two minutes old.
 
-All of them have room for so many partitions, too; those that were not used for two minutes make
-way for others. Who gets no session is answered all the same, and names all partitions each time.
-Nothing here reads a clock or waits for anything.
+The number of partitions in all sessions is limited, too; sessions that were not used for two
+minutes make room. A client without a session gets its answer all the same, and names all
+partitions in each request. Nothing here reads a clock or waits for anything.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from protocol.messages.fetch import FetchPartition, PartitionData
 from storage.log import Log
 
 NO_SESSION, FIRST_EPOCH = 0, 0
-# Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS, which nobody can change there either.
+# Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS, which is a constant there, too.
 EVICTION_MS = 120_000
 _ID_MAX = _EPOCH_MAX = 2**31 - 1
-# Some 150 MB. One client may begin all sessions that there are, with names that it makes up.
+# They take some 150 MB. One client can begin all sessions that there are, with invented names.
 PARTITIONS_TOTAL_MAX = 500_000
 
 Key = tuple[str | bytes, int]
-"""A partition as a session knows it: the topic's name, or its id since version 13; the number."""
+"""A partition in a session: the topic's name, or its id since version 13, and the number."""
 
 
 class WantedPartition:
-    """A partition that a client fetches, and what it was last told of it."""
+    """A partition that a client fetches, and the client's last answer for it."""
 
     __slots__ = ("high_watermark", "idle_log", "log_start_offset", "topic", "topic_id", "wanted")
 
     def __init__(self, topic: str | None, topic_id: bytes, wanted: FetchPartition) -> None:
-        self.topic = topic  # None for an id that nobody knows so far
+        self.topic = topic  # None for an id that is not known so far
         self.topic_id = topic_id
         self.wanted = wanted
         self.high_watermark = self.log_start_offset = -1
-        # In which nothing was left to read up to the high watermark.
+        # The log, if nothing was left to read in it up to the high watermark.
         self.idle_log: Log | None = None
 
     def key(self, *, by_id: bool) -> Key:
-        """Return what a session knows it by."""
+        """Return the partition's key in a session."""
         topic = self.topic_id if by_id else self.topic
-        assert topic is not None, "who names topics by name has a name"
+        assert topic is not None, "requests without topic ids have names"
         return topic, self.wanted.partition
 
     def is_news(self, told: PartitionData) -> bool:
-        """Return whether there is news in an answer."""
+        """Return whether an answer has news for the client."""
         return (
             bool(told.records)
             or told.high_watermark != self.high_watermark
@@ -63,9 +63,9 @@ class WantedPartition:
         )
 
     def note(self, told: PartitionData, idle_log: Log | None) -> bool:
-        """Take note of an answer, and tell whether there is news in it."""
+        """Remember an answer, and return whether it has news for the client."""
         is_news = self.is_news(told)
-        # So that the end of an error is news.
+        # An error resets it, so that the end of the error is news.
         self.high_watermark = -1 if told.error_code else told.high_watermark
         self.log_start_offset = told.log_start_offset
         self.idle_log = idle_log
@@ -73,7 +73,7 @@ class WantedPartition:
 
 
 class Session:
-    """One client's partitions, in the order in which they get their turn."""
+    """One client's partitions, in the order of their turns."""
 
     __slots__ = (
         "_basis", "created_ms", "epoch", "id", "is_privileged", "last_used_ms", "partitions",
@@ -93,14 +93,14 @@ class Session:
         self.is_privileged, self.uses_topic_ids = is_privileged, uses_topic_ids
         self.created_ms = self.last_used_ms = now_ms
         self.size = len(partitions)  # when it was last used
-        self.epoch = FIRST_EPOCH + 1  # which the next request has to have
+        self.epoch = FIRST_EPOCH + 1  # the next request must have this epoch
         self._basis: object = None
 
     def look(self, basis: object) -> tuple[list[WantedPartition], list[Log]]:
-        """Return the partitions that may have news, and the logs of those that have none.
+        """Return the partitions that may have news, and the logs of the others.
 
-        A log without news is one that has not changed since all of it was told. That holds as
-        long as the topics and the way of reading are the same, which make up the basis.
+        A log has no news if it has not changed since the client read all of it. That holds as
+        long as the basis is the same: the topics, and the way of reading.
         """
         if basis != self._basis:
             self._basis = basis
@@ -120,7 +120,7 @@ class Session:
         return fresh, idle
 
     def tell(self, one: WantedPartition, told: PartitionData, idle_log: Log | None) -> bool:
-        """Take note of an answer, and tell whether there is news in it.
+        """Remember an answer, and return whether it has news for the client.
 
         A partition that had records gets its next turn after all others.
         """
@@ -133,7 +133,7 @@ class Session:
     def update(
         self, wanted: Mapping[Key, WantedPartition], forgotten: Iterable[Key]
     ) -> None:
-        """Add, change and then forget what a request names."""
+        """Add and change the partitions that a request names, then remove those it forgets."""
         partitions = self.partitions
         for key, one in wanted.items():
             known = partitions.setdefault(key, one)
@@ -154,11 +154,11 @@ class FetchSessions:
     ) -> None:
         self._random, self._slots, self._partitions_max = random_source, slots, partitions_max
         self._sessions: dict[int, Session] = {}
-        self.partition_count = 0  # of all sessions, as each was when it was last used
+        self.partition_count = 0  # the sum over all sessions, each as of its last use
         self.evictions = 0
 
     def __len__(self) -> int:
-        """Return how many sessions there are."""
+        """Return the number of sessions."""
         return len(self._sessions)
 
     def begin(
@@ -169,7 +169,7 @@ class FetchSessions:
         is_privileged: bool,
         uses_topic_ids: bool,
     ) -> int:
-        """Begin a session if there is room or can be made; return its id, else NO_SESSION."""
+        """Begin a session if there is room, or room can be made; return its id or NO_SESSION."""
         size = len(partitions)
         if size > self._partitions_max() or not self._make_room_for(size, now_ms):
             return NO_SESSION
@@ -196,7 +196,7 @@ class FetchSessions:
         *,
         uses_topic_ids: bool,
     ) -> Session | ErrorCode | None:
-        """Take the next request of a session; None when that has left nothing in it."""
+        """Take the next request of a session; return None when it leaves no partitions in it."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -212,7 +212,7 @@ class FetchSessions:
         grown_count = self.partition_count + size - session.size
         is_too_much = size > session.size and grown_count > PARTITIONS_TOTAL_MAX
         if size > self._partitions_max() or is_too_much:
-            self.end(session_id)  # the client begins again, and goes on without a session
+            self.end(session_id)  # the client begins again, and continues without a session
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         session.epoch = next_epoch(epoch)
         session.last_used_ms = now_ms
@@ -222,13 +222,13 @@ class FetchSessions:
         return session
 
     def end(self, session_id: int) -> None:
-        """Forget a session, if there is one of that id."""
+        """Remove a session, if there is one of that id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partition_count -= session.size
 
     def _make_room_for(self, added_count: int, now_ms: int) -> bool:
-        """Forget sessions that are not used any more, until there is room for partitions."""
+        """Remove sessions that are not used any more, until there is room for more partitions."""
         while self.partition_count + added_count > PARTITIONS_TOTAL_MAX:
             stalest = next(iter(self._sessions.values()), None)
             if stalest is None or now_ms - stalest.last_used_ms <= EVICTION_MS:
@@ -238,7 +238,7 @@ class FetchSessions:
         return True
 
     def _evict(self, is_privileged: bool, size: int, now_ms: int) -> bool:
-        """Make room for a session if another one counts for less."""
+        """Make room for a session if another one is worth less."""
         stalest = next(iter(self._sessions.values()), None)
         if stalest is None:
             return False
@@ -267,7 +267,7 @@ class FetchSessions:
 
 
 def next_epoch(epoch: int) -> int:
-    """Return the epoch of the request after that of an epoch."""
+    """Return the epoch of the request that follows a request of `epoch`."""
     return epoch + 1 if epoch < _EPOCH_MAX else FIRST_EPOCH + 1
 
 

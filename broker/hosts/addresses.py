@@ -1,4 +1,4 @@
-"""Addresses: how they are written, bound, and counted."""
+"""Formats, resolves and binds addresses."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ipaddress import IPv6Address, ip_address
 
 
 class AddressError(Exception):
-    """An address cannot be listened on; the message says which, and why."""
+    """The broker cannot listen on an address; the message has the address and the reason."""
 
 
 ANY = ""
 _NAME_MAX = 255  # RFC 1035
-# Kafka's own server sockets say so too; without it a restart waits for old connections to die.
+# Kafka's server sockets set this, too; without it a restart waits for old connections to die.
 _REUSE = (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
 def plain_address(host: str) -> str:
-    """Return an address as text: an IPv4 one even where it came through an IPv6 socket."""
+    """Return an address as text; an IPv4 address that came through an IPv6 socket is IPv4."""
     if ":" not in host:
         return host
     address = IPv6Address(host.partition("%")[0])
@@ -27,7 +27,7 @@ def plain_address(host: str) -> str:
 
 
 def java_address(host: str) -> str:
-    """Return an address as Java prints it, and so Kafka's tools: `0:0:0:0:0:0:0:1` for ::1."""
+    """Return an address as Java and Kafka's tools print it: `0:0:0:0:0:0:0:1` for ::1."""
     if ":" not in host:
         return host
     groups = IPv6Address(host).exploded.split(":")
@@ -35,7 +35,7 @@ def java_address(host: str) -> str:
 
 
 def own_name() -> str:
-    """Return the name by which others may reach this machine; localhost when it has none."""
+    """Return the name by which other machines may reach this one; localhost when it has none."""
     name = socket.gethostname()
     with contextlib.suppress(OSError):
         socket.getaddrinfo(name, None)
@@ -44,19 +44,19 @@ def own_name() -> str:
 
 
 def resolve(host: str) -> list[str]:
-    """Return the addresses of a host; none when it is not known. May wait for the network."""
+    """Return the addresses of a host, none when it is unknown. May wait for the network."""
     return _resolve(host, 0)
 
 
 def resolve_number(host: str) -> list[str]:
-    """Return the address that a text is; none when it is a name. Waits for nothing."""
+    """Return the address that a text denotes, none when it is a name. Waits for nothing."""
     return _resolve(host, socket.AI_NUMERICHOST)
 
 
 def _resolve(host: str, flags: int) -> list[str]:
     if len(host) > _NAME_MAX:
         return []
-    # Texts that cannot be names, as one with a dot too many, are ValueErrors.
+    # Texts that cannot be names, such as one with a dot too many, raise ValueError.
     with contextlib.suppress(OSError, ValueError):
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags)
         return list(dict.fromkeys(plain_address(str(one[4][0])) for one in found))
@@ -66,12 +66,12 @@ def _resolve(host: str, flags: int) -> list[str]:
 def bind(host: str, port: int) -> list[socket.socket]:
     """Bind sockets to every address of a host, all to one port; they do not listen yet.
 
-    An empty host is every interface. Port 0 is one that the system chooses. Raises
-    AddressError when no address can be had, or when one is in use.
+    An empty host means every interface. With port 0 the system chooses a port. Raises
+    AddressError when no address can be bound, or when one is in use.
     """
     bound: list[socket.socket] = []
     try:
-        everywhere = ["::", "0.0.0.0"]  # nosec B104: it was asked for, and is told of
+        everywhere = ["::", "0.0.0.0"]  # nosec B104: a setting asks for it, and the log says so
         wanted = everywhere if host == ANY else _addresses(host, port)
         for address in wanted:
             try:
@@ -83,7 +83,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
                 continue
             bound.append(made)
             port = made.getsockname()[1]
-            if address == "::":  # takes IPv4 as well
+            if address == "::":  # it takes IPv4 connections, too
                 break
     except OSError as error:
         for one in bound:
@@ -94,7 +94,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def listen(bound: socket.socket, backlog: int) -> None:
-    """Let others connect to a bound socket. Raises AddressError when it is in use by now."""
+    """Let clients connect to a bound socket. Raises AddressError when it is in use by now."""
     try:
         bound.listen(backlog)
     except OSError as error:

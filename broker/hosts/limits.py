@@ -1,8 +1,8 @@
-"""How many connections single addresses may have: max.connections.per.ip.overrides.
+"""The limits of connections for single addresses: max.connections.per.ip.overrides.
 
-Hosts may be named there, and a name is resolved by the network, in a thread: one that no server
-knows takes ten seconds, and clients may set thousands of them. Whoever connects meanwhile waits a
-moment for it, and is then judged by the limits before.
+The setting may name hosts, and a thread resolves a name over the network: a name that no server
+knows takes ten seconds, and clients may set thousands of them. A client that connects meanwhile
+waits up to a second for that, and then the former limits apply to it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class HostLimits:
         return self._by_address.get(address)
 
     async def follow(self, config: BrokerConfig) -> None:
-        """Put the setting in force, once its names are resolved or in the background.
+        """Put the setting in force: after a short wait for its names, or in the background.
 
-        One thread at a time resolves, for however many changes of the setting.
+        One thread at a time resolves names, however many changes of the setting there are.
         """
         text = config.max_connections_per_ip_overrides
         if text == self._text:

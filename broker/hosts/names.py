@@ -1,9 +1,9 @@
-"""Resolves host names that clients send, which the network may take its time for.
+"""Resolves host names that clients send, which may take the network a long time.
 
-A name that no server answers for takes ten seconds and more, and a request may have thousands. So
-names have threads of their own, and a request the time of PATIENCE_S: a name whose turn has not
-come by then counts as unknown. Kafka asks for one after the other in its controller, which changes
-nothing else meanwhile (ClientQuotaControlManager.isValidIpEntity).
+A name without an answering server takes ten seconds and more, and a request may have thousands. So
+names have threads of their own, and a request has PATIENCE_S: a name whose turn has not come by
+then counts as unknown. Kafka resolves one name after the other in its controller, which makes no
+other changes meanwhile (ClientQuotaControlManager.isValidIpEntity).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ PATIENCE_S = 10.0
 _THREADS = 2
 
 Addresses = Mapping[str, Sequence[str]]
-"""The addresses of hosts; a host without any is not known."""
+"""The addresses of hosts; a host without any is unknown."""
 
 
 class HostNames:
-    """The threads; owned by the event loop. None is there before a name is asked for."""
+    """The threads; owned by the event loop. They start with the first name."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="names")
 
     async def resolve(self, hosts: Collection[str]) -> Addresses:
-        """Return the addresses of hosts. Those that are addresses wait for no name."""
+        """Return the addresses of hosts. Without names among them it does not wait."""
         until_s = time.monotonic() + PATIENCE_S
         loop = asyncio.get_running_loop()
         found = dict(await loop.run_in_executor(None, _numbers, hosts))

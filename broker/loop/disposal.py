@@ -1,9 +1,9 @@
-"""Frees large messages, some of their items at a time.
+"""Frees large messages, a few of their items at a time.
 
 A request of 1 MB may decode to 500,000 values, and its response has as many. Python frees all of
-them when a message's last user is done with it, which takes 30 ms and more of the event loop. So
-the items of long arrays are held by lists of their own meanwhile, and those are shortened in a
-paced loop. Nothing is changed that others may still have.
+them when the last reference to a message goes, which takes 30 ms and more of the event loop. So
+separate lists hold the items of long arrays until then, and a paced loop shortens these lists.
+Messages themselves are not changed, since other code may still use them.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 from protocol.pacing import paced
 from protocol.schema import fields_of
 
-# What is shorter is freed with what it is in.
+# Shorter arrays are freed with the message or struct that they are in.
 _LONG_COUNT = 64
 
-# The fields of a class that are arrays or have some inside, and the classes of structs in them.
+# The fields of a class that are or contain arrays, and the classes of structs in them.
 _Arrays = tuple[tuple[str, bool, type | None], ...]
 _ARRAYS: dict[type, _Arrays] = {}
 
 
 def hold_items(message: Any) -> list[list[Any]]:
-    """Return the items of each long array of a message, in an order in which to hand them on."""
+    """Return lists of the items of each long array of a message, in the order for free()."""
     held: list[list[Any]] = []
     _hold(message, held)
     return held
 
 
 def free(held: list[list[Any]]) -> None:
-    """Let go of items that were held, outer ones first: those inside are still held by then."""
+    """Free items that were held, outer ones first, while the items inside them are still held."""
     while held:
         items = held.pop()
         for _ in paced(range(0, len(items), _LONG_COUNT)):

@@ -1,9 +1,9 @@
-"""When Python looks for garbage that refers to itself: not while much is made for a moment.
+"""Suspends the search for cyclic garbage while many short-lived objects are made.
 
-Python looks through all objects once those that stay have grown by a quarter. What /metrics is
-made of, 90,000 objects with 5,000 partitions, does not stay, but looks as if it would; and the
-look holds all threads up, for 150 ms and more. Nor does what a large request is made of: looks
-took 50 ms where its slices are of 5.
+Python searches all objects once the surviving ones have grown by a quarter. The objects behind
+/metrics, 90,000 with 5,000 partitions, do not survive, but look as if they would; and the search
+holds up all threads for 150 ms and more. Neither do the objects of a large request: searches took
+50 ms, while its slices take 5.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from time import monotonic
 
-# There is a look all the same when much is made without an end.
+# The time between two searches while short-lived objects are made without an end.
 _LOOK_EVERY_S = 30.0
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Have no garbage looked for while the body makes what is dropped at its end.
+    """Suspend the search for garbage while the body makes objects that are dropped at its end.
 
-    Bodies may overlap: the one that began first ends it for all, and leaves things as they were.
+    Bodies may overlap: the one that began first ends it for all, and restores the former state.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -33,7 +33,7 @@ def uncollected() -> Iterator[None]:
 
 
 class Uncollected:
-    """Has no garbage looked for between `begin` and `end`, but now and then at a `look`."""
+    """Suspends the search for garbage between `begin` and `end`, but for a `look` now and then."""
 
     __slots__ = ("_body", "_since_s")
 
@@ -42,20 +42,20 @@ class Uncollected:
         self._since_s = 0.0
 
     def begin(self) -> None:
-        """Begin, unless it has begun."""
+        """Suspend the search, unless it is suspended."""
         if self._body is None:
             self._body, self._since_s = ExitStack(), monotonic()
             self._body.enter_context(uncollected())
 
     def look(self) -> None:
-        """Look for garbage when nobody has for long."""
+        """Search for garbage if the last search was long ago."""
         now_s = monotonic()
         if self._body is not None and now_s - self._since_s > _LOOK_EVERY_S:
             self._since_s = now_s
             gc.collect()
 
     def end(self) -> None:
-        """Let garbage be looked for again."""
+        """Resume the search."""
         body, self._body = self._body, None
         if body is not None:
             body.close()

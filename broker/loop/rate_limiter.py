@@ -1,17 +1,17 @@
-"""Who may come next, where so many may come a second."""
+"""Limits events, such as new connections, to a rate per second."""
 
 from __future__ import annotations
 
 from config.values import INT32_MAX
 
-# Who may not come at all looks so often whether that has changed.
+# With a rate of 0, the time until the next check whether it has changed.
 _NEVER_S = 1.0
-# So much of a rate may come at once.
+# The events of this time may come at once.
 _BURST_S = 1.0
 
 
 class Turns:
-    """Turns at a rate, which is told again each time; the event loop owns it."""
+    """Turns at a rate, which the caller gives each time; the event loop owns it."""
 
     __slots__ = ("_next_s",)
 
@@ -19,7 +19,7 @@ class Turns:
         self._next_s = 0.0
 
     def delay_s(self, rate: int, now_s: float) -> float:
-        """Return how long to wait for a turn, 0 when there is one."""
+        """Return the time to wait for a turn, 0 when there is one."""
         if rate == INT32_MAX:
             return 0.0
         if rate == 0:
@@ -32,6 +32,6 @@ class Turns:
             self._next_s = max(self._next_s, now_s - _BURST_S) + 1 / rate
 
     def give_back(self, rate: int) -> None:
-        """Undo what take() did."""
+        """Undo take()."""
         if 0 < rate < INT32_MAX:
             self._next_s -= 1 / rate

@@ -1,8 +1,8 @@
-"""What a request asks for several times: told as often, as by Kafka, as long as that is bounded.
+"""Repeated names in a request: as in Kafka each is answered, but their size is bounded.
 
 A few bytes that name a large group, a hundred thousand times, would make gigabytes. So an answer
-is made once and shared, and a request whose repetitions add too much closes its connection. No
-client repeats itself.
+is built once and shared, and a request whose repetitions add too much closes its connection. No
+real client repeats names.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ REPEATED_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Repeats:
-    """Counts what repetitions add to one response."""
+    """Counts the bytes that repetitions add to one response."""
 
     def __init__(self) -> None:
         self._size_bytes = 0
 
     def add(self, size_bytes: int) -> None:
-        """Count a repetition. Raises CloseConnection when there are too many."""
+        """Count the bytes of a repetition. Raises CloseConnection when they are too many."""
         self._size_bytes += size_bytes
         if self._size_bytes > REPEATED_BYTES_MAX:
             raise CloseConnection(
-                f"it asks for the same again and again, for over {REPEATED_BYTES_MAX} bytes: "
-                "ask once"
+                "the request names the same things again and again, for over "
+                f"{REPEATED_BYTES_MAX} bytes: name each once"
             )
 
 
@@ -42,9 +42,9 @@ def answer_each(
     size_bytes: Callable[[T], int],
     subject: Callable[[A], Hashable] | None = None,
 ) -> list[T]:
-    """Answer all that is asked, what is of one name alike. Raises CloseConnection.
+    """Return an answer for each item; items of one name share it. Raises CloseConnection.
 
-    What differs in its name but is of one subject tells much the same, and counts as repeated.
+    Items of different names but one subject have much the same answer, and count as repeated.
     """
     repeats = Repeats()
     answers: dict[Hashable, T] = {}

@@ -1,4 +1,4 @@
-"""Logs events that strangers can cause as often as they like: one line a minute at most."""
+"""Logs events that any client can cause at any rate: at most one line a minute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Seldom:
         self._log_from_s = -EVERY_S
 
     def note(self, address: str) -> None:
-        """Count one event of an address; log all that were not logged yet, if it is time."""
+        """Count one event of an address; log the count since the last line, if it is time."""
         self._count += 1
         now_s = self._now_s()
         if now_s >= self._log_from_s:

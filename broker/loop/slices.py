@@ -1,12 +1,12 @@
-"""Requests that take long have the event loop for a slice of time in each of its turns.
+"""Requests that take long run in slices of time, one slice in each turn of the event loop.
 
     request  --begin-->  first slice  --ends-->  its answer, at once
                 |             |
-                |             +--goes on--> standing: one slice of one of them in each turn
-                +--is large, and others stand--> waiting, not decoded yet
+                |             +--does not--> standing: one slice of one of them in each turn
+                +--is large, and too many stand--> waiting, not decoded yet
 
-So other clients wait for a slice at most, and what large requests decode to is in memory for a
-few of them at a time.
+So other clients wait for one slice at most, and only a few large requests are decoded in memory at
+a time.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from protocol.pacing import Worker
 T = TypeVar("T")
 
 SLICE_S = 0.005
-# As many large requests as may be decoded at a time.
+# The most large requests that may be decoded at a time.
 STANDING_MAX = 4
-# Each has a stack: more than this many are made again when they are needed.
+# The most idle workers that are kept, since each has a stack; more are created when needed.
 _IDLE_MAX = 8
 
 
@@ -35,16 +35,16 @@ class Work(Protocol):
     """Work that is done in slices."""
 
     def step(self) -> Any:
-        """Do it; loops of it are paced."""
+        """Do the work; its loops are paced."""
 
     def end(self, outcome: Any) -> None:
-        """Take what `step` returned, outside of any slice."""
+        """Take the result of `step`, outside of any slice."""
 
     def pause(self) -> None:
         """Note that the work stands still."""
 
     def resume(self) -> None:
-        """Note that the work goes on."""
+        """Note that the work continues."""
 
 
 class Slices:
@@ -57,18 +57,18 @@ class Slices:
         self._waiting: deque[Work] = deque()
         self._is_scheduled = False
         self._is_waiting_next = False
-        # While requests stand still what they are made of is not taken for garbage.
+        # While requests stand still, their objects are not searched for garbage.
         self._quiet = Uncollected()
 
     @property
     def standing_count(self) -> int:
-        """How many requests have begun and stand still."""
+        """The number of requests that have begun and stand still."""
         return len(self._standing)
 
     def run(self, work: Work, *, is_large: bool = False) -> bool:
-        """Do some work, and end it at once if a slice is enough; return whether that was so.
+        """Begin some work; return whether one slice was enough, so that it has ended.
 
-        What is large waits its turn where others are under way.
+        Large work waits for its turn while too much is under way.
         """
         if is_large and (self._waiting or len(self._standing) >= STANDING_MAX):
             self._waiting.append(work)
@@ -82,7 +82,7 @@ class Slices:
         return is_over
 
     def close(self) -> None:
-        """End all where it stands; nothing is begun any more."""
+        """Abandon all work where it stands, and all work that waits."""
         for worker in (*self._idle, *(worker for worker, _ in self._standing)):
             worker.give_up()
         self._idle.clear()
@@ -107,7 +107,7 @@ class Slices:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Give one a slice: one that stands, or every other time one that waits."""
+        """Run one slice: of standing work, or every other time of waiting work."""
         self._is_scheduled = False
         if not (self._standing or self._waiting):
             return
@@ -140,14 +140,14 @@ class Slices:
 
 
 def _nothing() -> None:
-    """Take no note."""
+    """Do nothing."""
 
 
 class Sliced(Generic[T]):
-    """An answer of which each step is done in slices.
+    """An answer that runs each of its steps in slices.
 
-    A step is from one of its awaits to the next. A cancellation that comes while a step stands
-    still is thrown at the step's end.
+    A step goes from one await to the next. A cancellation that comes while a step stands still is
+    raised at the step's end.
     """
 
     __slots__ = ("_answer", "_pause", "_resume", "_slices")
@@ -159,12 +159,12 @@ class Sliced(Generic[T]):
         pause: Callable[[], None] = _nothing,
         resume: Callable[[], None] = _nothing,
     ) -> None:
-        """Have `pause` and `resume` called when a step stands still and goes on."""
+        """`pause` and `resume` are called when a step stands still and when it continues."""
         self._answer, self._slices = answer, slices
         self._pause, self._resume = pause, resume
 
     def __await__(self) -> Generator[Any, Any, T]:
-        """Go on step by step."""
+        """Run step by step."""
         steps = self._answer.__await__()
         thrown: BaseException | None = None
         while True:
@@ -180,7 +180,7 @@ class Sliced(Generic[T]):
             if thrown is None:
                 try:
                     yield awaited
-                except BaseException as error:  # handed on to where it is awaited
+                except BaseException as error:  # thrown into the answer's next step
                     thrown = error
 
 
@@ -196,50 +196,50 @@ class _Step:
         self._function = function
         self.pause, self.resume = pause, resume
         self._is_over = False
-        # Whether the answer came to its end.
+        # Whether the answer has ended.
         self.is_last = False
         self._result: Any = None
         self._error: BaseException | None = None
         self._ended: asyncio.Future[None] | None = None
 
     def step(self) -> None:
-        """Do it."""
+        """Run the step."""
         try:
             self._result = self._function()
         except StopIteration as stop:
-            # Not kept itself: it would refer to this frame, and the result would be garbage.
+            # Only the value is kept: the exception would refer to this frame, and be garbage.
             self._result, self.is_last = stop.value, True
         except GreenletExit:  # given up where it stood
             self._error = asyncio.CancelledError()
             self.end(None)
             raise
-        except BaseException as error:  # handed on by take()
+        except BaseException as error:  # raised again by take()
             self._error = error
 
     def end(self, outcome: object) -> None:
-        """Let the answer go on."""
+        """Let the answer continue."""
         self._is_over = True
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
     def wait(self) -> Generator[Any, Any, BaseException | None]:
-        """Wait for the end; return what was thrown at the answer meanwhile."""
+        """Wait for the end of the step; return an exception that was thrown in meanwhile."""
         thrown: BaseException | None = None
         loop = asyncio.get_running_loop()
         while not self._is_over:
             self._ended = loop.create_future()
             try:
                 yield from self._ended
-            except BaseException as error:  # handed on once the step is over
+            except BaseException as error:  # thrown into the answer once the step is over
                 thrown = error
         return thrown
 
     def take(self) -> Any:
-        """Return what the answer awaits next, its result at its end; raises what it raised."""
+        """Return the future that the answer awaits, or its result at the end; raises its error."""
         error, self._error = self._error, None
         if error is None:
             return self._result
         try:
             raise error
         finally:
-            del error  # which refers to this frame
+            del error  # its traceback refers to this frame

@@ -1,4 +1,4 @@
-"""Tasks in the background: one that ends by an error is told of at once."""
+"""Tasks in the background. An error that ends a task is logged at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def start_task(what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Start a task, which the caller keeps and cancels; a bug in it is logged with its trace."""
+    """Start a task, which the caller keeps and cancels; a bug in it is logged with a traceback."""
     task = asyncio.get_running_loop().create_task(work, name=what)
     task.add_done_callback(partial(_report, what))
     return task

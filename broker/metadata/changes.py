@@ -1,9 +1,9 @@
 """Changes of the metadata, one at a time.
 
-A change reads what is in memory, decides, writes to the store, waits for the disk and then
-brings memory up to date. Were another change let in while it waits, both could create the same
-topic; were it dropped half-way because the client that asked has gone, memory and disk would
-disagree. So changes queue up, and each that has begun runs to its end.
+A change reads memory, decides, writes to the store, waits for the disk and then updates memory. If
+another change ran while it waits, both could create the same topic. If it were dropped half-way
+because its client has gone, memory and disk would disagree. So changes queue up, and a change that
+has begun runs to its end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Changes:
     """The queue of changes; owns the tasks that run them."""
 
     def __init__(self, slices: Slices | None = None) -> None:
-        """With `slices` a change of much lets requests be served while it is decided."""
+        """With `slices` requests are served while a large change is decided."""
         self._slices = slices
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()

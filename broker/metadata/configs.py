@@ -1,8 +1,8 @@
-"""The broker's configuration as it is now: what it was started with, and what was set since.
+"""The broker's present configuration: the settings at its start, and those that were set since.
 
 Clients change a running broker with AlterConfigs, for all brokers (resource name "") or for
-this one (its node id). What they set is kept in the metadata store and goes above the static
-settings; a topic that leaves an option to the broker follows at once.
+this one (its node id). Their settings are kept in the metadata store and take precedence over the
+static settings; a topic without an option of its own follows the broker's at once.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from protocol.errors import ErrorCode
 logger = logging.getLogger(__name__)
 
 ALL_BROKERS = ""
-# While replicas are eligible for leading by KIP-966, this one is of all brokers alike: Kafka
-# makes it a setting of all when it formats a cluster, and keeps it one.
+# While eligible leader replicas (KIP-966) are in force, all brokers share this setting: Kafka
+# makes it one of all brokers when it formats a cluster, and keeps it so.
 _MIN_ISR = "min.insync.replicas"
 
 T = TypeVar("T")
 Layers = Sequence[Layer]
 Alteration = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""Makes a resource's new settings of its present ones; may raise Refusal."""
+"""Makes a resource's new settings from its present ones; may raise Refusal."""
 
 
 class Configs:
@@ -55,16 +55,16 @@ class Configs:
         store: MetadataStore,
         changes: Changes,
     ) -> None:
-        """Put what the store remembers above the static settings.
+        """Put the stored settings above the static ones.
 
-        Raises ConfigError when the two do not fit together any more.
+        Raises ConfigError when the two do not fit together.
         """
         self._static, self._store, self._changes = static, store, changes
         self._dynamic = {ALL_BROKERS: _stored_settings(stored, ALL_BROKERS)}
         self._sources = {ALL_BROKERS: Source.DYNAMIC_DEFAULT_BROKER}
         self._layers = self._layers_of(self._dynamic)
         self._resolved = resolve_broker(self._layers)
-        # Only now is it known which broker this is, and so which settings are its own.
+        # Only now is the node id known, and so the settings of this broker.
         name = str(self.node_id)
         self._dynamic[name] = _stored_settings(stored, name)
         self._sources[name] = Source.DYNAMIC_BROKER
@@ -73,9 +73,9 @@ class Configs:
         self._layers = self._layers_of(self._dynamic)
         self._resolved = resolve_broker(self._layers)
         self._of_plain_topic = resolve_topic({}, self._layers)
-        # The settings outside of BrokerConfig, by class, listener and mechanism.
+        # Settings declared outside of BrokerConfig, by class, listener and mechanism.
         self._apart: dict[tuple[type, str, str], Any] = {}
-        # Called with the layers to come, before they are stored; raise ConfigError to refuse.
+        # Called with new layers, before they are stored; raise ConfigError to refuse.
         self.checks: list[Callable[[Layers], None]] = []
         # Whether the feature that fixes min.insync.replicas is in force.
         self.min_isr_is_fixed: Callable[[], bool] = lambda: False
@@ -86,17 +86,17 @@ class Configs:
 
     @property
     def broker(self) -> BrokerConfig:
-        """The broker's settings in force; replaced whole when they change."""
+        """The broker's settings in force; a change replaces them as a whole."""
         return self._resolved.config
 
     @property
     def consumers(self) -> ConsumerConfig:
-        """The settings of consumer groups in force; replaced whole when they change."""
+        """The settings of consumer groups in force; a change replaces them as a whole."""
         return self.of(ConsumerConfig)
 
     @property
     def shares(self) -> ShareConfig:
-        """The settings of share groups in force; replaced whole when they change."""
+        """The settings of share groups in force; a change replaces them as a whole."""
         return self.of(ShareConfig)
 
     @property
@@ -106,7 +106,7 @@ class Configs:
 
     @property
     def entries(self) -> Mapping[str, Entry]:
-        """What DescribeConfigs says of each of the broker's options."""
+        """The entries of DescribeConfigs for each of the broker's options."""
         return self._resolved.entries
 
     @property
@@ -116,15 +116,15 @@ class Configs:
 
     @property
     def layers(self) -> Layers:
-        """What the settings in force are made of."""
+        """The layers that the settings in force are resolved from."""
         return self._layers
 
     def of(self, cls: type[T]) -> T:
-        """Return settings of the broker that are declared apart; replaced whole on a change."""
+        """Return settings of the broker outside of BrokerConfig; a change replaces them."""
         return self.of_listener(cls, "")
 
     def of_listener(self, cls: type[T], listener: str, mechanism: str = "") -> T:
-        """Return such settings as a listener has them, or a SASL mechanism there."""
+        """Return such settings for a listener, or for a SASL mechanism of the listener."""
         key = cls, listener, mechanism
         found: T | None = self._apart.get(key)
         if found is None:
@@ -138,20 +138,20 @@ class Configs:
     def of_topic(
         self, overrides: Mapping[str, str], layers: Layers | None = None
     ) -> Resolved[TopicConfig]:
-        """Resolve a topic's settings above the broker's, or above layers that may come.
+        """Resolve a topic's settings above the broker's, or above `layers`, which are proposed.
 
         Raises ConfigError for settings that are not valid.
         """
         if layers is not None:
             return resolve_topic(overrides, layers)
-        if not overrides:  # most topics: let them share one
+        if not overrides:  # most topics share this one
             return self._of_plain_topic
         return resolve_topic(overrides, self._layers)
 
     async def alter(self, name: str, alteration: Alteration, *, validate_only: bool) -> None:
         """Change the settings of all brokers (`""`) or of this one, by its node id.
 
-        Raises Refusal for what a running broker cannot be told, and MetadataError.
+        Raises Refusal for settings that a running broker cannot change, and MetadataError.
         """
         self.check_name(name)
         await self._changes.run(lambda: self._alter(name, alteration, validate_only))
@@ -166,24 +166,24 @@ class Configs:
             for check in self.checks:
                 check(layers)
         except ConfigError as error:
-            # Kafka's word for it is the wrong one, and kept for compatibility (KAFKA-13609).
+            # Kafka's code is the wrong one, and is kept for compatibility (KAFKA-13609).
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
-        # The broker has looked at the values by now; this is the controller's to say.
+        # In Kafka the broker has checked the values by now, and the controller checks this.
         if self.min_isr_is_fixed():
             _check_min_isr(values, of_all=name == ALL_BROKERS)
         if validate_only:
             return
         await self._store.replace_configs({Resource(ResourceType.BROKER, name): values})
         self._dynamic = dynamic
-        # Names only: a value may be a secret.
+        # Only names are logged: a value may be a secret.
         logger.info("changed broker settings broker=%r names=%s", name, ",".join(sorted(values)))
         self._put_in_force(layers, resolved)
 
     async def reload(self, read: Layer) -> None:
-        """Take over what may change meanwhile of static settings that were read again.
+        """Apply the static settings that were read again, as far as they may change at runtime.
 
-        What clients have set stays above them. Raises ConfigError when the settings are not
-        valid, and changes nothing then.
+        Clients' settings stay above them. Raises ConfigError when the settings are not valid, and
+        changes nothing then.
         """
         await self._changes.run(lambda: self._reload(read))
 
@@ -195,7 +195,7 @@ class Configs:
         for check in self.checks:
             check(layers)
         for name in plan.awaiting_restart:
-            logger.warning("left alone until a restart setting=%s", name)
+            logger.warning("a new value needs a restart setting=%s", name)
         found = {one.name: one for one in differences(self.entries, resolved.entries)}
         for one in found.values():
             old, new = ("unset" if value is None else value for value in (one.old, one.new))
@@ -203,7 +203,7 @@ class Configs:
         for name in plan.changed:
             option = BROKER_OPTION.get(name)
             if name not in found and option is not None:
-                why = "hidden" if option.sensitive else "another setting wins over it"
+                why = "hidden" if option.sensitive else "another setting takes precedence"
                 logger.info("reloaded setting=%s (%s)", name, why)
         self._static = plan.layer
         self._put_in_force(layers, resolved)
@@ -240,7 +240,7 @@ class Configs:
 
 
 def _stored_settings(stored: Mapping[Resource, Mapping[str, str]], name: str) -> dict[str, str]:
-    """Return the settings of a broker that clients made, without those that they may not make."""
+    """Return a broker's settings that clients made, without those that they may not make."""
     values = stored.get(Resource(ResourceType.BROKER, name), {})
     kept, reasons = drop_not_dynamic(values, per_broker=name != ALL_BROKERS)
     for reason in reasons:

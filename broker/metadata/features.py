@@ -1,15 +1,15 @@
-"""The features of the cluster: which levels the broker supports, and which are in force (KIP-584).
+"""The features of the cluster: the levels that are supported, and those in force (KIP-584).
 
-A level is announced as supported only when the code that it stands for is here, since clients
-act on what is finalized: a Java producer that sees transaction.version 2 adds partitions to its
-transactions by producing to them (KIP-890). So streams groups are supported at level 0 only,
-which is what a Kafka answers that does not know them, and kraft.version 1 would promise voters
-that come and go. The others change nothing that a client does:
+A level is announced as supported only when the broker has the code for it, since clients act on
+finalized levels: a Java producer that sees transaction.version 2 adds partitions to its
+transactions by producing to them (KIP-890). So streams groups are supported at level 0 only, the
+answer of a Kafka that does not know them, and so is kraft.version: level 1 would promise voters
+that can be added and removed. The other features do not change the behaviour of clients:
 metadata.version names the records of Kafka's metadata log, and with one replica a partition's
 list of eligible leaders (KIP-966) is always empty. librdkafka reads none of them.
 
-Checks, their order and their words are those of Kafka's FeatureControlManager. What one feature
-asks of another always holds, since metadata.version has one level only that it can be at.
+Checks, their order and their words are those of Kafka's FeatureControlManager. The dependencies of
+one feature on another always hold, since metadata.version can have only one level.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from protocol.pacing import paced
 
 ELR = "eligible.leader.replicas.version"
 SHARE_VERSION = "share.version"
-# At 1 there are consumer groups (KIP-848).
+# Level 1 enables consumer groups (KIP-848).
 GROUP_VERSION = "group.version"
 TRANSACTION = "transaction.version"
 METADATA_VERSION = "metadata.version"
 
 
 class UpgradeType(IntEnum):
-    """What a client wants done to a level; anything else is not known."""
+    """The kinds of change of a level that a client may ask for; any other number is unknown."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -78,7 +78,7 @@ class Features:
     def __init__(
         self, stored: Mapping[str, int], store: MetadataStore, changes: Changes, node_id: int
     ) -> None:
-        """Take the levels that clients have set, as far as they are still supported."""
+        """Use the levels that clients have set, as far as they are still supported."""
         self._levels = {
             one.name: min(max(stored.get(one.name, one.default), one.first), one.last)
             for one in FEATURES
@@ -94,7 +94,7 @@ class Features:
 
     @property
     def epoch(self) -> int:
-        """A number that has grown whenever levels have changed."""
+        """A number that grows whenever levels change."""
         return self._store.revision
 
     async def update(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> None:
@@ -102,7 +102,7 @@ class Features:
         await self._changes.run(lambda: self._update(updates, validate_only))
 
     async def _update(self, updates: Sequence[FeatureUpdate], validate_only: bool) -> None:
-        # Of two for one feature the later counts.
+        # Of two updates of one feature the later counts.
         wanted = {one.name: one for one in paced(updates)}
         for name in paced(hash_order(wanted, pace=paced)):
             problem = self._problem(wanted[name])
@@ -120,7 +120,7 @@ class Features:
                 changed()
 
     def _problem(self, update: FeatureUpdate) -> str:
-        """Return why an update is refused, "" when it is not."""
+        """Return the reason to refuse an update, "" when there is none."""
         head = f"Invalid update version {update.level} for feature {update.name}."
         if update.upgrade_type not in set(UpgradeType):
             return f"{head} The controller does not support the given upgrade type."
@@ -148,7 +148,7 @@ class Features:
 
 
 def _no_older_metadata(present: int, update: FeatureUpdate) -> str:
-    # From each level down to any other, the present one included, Kafka would lose something.
+    # A downgrade from any level, the present one included, would lose metadata in Kafka.
     head = f"Unsupported {METADATA_VERSION} downgrade from {present} to {update.level}."
     if update.upgrade_type == UpgradeType.UNSAFE_DOWNGRADE:
         return f"{head} Unsafe metadata downgrade is not supported in this version."

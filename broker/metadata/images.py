@@ -1,19 +1,19 @@
-"""The metadata database on the disk: whole images, sealed with a checksum, at several places.
+"""The metadata database on the disk: whole images, sealed with a checksum, in several places.
 
     odradek.db         in each log directory    | SQLite database | generation i64 | crc u32 |
     odradek.db.copy    in the first one         the same bytes
 
-The CRC-32C covers all before it; the generation grows with every write. The first directory has
-two files, so that damage to any one of them, or the loss of any other directory, loses nothing.
+The CRC-32C covers all bytes before it; the generation grows with every write. The first directory
+has two files, so that damage to one of them, or the loss of any other directory, loses nothing.
 
 SQLite does not notice a flipped bit in a row, and checks page headers only. A checksum for each
-row would leave page headers, free pages and indexes unguarded, and tell of damage without
-mending it. A live database with a copy beside it is two things that change one after the other:
-a difference can be a crash or damage. So the database lives in memory and only whole images are
-written, each by an atomic replacement. A file then holds an intact image, old or new, or it is
-damaged: there is no third case, no journal, and no step at which a crash needs thought. The
-price is that a change writes the whole database, 80 bytes a topic and twice: for 10,000 topics
-that is under two megabytes, and the wait for the disk is most of it.
+row would leave page headers, free pages and indexes unguarded, and would detect damage without
+repairing it. A live database and a copy beside it change one after the other: a difference can
+mean a crash or damage. So the database lives in memory and only whole images are written, each by
+an atomic replacement. A file then holds an intact image, old or new, or it is damaged: there is no
+third case, no journal, and no step at which a crash needs thought. The price is that a change
+writes the whole database, 80 bytes a topic and twice: for 10,000 topics that is under two
+megabytes, and the wait for the disk takes most of the time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from storage.files import Buffer, FileSystem
 
 logger = logging.getLogger(__name__)
 
-# No partition directory can be called so: those end in "-<number>".
+# No partition directory can have this name: those end in "-<number>".
 DATABASE_NAME = "odradek.db"
 COPY_NAME = DATABASE_NAME + ".copy"
 _DAMAGED_SUFFIX = ".damaged"
@@ -48,10 +48,10 @@ class NoIntactImage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is at one place: `generation` is None unless the image is intact."""
+    """The file at one place; `generation` is None unless the image is intact."""
 
     path: Path
-    data: bytes | None  # None when there is no file, or none that can be read
+    data: bytes | None  # None when there is no file, or it cannot be read
     generation: int | None
     cause: str = ""
 
@@ -70,7 +70,7 @@ class Images:
 
     @property
     def path(self) -> Path:
-        """The first place, which stands for all in messages."""
+        """The first place, which messages name for all."""
         return self._places[0]
 
     @property
@@ -81,7 +81,7 @@ class Images:
     def read(self) -> bytes | None:
         """Return the newest intact image, None when there is no file at all.
 
-        Changes nothing but who may read it. Raises NoIntactImage.
+        Changes nothing but the permissions of the files. Raises NoIntactImage.
         """
         self._found = [self._look(path) for path in self._places]
         intact = [one for one in self._found if one.generation is not None]
@@ -98,9 +98,9 @@ class Images:
         return newest.data[:-_SEAL_SIZE]
 
     def mend(self) -> None:
-        """Put the image that was read wherever it is not; keep a damaged file aside, by name.
+        """Write the image that was read to all other places; rename damaged files to keep them.
 
-        For the one process that holds the directories.
+        Only for the process that holds the directories.
         """
         if self._newest is None:
             return
@@ -109,7 +109,7 @@ class Images:
                 continue
             self._tell(found, self._newest)
             if found.cause and found.data is not None:
-                with suppress(DiskFailure):  # is no reason not to start
+                with suppress(DiskFailure):  # a failure must not prevent the start
                     self._fs.rename(found.path, Path(f"{found.path}{_DAMAGED_SUFFIX}"))
             assert self._newest.data is not None
             self._put(found.path, self._newest.data)
@@ -118,10 +118,10 @@ class Images:
     def write(self, image: bytes) -> None:
         """Replace the image at every place.
 
-        It is written when one place has it, for the newest is read. Raises DiskFailure when none
-        takes it; a later write must follow before the next read then.
+        It is written when one place has it, since a start reads the newest. Raises DiskFailure
+        when no place takes it; then another write must follow before the next read.
         """
-        # Even a failed write may be found later: no two images are of one generation.
+        # Even a failed write may be found later: no two images may have the same generation.
         self._generation += 1
         data = bytearray(image)  # one copy: an image may have many megabytes
         data += _GENERATION.pack(self._generation)
@@ -147,15 +147,15 @@ class Images:
         return _Found(path, data, generation)
 
     def _close_to_others(self, path: Path) -> None:
-        """Take from others what they may read of users' credentials and of tokens."""
+        """Remove other users' permission to read the file, which has credentials and tokens."""
         try:
             mode = self._fs.make_private(path)
         except DiskFailure as error:
-            logger.warning("others may read credentials: %s", error)
+            logger.warning("other users may read credentials: %s", error)
             return
         if mode is not None:
             logger.warning(
-                "closed a file with credentials to others path=%s mode=%o former_mode=%o",
+                "closed a file with credentials to other users path=%s mode=%o former_mode=%o",
                 path, mode & 0o700, mode,
             )  # fmt: skip
 
@@ -168,7 +168,7 @@ class Images:
                     CorruptFile.differing(found.path, found.data, newest.data, found.cause)
                 )
             logger.error(
-                "repaired damaged metadata: %s; took %s, and kept what was damaged as *%s",
+                "repaired damaged metadata: %s; copied %s, and kept the damaged file as *%s",
                 damage, newest.path, _DAMAGED_SUFFIX,
             )  # fmt: skip
         else:
@@ -178,13 +178,13 @@ class Images:
         try:
             self._fs.write_atomically(path, data, is_private=True)
         except DiskFailure as failure:
-            if path not in self._failing:  # said once, and it is said when it is over
+            if path not in self._failing:  # logged once, and again when writes succeed
                 logger.error("could not write a copy of the metadata: %s", failure)
             self._failing.add(path)
             return failure
         if path in self._failing:
             self._failing.discard(path)
-            logger.info("writes the copy of the metadata again path=%s", path)
+            logger.info("wrote a copy of the metadata again path=%s", path)
         return None
 
 
@@ -193,7 +193,7 @@ def _advice(damaged: Sequence[_Found]) -> str:
         one.cause if one.data is None else f"{one.path} is damaged: {one.cause}" for one in damaged
     )
     return (
-        f"{causes}. Restore one of them from a backup; or move them away: topics are then made "
+        f"{causes}. Restore one of them from a backup; or move them away: topics are then created "
         "again from the directories of their partitions, without their settings"
     )
 
@@ -203,7 +203,7 @@ def _check_same_cluster(newest: _Found, other: _Found) -> None:
         ids = {str(one.path): _cluster_id(one) for one in (newest, other)}
         if len(set(ids.values())) > 1:
             told = " and ".join(f"{path} ({cluster_id})" for path, cluster_id in ids.items())
-            raise NoIntactImage(f"{told} are of different clusters: choose other log.dirs")
+            raise NoIntactImage(f"{told} belong to different clusters: choose other log.dirs")
 
 
 def _cluster_id(found: _Found) -> str:

@@ -1,8 +1,8 @@
 """The levels of loggers, as clients see and set them (broker loggers, KIP-412).
 
-The loggers are Python's, by their own names (`broker.topics.registry`), with "root" for the root
-of all. The packages have one each, which is in force for every module in it that has no level of
-its own. Levels are Kafka's: TRACE lies below DEBUG, and FATAL is CRITICAL. As in Kafka they last
+The loggers are Python's, by their own names (`broker.topics.registry`), and "root" is the root
+logger. Each package has a logger, whose level applies to all modules in it without a level of
+their own. Levels are Kafka's: TRACE lies below DEBUG, and FATAL is CRITICAL. As in Kafka they last
 until the broker stops.
 """
 
@@ -32,7 +32,7 @@ def logger_levels() -> Mapping[str, str]:
 
 
 def check_level(name: str, level: str | None) -> None:
-    """Raise Refusal for a logger that is not there and for a level that is none."""
+    """Raise Refusal for a logger or a level that does not exist."""
     if name not in _loggers():
         raise Refusal(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
     if level is None:
@@ -48,7 +48,7 @@ def check_level(name: str, level: str | None) -> None:
 
 
 def set_levels(changes: Sequence[tuple[str, str | None]]) -> None:
-    """Set levels that were checked; None gives a logger back to the one above it."""
+    """Set levels that were checked; with None a logger inherits its level again."""
     known = _loggers()
     for name, level in changes:
         known[name].setLevel(logging.NOTSET if level is None else _LEVELS[level])

@@ -6,12 +6,12 @@ import asyncio
 
 from broker.metadata.store import MetadataStore
 
-# ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE. What is left of a block is lost at a restart.
+# ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE. The rest of a block is lost at a restart.
 BLOCK_SIZE = 1000
 
 
 class ProducerIds:
-    """Hands out producer ids, from blocks that the metadata store has set apart."""
+    """Hands out producer ids, from blocks that the metadata store has reserved."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -19,25 +19,25 @@ class ProducerIds:
         self._refill = asyncio.Lock()
 
     async def take(self) -> int:
-        """Return an id that nobody had before. Raises MetadataError."""
+        """Return an id that no producer had before. Raises MetadataError."""
         while True:
             await self.fill()
             taken = self.take_now()
-            if taken is not None:  # else others have waited here, too, and were first
+            if taken is not None:  # otherwise other callers that waited here were first
                 return taken
 
     async def fill(self) -> None:
-        """Make sure that there is an id at hand. Raises MetadataError."""
+        """Make sure that an id is available. Raises MetadataError."""
         if self._next < self._end:
             return
         async with self._refill:
-            # Whoever waited here finds the block that the first one fetched.
+            # A caller that waited here finds the block that the first one fetched.
             if self._next == self._end:
                 first = await self._store.allocate_producer_ids(BLOCK_SIZE)
                 self._next, self._end = first, first + BLOCK_SIZE
 
     def take_now(self) -> int | None:
-        """Return an id that nobody had before, None when none is at hand."""
+        """Return an id that no producer had before, None when none is available."""
         if self._next == self._end:
             return None
         taken = self._next

@@ -1,4 +1,4 @@
-"""What a cluster of one answers those who want to change its quorum of controllers (KIP-853).
+"""Answers of a cluster of one to changes of its quorum of controllers (KIP-853).
 
 There is no quorum: the answers are those of a Kafka node whose only controller is its own and
 was named in its settings (kraft.version 0).
@@ -19,7 +19,7 @@ def check_cluster(named: str | None, cluster_id: str) -> None:
 
 
 def check_voter(voter_id: int, directory_id: bytes, request: str) -> None:
-    """Raise Refusal for what names no voter; `request` is "Add" or "Remove"."""
+    """Raise Refusal for a request without a valid voter; `request` is "Add" or "Remove"."""
     if voter_id < 0 or directory_id == ZERO_UUID:
         message = f"{request} voter request didn't include a valid voter"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)

@@ -1,7 +1,8 @@
 """The settings of groups and of client metrics subscriptions.
 
-Neither has to exist to have settings: a subscription is its settings, and a group's wait for the
-group. They are kept in the metadata store, and whoever follows them is called when they change.
+Neither has to exist to have settings: a subscription consists of its settings, and a group's
+settings wait for the group. They are kept in the metadata store; listeners are called when they
+change.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ResourceConfigs:
         return resource in self._settings
 
     def entries(self, resource: Resource) -> Mapping[str, Entry]:
-        """Return what DescribeConfigs says of each option of a resource."""
+        """Return the entries of DescribeConfigs for each option of a resource."""
         values = self._settings.get(resource, {})
         if resource.type is ResourceType.GROUP:
             return group_entries(values, self._broker_entries())
@@ -59,10 +60,10 @@ class ResourceConfigs:
     async def alter(
         self, wanted: Mapping[Resource, Alteration], *, validate_only: bool
     ) -> dict[Resource, Explained | None]:
-        """Change settings of resources, each wholly or not at all; None stands for a change made.
+        """Change settings of resources, each as a whole or not at all; None stands for a success.
 
-        All are written at once: the metadata is written whole with each change, so that a request
-        of 64 KB that named 3,000 groups took 17 s.
+        All are written at once: each write is of the whole metadata, and with a write for each
+        group a request of 64 KB that named 3,000 groups took 17 s.
         """
         return await self._changes.run(lambda: self._alter(wanted, validate_only))
 

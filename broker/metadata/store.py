@@ -1,13 +1,14 @@
 """The cluster's metadata: topics, configurations, levels of features and producer ids, embedded.
 
-`MetadataStore` is the seam: all that the broker asks of its metadata, small enough that another
-engine (PostgreSQL, once brokers are many) can stand behind it. `SqliteMetadata` is the embedded
-default: a SQLite database in memory, whose image is in the log directories (`images`). A store
-only remembers; rules for topic names and configuration values are decided above it.
+`MetadataStore` is the seam: all operations that the broker needs of its metadata, few enough that
+another engine (PostgreSQL, once there are many brokers) can implement them. `SqliteMetadata` is
+the embedded default: a SQLite database in memory, whose image is in the log directories
+(`images`). A store only remembers; callers apply the rules for topic names and configuration
+values.
 
 Each change is one transaction, durable when it returns. It runs in the store's own thread, so
-that the event loop does not wait for the disk; the caller awaits it and then brings what it
-holds in memory up to date.
+that the event loop does not wait for the disk; the caller awaits it and then updates its own
+memory.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from storage.files import FileSystem
 
 T = TypeVar("T")
 
-# One script a schema version, applied in order; a released script is never changed again.
+# One script for each schema version, applied in order; a released script is never changed.
 _MIGRATIONS = (
     """
     CREATE TABLE cluster (
@@ -66,7 +67,7 @@ _MIGRATIONS = (
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to (ConfigResource.Type)."""
+    """The type of a configuration's owner (ConfigResource.Type)."""
 
     TOPIC = 2
     BROKER = 4
@@ -76,7 +77,7 @@ class ResourceType(IntEnum):
 
 
 class SecurityKind(IntEnum):
-    """What a row about security is; its name and value are for the module that keeps it."""
+    """The kind of a row about security; its name and value are for the module that owns it."""
 
     ACL = 1
     SCRAM_CREDENTIAL = 2
@@ -87,7 +88,7 @@ class SecurityKind(IntEnum):
 Rows = Mapping[str, str]
 """Texts by name."""
 Changes = Mapping[str, str | None]
-"""New texts by name; None removes what has the name."""
+"""New texts by name; None removes the row of the name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -100,9 +101,9 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic as the store knows it; `is_deleting` once its deletion has begun.
+    """A topic in the store; `is_deleting` once its deletion has begun.
 
-    Of its partitions the first `made_count` are known to have had their directories.
+    Its first `made_count` partitions are known to have had their directories.
     """
 
     name: str
@@ -127,19 +128,19 @@ class Metadata:
 
 
 class MetadataStore(Protocol):
-    """What the broker asks of its metadata. Every method may raise MetadataError."""
+    """The operations on the metadata. Every method may raise MetadataError."""
 
     @property
     def revision(self) -> int:
-        """A number that grows with every change, as the end of Kafka's metadata log does."""
+        """A number that grows with every change, like the end of Kafka's metadata log."""
 
     async def load(self) -> Metadata:
         """Return everything but the producer ids; nothing is written."""
 
     async def settle(self) -> None:
-        """Make what was loaded durable, and mend what was damaged.
+        """Make the loaded metadata durable, and repair damaged copies.
 
-        Once the log directories are known to be this process's own.
+        Called once the log directories are known to belong to this process.
         """
 
     async def create_topics(self, topics: Sequence[tuple[TopicRecord, Mapping[str, str]]]) -> None:
@@ -148,51 +149,51 @@ class MetadataStore(Protocol):
     def note_made(self, topic_id: bytes, count: int) -> None:
         """Note that the first partitions of a topic have their directories.
 
-        Written with the next change, or when the store is closed.
+        The note is written with the next change, or when the store is closed.
         """
 
     async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
-        """Mark topics whose files are about to go, so that a restart finishes the work."""
+        """Mark topics whose files will be removed, so that a restart finishes the removal."""
 
     async def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
-        """Forget topics and their configurations."""
+        """Remove topics and their configurations."""
 
     async def set_partition_counts(self, counts: Mapping[bytes, int]) -> None:
-        """Note how many partitions topics have, by topic id; all of them or none."""
+        """Set the numbers of partitions of topics, by topic id; all of them or none."""
 
     async def replace_configs(self, changes: Mapping[Resource, Mapping[str, str]]) -> None:
         """Replace all configurations of some resources; all of them or none."""
 
     async def finalize_features(self, levels: Mapping[str, int]) -> None:
-        """Note the levels of some features; all of them or none."""
+        """Set the levels of some features; all of them or none."""
 
     async def change_security(self, kind: SecurityKind, changes: Changes) -> None:
         """Write or remove rows of a kind; all of them or none."""
 
     async def allocate_producer_ids(self, count: int) -> int:
-        """Set a block of producer ids apart, for good; return its first."""
+        """Reserve a block of producer ids for good; return the first id."""
 
     async def close(self) -> None:
-        """Finish what was begun and let go of the database."""
+        """Finish the changes that have begun, and close the database."""
 
 
 class SqliteMetadata:
-    """Metadata in SQLite, held in memory and written whole with each change.
+    """Metadata in SQLite, held in memory and written as a whole with each change.
 
-    Whoever holds the log directories (their locks are taken by `LogDirectory`) may change it.
+    Only the process that holds the log directories (`LogDirectory` locks them) may change it.
     """
 
     def __init__(
         self, fs: FileSystem, directories: Sequence[Path], new_cluster_id: Callable[[], str]
     ) -> None:
-        """Read the database, or begin one with a cluster id of its own.
+        """Read the database, or begin a new one with a new cluster id.
 
-        Raises MetadataError when no intact image is there, or one newer than this program.
+        Raises MetadataError when no image is intact, or it is newer than this program.
         """
         self._images = Images(fs, directories)
         self._made: dict[bytes, int] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
-        # Autocommit: every transaction below begins and ends where one can see it.
+        # Autocommit: every transaction below begins and ends with visible statements.
         self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         try:
             with self._naming_the_file():
@@ -200,7 +201,7 @@ class SqliteMetadata:
                 if written is not None:
                     self._database.deserialize(written)
                 self._prepare(new_cluster_id)
-                # What the memory goes back to when a change cannot be written.
+                # The image that memory returns to when a change cannot be written.
                 self._image = self._database.serialize()
         except MetadataError:
             self._database.close()
@@ -326,7 +327,7 @@ class SqliteMetadata:
                 f"this one knows versions up to {len(_MIGRATIONS)}"
             )
         for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
-            # executescript would commit what is open: the transaction is part of the script.
+            # executescript commits an open transaction, so the script has its own.
             self._database.executescript(
                 f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;"
             )
@@ -381,7 +382,7 @@ class SqliteMetadata:
                 self._note_made(made)
                 self._database.execute("COMMIT")
             finally:
-                # Still open only when something failed.
+                # It is still open only after a failure.
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
             image = self._database.serialize()

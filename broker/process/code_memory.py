@@ -1,12 +1,12 @@
-"""The memory that code takes which has run and will hardly run again, and how it is given back.
+"""Gives back the memory of code that has run and will hardly run again.
 
-Most of what libraries are is used once, while they are loaded: of the 20 MB of an idle broker's
-code 8 are used again. The compiler of the kernels is 150 MB, of which loading kernels that are
-compiled runs through 70. The system keeps what was touched until it needs the memory; what is
-given back comes from the page cache should it run again, 64 KiB in a microsecond.
+Most code of libraries is used once, while they are loaded: of the 20 MB of an idle broker's code
+8 are used again. The compiler of the kernels has 150 MB, of which the loading of compiled kernels
+uses 70. The system keeps used pages until it needs the memory. If code that was given back runs
+again, it comes from the page cache, 64 KiB in a microsecond.
 
-The compiler's code is given back while kernels load, too, again and again: a machine must have
-what a process takes at most.
+The compiler's code is given back also while kernels load, again and again, since a machine needs
+memory for the peak of a process.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _SMAPS = Path("/proc/self/smaps")
 _COMPILER = "libllvmlite"
 # 7f3c5e000000-7f3c60a1b000 r-xp 00e51000 fe:00 1234    /usr/lib/libllvmlite.so
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) .(.).(.) \S+ \S+ \S+ *(.*)")
-# Loading the log's kernels took 157 MB at most without, 119 with 20 ms between, 101 with 2 ms.
+# The peak while the log's kernels load was 157 MB without, 119 with 20 ms between, 101 with 2 ms.
 _REST_MIN_S = 0.002
-# To compile runs through the same code again and again: at most a fifth of the time goes there.
+# Compiling runs the same code again and again: at most a fifth of the time is spent giving back.
 _RESTS_PER_WORK = 4
 
 Place = tuple[int, int]
 
 
 def give_code_back() -> None:
-    """Give back the memory of all code: what is still used comes back. Takes some ms."""
+    """Give back the memory of all code; used code returns by itself. Takes some ms."""
     _give_back(_places(""))
 
 
 @contextmanager
 def compiler_given_back() -> Iterator[None]:
-    """Load the compiler, and give the memory of its code back while the body uses it.
+    """Load the compiler, and give back the memory of its code while the body uses it.
 
-    Then that of all code. Raises ImportError.
+    At the end give back that of all code. Raises ImportError.
     """
     importlib.import_module("llvmlite.binding")
     places, is_over = _places(_COMPILER), threading.Event()
@@ -59,10 +59,10 @@ def compiler_given_back() -> Iterator[None]:
 
 
 def unchanged(lines: Iterable[str], name: str) -> Iterator[Place]:
-    """Yield where a file with `name` in its path is mapped, and holds what is in the file.
+    """Yield the unchanged read-only mappings of files with `name` in their path.
 
-    `lines` are those of Linux' smaps. What was written to since would be lost, wherever it is
-    now: the tables that the loader has filled in. What cannot be written to stays as it is.
+    `lines` are those of Linux' smaps. Mappings that were written to, such as the tables that the
+    loader fills in, would lose their contents, even from swap, so they are left out.
     """
     place: Place | None = None
     is_changed = False
@@ -76,7 +76,7 @@ def unchanged(lines: Iterable[str], name: str) -> Iterator[Place]:
             continue
         elif line.startswith(("Anonymous:", "Private_Dirty:", "Swap:")):
             is_changed |= line.split()[1] != "0"
-        elif line.startswith("VmFlags:"):  # the last line of each
+        elif line.startswith("VmFlags:"):  # the last line of each mapping
             if not is_changed:
                 yield place
             place = None
@@ -85,7 +85,7 @@ def unchanged(lines: Iterable[str], name: str) -> Iterator[Place]:
 def _places(name: str) -> Sequence[Place]:
     try:
         return list(unchanged(_SMAPS.read_text().splitlines(), name))
-    except OSError:  # another system than Linux, or a sandbox that does not tell
+    except OSError:  # a system other than Linux, or a sandbox that hides the file
         return []
 
 

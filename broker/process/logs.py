@@ -1,13 +1,13 @@
-"""The broker's log on standard error: lines for a person, or a JSON object a line for a collector.
+"""The broker's log on standard error: lines for a person, or one JSON object per line for tools.
 
     {"time":"2026-11-22T21:14:03.120Z","level":"INFO","logger":"storage.rolling",
      "message":"rolled segment topic=a partition=0 base=42","topic":"a","partition":0,"base":42}
 
-The fields are those of the message: `key=%d` in its template names one, whose value keeps its
+The fields come from the message: `key=%d` in its template names a field, whose value keeps its
 type. An exception is a string, with its traceback.
 
-Clients choose some of what is told: line ends and control characters are written as Python writes
-them, so that nobody can write lines of his own, or anything to the terminal of who reads them.
+Some texts in the log come from clients: line ends and control characters are escaped as in Python,
+so that no client can forge lines, or send control codes to the terminal of a reader.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 TEXT, JSON = "text", "json"
 
 _TEXT_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-# What logging puts in place of the arguments, and the names before it: `peer=%s:%d`.
+# The conversions that logging replaces by arguments, and the names before them: `peer=%s:%d`.
 _CONVERSION = re.compile(r"%(?:%|[-#0 +]*\d*(?:\.\d+)?[a-zA-Z])")
 _FIELD = re.compile(
     rf"(?:(?<=\s)|^)([a-zA-Z][\w.]*)=({_CONVERSION.pattern}(?:[:-]{_CONVERSION.pattern})*)"
@@ -45,7 +45,7 @@ class TextFormatter(logging.Formatter):
         self._second, self._time = -1, ""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """Return the local time; a second's is made once for all that it brings."""
+        """Return the local time; the text of a second is formatted once."""
         second = int(record.created)
         if second != self._second:
             self._second = second
@@ -53,7 +53,7 @@ class TextFormatter(logging.Formatter):
         return f"{self._time},{int(record.msecs):03d}"
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line; `extra={"is_multiline": True}` is for text of our own alone."""
+        """Return the line; use `extra={"is_multiline": True}` only for the broker's own texts."""
         text = super().formatMessage(record)
         return text if getattr(record, "is_multiline", False) else printable(text)
 
@@ -62,7 +62,7 @@ class JsonFormatter(logging.Formatter):
     """Writes a record as a JSON object in one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the object, whatever the arguments are: what JSON does not know is text."""
+        """Return the object; arguments of types that JSON does not have become text."""
         told: dict[str, object] = {
             "time": _moment(record.created),
             "level": record.levelname,
@@ -77,22 +77,22 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(level: str, form: str) -> None:
-    """Write the log to standard error, from a level on."""
+    """Write the log to standard error, from `level` on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == JSON else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler])
-    # Who asks for DEBUG does not mean the compiler, which tells 2 MB about the kernels.
+    # DEBUG excludes Numba's own log, which is 2 MB per start.
     logging.getLogger("numba").setLevel(max(logging.root.level, logging.INFO))
-    # What no line tells is not looked up either: that is a third of what a line costs.
+    # Data that no line shows is not looked up: that saves a third of a line's time.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # documented: no place in the code
-    if form == JSON:  # what Python itself would write as lines of text
+    logging._srcfile = None  # documented: records get no source location
+    if form == JSON:  # Python itself would write these as lines of text
         logging.captureWarnings(True)
         sys.excepthook = _log_uncaught
 
 
 def as_json(message: str, **fields: object) -> str:
-    """Return the line for what is told outside of the log."""
+    """Return a line for a message outside of the log."""
     now = _moment(datetime.now(UTC).timestamp())
     told = {"time": now, "level": "INFO", "logger": __name__, "message": message, **fields}
     return json.dumps(told, default=str, ensure_ascii=False)
@@ -123,7 +123,7 @@ def _count(template: str) -> int:
 
 
 def _text(template: str, values: tuple[object, ...]) -> str:
-    # %r is for a reader of text, who has to see where a value ends.
+    # %r is for readers of text, to show where a value ends.
     return template.replace("%r", "%s") % values
 
 

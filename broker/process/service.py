@@ -1,7 +1,7 @@
-"""Tells systemd how far the broker is, when it asks to be told: sd_notify(3), Type=notify.
+"""Notifies systemd of the broker's state, if it asks for that: sd_notify(3), Type=notify.
 
-A datagram of lines `NAME=value` to the socket that NOTIFY_SOCKET names; "@" begins the name of
-one without a file.
+A message is a datagram of lines `NAME=value` to the socket that NOTIFY_SOCKET names. A name that
+begins with "@" is a socket without a file.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ logger = logging.getLogger(__name__)
 
 
 class ServiceSocket:
-    """Where systemd listens; silent when nobody does."""
+    """The socket where systemd listens; without one nothing is sent."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
 
     def ready(self, status: str) -> None:
-        """Say that the broker accepts connections, or goes on after a reload."""
+        """Report that the broker accepts connections, or that a reload is over."""
         self._tell("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
-        """Say that settings are being read again; ready() follows."""
+        """Report that settings are being read again; ready() follows."""
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._tell("RELOADING=1", f"MONOTONIC_USEC={now_us}")
 
     def stopping(self) -> None:
-        """Say that the broker is on its way out."""
+        """Report that the broker is stopping."""
         self._tell("STOPPING=1", "STATUS=stopping")
 
     def _tell(self, *lines: str) -> None:
@@ -43,4 +43,4 @@ class ServiceSocket:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
                 told.sendto("\n".join(lines).encode(), address)
         except OSError as error:
-            logger.warning("could not tell the service manager socket=%s: %s", address, error)
+            logger.warning("could not notify the service manager socket=%s: %s", address, error)

@@ -1,8 +1,8 @@
-"""What signals ask of the broker.
+"""The broker's reaction to signals.
 
-    SIGTERM, SIGINT   stop: answer what has begun, make all durable, leave the mark of a clean stop
+    SIGTERM, SIGINT   stop: answer begun requests, make all durable, leave the mark of a clean stop
     a second one      end at once: the next start recovers, as after a crash
-    SIGHUP            read the settings again (broker/metadata/configs.py), and go on
+    SIGHUP            read the settings again (broker/metadata/configs.py), and continue
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Signals:
     """Events that signals set; the event loop owns them."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """Take the signals from now on; `say` tells a person why the process has ended."""
+        """Handle the signals from now on; `say` prints why the process has ended."""
         self.stop = asyncio.Event()
         self.reload = asyncio.Event()
         self._say = say
@@ -31,5 +31,5 @@ class Signals:
             self.stop.set()
             return
         self._say("ended by a second signal before all was made durable, the next start recovers")
-        # Nothing else would be soon: threads are joined and files flushed on every other way out.
+        # Every other exit would take long: it joins threads and flushes files.
         os._exit(1)

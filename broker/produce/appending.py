@@ -1,8 +1,8 @@
-"""The batches of one Produce request on their way into the logs.
+"""Appends the batches of one Produce request to the logs.
 
-Each is checked and appended in its turn on the event loop. Batches that take long to check go to
-a thread, all of the request's together, and are appended when they come back: requests that the
-same client has sent after this one wait for that, so that its batches keep their order.
+Each batch is checked and appended in its turn on the event loop. Batches that take long to check
+go to a thread, all of a request together, and are appended when they come back. Later requests of
+the same client wait for that, so that its batches keep their order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from storage.validation import CheckedBatch, read_one
 _ZSTD_SINCE = 7
 _ACKS = (-1, 0, 1)
 # Errors that Kafka reports without the log start offset (ReplicaManager.appendToLocalLog). It
-# also leaves it out for what is not one batch (ProduceRequest.validateRecords).
+# also leaves it out for records that are not one batch (ProduceRequest.validateRecords).
 _WITHOUT_START_OFFSET = frozenset(
     (
         ErrorCode.CORRUPT_MESSAGE,
@@ -58,7 +58,7 @@ _WITHOUT_START_OFFSET = frozenset(
         ErrorCode.RECORD_LIST_TOO_LARGE,
     )
 )
-_ATTRIBUTES = 22  # where a batch has its codec and kind: the low byte of its attributes
+_ATTRIBUTES = 22  # position of the low byte of a batch's attributes: its codec and kind
 # The one client that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID).
 _ADMIN_CLIENT_ID = "__admin_client"
 
@@ -67,7 +67,7 @@ Appended = tuple[Log, PartitionProduceResponse]
 
 @dataclass(slots=True)
 class _Laborious:
-    """A batch that a thread has to check, and the place that its response will have."""
+    """A batch that a thread has to check, and the place of its response."""
 
     data: TopicProduceData
     partition: PartitionProduceData
@@ -86,10 +86,10 @@ class AppendServices(AdmissionServices, Protocol):
 
 
 class Appending:
-    """Appends what can be appended of a request, and makes its response.
+    """Appends the batches of a request where possible, and builds its response.
 
-    `refused` are partitions that a transaction does not have, `denied` topics that the client may
-    not write to. The handler of the request owns it.
+    `refused` are partitions that are not in the transaction; `denied` are topics that the client
+    may not write to. The handler of the request owns it.
     """
 
     __slots__ = (
@@ -115,10 +115,10 @@ class Appending:
         self.touched: list[Appended] = []
 
     def begin(self, pace: Pace = unpaced) -> bool:
-        """Append what is checked quickly; return whether that is all.
+        """Append the batches that are quick to check; return whether that is all of them.
 
-        Between two batches others may be served where many are `paced`: that may be only where
-        nothing is a transaction's, which could end meanwhile.
+        With `pace` other clients may be served between two of many batches. That is not allowed
+        for batches of a transaction, which could end meanwhile.
         """
         topics = self._request.topic_data
         for data in topics if len(topics) < PACED_MIN else pace(topics):
@@ -145,7 +145,7 @@ class Appending:
         return not self._laborious
 
     async def finish(self) -> None:
-        """Have the rest checked by a thread, and append it."""
+        """Let a thread check the remaining batches, and append them."""
         laborious = self._laborious
         batches = [(one.log, one.records) for one in laborious]
         checks = self._services.batch_checks
@@ -157,7 +157,7 @@ class Appending:
             one.responses[one.at] = self._append_checked(one, topic, verdict)
 
     def _client(self) -> Hashable:
-        """Return by whom clients take turns: a user, or a connection of nobody in particular."""
+        """Return the key by which clients take turns: a user, or an anonymous connection."""
         principal = self._context.principal
         return id(self._context.client) if principal == ANONYMOUS else principal
 
@@ -180,7 +180,7 @@ class Appending:
         except StorageError as error:
             return self._counted(topic, self._explain(log, partition.index, error))
         except TooLaborious:
-            # Those that follow go there, too, unless they cost nothing.
+            # The batches that follow go to the thread, too, unless their check is free.
             self._allowance.exhaust()
             self._laborious.append(
                 _Laborious(data, partition, log, records, responses, len(responses))
@@ -190,7 +190,7 @@ class Appending:
     def _append_checked(
         self, one: _Laborious, topic: Topic | None, verdict: Verdict
     ) -> PartitionProduceResponse:
-        """Append a batch that comes back from a thread: everything may have changed since."""
+        """Append a batch that comes back from a thread. Everything may have changed since."""
         index = one.partition.index
         log = self._find(topic, one.partition)
         if isinstance(log, PartitionProduceResponse):
@@ -210,7 +210,7 @@ class Appending:
     def _find(
         self, topic: Topic | None, partition: PartitionProduceData
     ) -> Log | PartitionProduceResponse:
-        """Return the log that a batch goes to, or why it does not."""
+        """Return the log for a batch, or the response that refuses it."""
         index = partition.index
         if topic is None:
             by_id = self._context.api_version >= TOPIC_IDS_SINCE
@@ -234,7 +234,7 @@ class Appending:
     def _problem(
         self, topic: Topic, partition: PartitionProduceData
     ) -> PartitionProduceResponse | None:
-        """Refuse what no log has to look at, in the order in which Kafka does."""
+        """Refuse batches that no log has to look at, in Kafka's order."""
         index, records = partition.index, partition.records
         version = self._context.api_version
         if not records:
@@ -251,7 +251,7 @@ class Appending:
             except NotOneBatch as error:
                 return refusal(index, code_of(error), message_of(error))
             except StorageError:
-                pass  # what Kafka's log would find, after this
+                pass  # an error that Kafka's log would find, after this
             return refusal(index, ErrorCode.INVALID_REQUIRED_ACKS, None)
         if topic.is_internal and self._context.client_id != _ADMIN_CLIENT_ID:
             message = f"Cannot append to internal topic {topic.name}"
@@ -293,7 +293,7 @@ class Appending:
 
 
 def refusal(index: int, code: ErrorCode, message: str | None) -> PartitionProduceResponse:
-    """Return the response for a partition that was not appended to."""
+    """Return the response for a partition whose batch was not appended."""
     return PartitionProduceResponse(
         index=index,
         error_code=code,
@@ -312,7 +312,7 @@ def not_permitted(partition: PartitionProduceData, code: ErrorCode) -> Partition
 
 
 def all_refused(response: ProduceResponse) -> Iterator[PartitionProduceResponse]:
-    """Iterate over the partitions of a response that were not appended to."""
+    """Iterate over the partitions of a response whose batches were not appended."""
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code:

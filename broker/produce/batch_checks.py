@@ -1,9 +1,9 @@
-"""Threads that check producers' batches when that would take the event loop too long.
+"""Threads that check producers' batches when that would hold up the event loop for too long.
 
 A batch of a few kilobytes may unpack to 64 MiB, and recompressing that may take seconds. Two
-threads check such batches, one request after the other; memory is bounded by what the two unpack.
+threads check such batches, one request after the other, so that only two are unpacked at a time.
 
-Clients take turns: a client with many such batches delays others by one of them.
+Clients take turns: a client with many such batches delays others by only one of them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from storage.validation import CheckedBatch
 _THREADS = 2
 
 Verdict = CheckedBatch | StorageError
-"""A batch that may be appended, or why it is refused."""
+"""A batch that may be appended, or the error that refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What came out for the batches of a request, in their order, and the CPU time it took."""
+    """The verdicts on the batches of a request, in their order, and the CPU time they took."""
 
     verdicts: Sequence[Verdict]
     cpu_ns: int
@@ -65,9 +65,9 @@ class BatchChecks:
         allowance: Allowance,
         client: Hashable,
     ) -> asyncio.Future[Verdicts]:
-        """Check the batches of a request; nothing else may use its allowance meanwhile.
+        """Check the batches of a request in a thread; only that may use `allowance` meanwhile.
 
-        Clients take turns, by whatever stands for them.
+        Clients take turns; `client` is the key of one.
         """
         asked = _Asked(
             lambda: _check_all(batches, now_ms, allowance), self._loop.create_future()
@@ -77,7 +77,7 @@ class BatchChecks:
         return asked.answer
 
     def close(self) -> None:
-        """Begin no further check; those under way end by themselves."""
+        """Begin no further checks; running ones end by themselves."""
         for waiting in self._waiting.values():
             for asked in waiting:
                 asked.answer.cancel()
@@ -85,14 +85,14 @@ class BatchChecks:
         self._pool.shutdown(wait=False)
 
     def _begin(self) -> None:
-        """Give free threads to those whose turn it is."""
+        """Give free threads to the clients whose turn it is."""
         while self._waiting and self._running < _THREADS:
             client, waiting = next(iter(self._waiting.items()))
             asked = waiting.popleft()
             del self._waiting[client]
             if waiting:
                 self._waiting[client] = waiting  # behind all others
-            if not asked.answer.done():  # else nobody waits for it any more
+            if not asked.answer.done():  # otherwise its client has gone
                 self._running += 1
                 running = self._loop.run_in_executor(self._pool, asked.check)
                 running.add_done_callback(partial(self._finish, asked.answer))

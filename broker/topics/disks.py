@@ -1,13 +1,14 @@
-"""What the disks refuse: who is told, what goes offline, and how it comes back.
+"""Refused disk operations: the error that clients get, partitions that go offline and return.
 
     a write or read is refused    that request gets KAFKA_STORAGE_ERROR, nothing else changes
-    a flush is refused            the partition goes offline: what it holds may not be on the
-                                  disk, and the system forgets that it could not write
-    a directory is not there      its partitions are offline
+    a flush is refused            the partition goes offline: its records may not be on the
+                                  disk, and the system forgets that it could not write them
+    a directory is missing        its partitions are offline
 
-What is offline is tried again, after a second at first and then less and less often. A log that
-comes back is read from its recovery point on, written again and flushed, as after a crash; the
-other partitions go on all the while. /health names each directory until it takes writes again.
+The broker tries to bring offline partitions back, at first after a second and then less and less
+often. A log that comes back is read from its recovery point on, written again and flushed, as
+after a crash; the other partitions are served all the while. /health names each directory until
+it takes writes again.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from storage.log import Log
 
 logger = logging.getLogger(__name__)
 
-# A trouble stays in /health so long at least, since a small write may succeed on a full disk.
+# The least time that a trouble stays in /health, since a small write may succeed on a full disk.
 _SHOWN_MS = 30_000
-# A disk that goes on refusing is told of so often: it may refuse thousands of operations.
+# The time between two log lines about a disk: it may refuse thousands of operations.
 _TOLD_MS = 30_000
 _RETRY_MIN_MS, _RETRY_MAX_MS = 1_000, 30_000
 _PROBE = ".odradek-probe"
@@ -37,9 +38,9 @@ _PROBE = ".odradek-probe"
 
 @dataclass(slots=True)
 class _Trouble:
-    """What a log directory's disk has refused lately; `count` times.
+    """Operations that a log directory's disk has refused lately, `count` of them.
 
-    `untold_count` refusals, of the broker's own probes too, came after the log was last told.
+    `untold_count` refusals, with those of the broker's own probes, came after the last log line.
     """
 
     last: StorageError
@@ -50,7 +51,7 @@ class _Trouble:
 
 
 class Disks:
-    """Keeps an eye on the log directories. The event loop owns it."""
+    """Watches the log directories. The event loop owns it."""
 
     def __init__(
         self,
@@ -65,13 +66,13 @@ class Disks:
         self._open_directory, self._now_ms = open_directory, now_ms
         self._troubles: dict[Path, _Trouble] = {}
         self._retry_ms, self._next_retry_ms = _RETRY_MIN_MS, 0
-        # How often each directory has refused something since the start.
+        # The number of operations that each directory has refused since the start.
         self.failures: dict[Path, int] = {}
         # Called with a log that has gone offline.
         self.on_offline: list[Callable[[Log], None]] = []
 
     def note(self, log: Log, error: StorageError) -> None:
-        """Note what came of using a log, if it is the disk's fault."""
+        """Note an error of a log, if the disk is its cause."""
         if isinstance(error, DiskFailure | CorruptFile):
             self.note_directory(log.directory.parent, error)
         failure = log.sync_failure
@@ -79,7 +80,7 @@ class Disks:
             self.take_offline(log, failure)
 
     def note_directory(self, path: Path, error: StorageError) -> None:
-        """Note that a log directory's disk refused something."""
+        """Note that a log directory's disk refused an operation."""
         now_ms = self._now_ms()
         self.failures[path] = self.failures.get(path, 0) + 1
         trouble = self._troubles.get(path)
@@ -92,7 +93,7 @@ class Disks:
             self._tell(path, trouble, error)
 
     def take_offline(self, log: Log, error: StorageError) -> None:
-        """Take a log offline whose flush was refused."""
+        """Take a log offline after its flush was refused."""
         log.failure = error
         self.note_directory(log.directory.parent, error)
         logger.error("took offline log=%s: %s", log.name, error)
@@ -103,7 +104,7 @@ class Disks:
             listener(log)
 
     def problems(self) -> list[str]:
-        """Return what an operator has to look at, a sentence each."""
+        """Return the problems that an operator has to look at, one sentence each."""
         found = [
             f"log directory {path} is offline: {error}"
             for path, error in self._partitions.offline_directories.items()
@@ -119,7 +120,7 @@ class Disks:
         return found
 
     async def check(self) -> None:
-        """Look whether troubles are over, and try to bring back what is offline."""
+        """Check whether troubles are over, and try to bring back offline partitions."""
         now_ms = self._now_ms()
         over = [
             path for path, one in self._troubles.items() if now_ms - one.last_ms >= _SHOWN_MS
@@ -155,23 +156,26 @@ class Disks:
         return len(self._partitions.offline_directories) + len(self._topics.offline())
 
     def _tell(self, path: Path, trouble: _Trouble, error: StorageError) -> None:
-        """Count a refusal that is not the first, and log it when nothing was told for a while."""
+        """Count a refusal that is not the first, and log it if the last line is some time ago."""
         trouble.untold_count += 1
         now_ms = self._now_ms()
         if now_ms - trouble.told_ms >= _TOLD_MS:
             logger.error(
-                "disk trouble goes on directory=%s count=%d: %s", path, trouble.untold_count, error
+                "disk trouble continues directory=%s count=%d: %s",
+                path,
+                trouble.untold_count,
+                error,
             )
             trouble.told_ms, trouble.untold_count = now_ms, 0
 
     def _probe(self, paths: Sequence[Path]) -> list[tuple[Path, DiskFailure | None]]:
-        """Return what each directory says to a write; runs in a thread."""
+        """Return the error of a write to each directory, or None; runs in a thread."""
         found: list[tuple[Path, DiskFailure | None]] = []
         for path in paths:
             probe = path / _PROBE
             refusal = None
             try:
-                self._fs.write_atomically(probe, b"Odradek looks whether this disk takes writes\n")
+                self._fs.write_atomically(probe, b"Odradek checks that this disk takes writes\n")
                 self._fs.remove(probe)
             except DiskFailure as error:
                 refusal = error

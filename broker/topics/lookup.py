@@ -1,4 +1,4 @@
-"""The topics as the coordinators of groups ask for them."""
+"""The view of topics that the coordinators of groups use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker.topics.registry import Topics
 
 
 class TopicLookup:
-    """The topics and where their replicas are, as they are now."""
+    """The present topics, and the racks of their replicas."""
 
     def __init__(
         self, topics: Topics, store: MetadataStore, rack: Callable[[], str | None]
@@ -25,21 +25,21 @@ class TopicLookup:
         return self._store.revision
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic, None when there is none of this id."""
+        """Return the name of the topic of an id, None when there is no such topic."""
         topic = self._topics.by_id(topic_id)
         return topic.name if topic else None
 
     def id_of(self, name: str) -> bytes | None:
-        """Return the id of a topic, None when there is none of this name."""
+        """Return the id of the topic of a name, None when there is no such topic."""
         topic = self._topics.get(name)
         return topic.topic_id if topic else None
 
     def partition_count(self, name: str) -> int:
-        """Return how many partitions a topic has, 0 when there is none of this name."""
+        """Return the number of partitions of a topic, 0 when there is no such topic."""
         topic = self._topics.get(name)
         return len(topic.partitions) if topic else 0
 
     def racks(self, name: str) -> Sequence[Sequence[str]]:
-        """Return for each partition of a topic the racks that its replicas are in: this one's."""
+        """Return the racks of the replicas of each partition of a topic: this broker's rack."""
         rack = self._rack()
         return [[rack] if rack else []] * self.partition_count(name)

@@ -1,7 +1,7 @@
-"""Moves of logs between log directories: begun by clients, taken up again by the next start.
+"""Moves of logs between log directories: clients begin them, the next start resumes them.
 
-The copying runs in threads, for as many logs at once as there are directories. What the disk
-refuses ends a move: the log stays where it is.
+Threads copy the files, for as many logs at once as there are directories. When the disk refuses an
+operation, the move ends and the log stays where it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Moves:
-    """The moves that are going on. The event loop owns it."""
+    """The moves under way. The event loop owns it."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class Moves:
         self._is_closing = False
         # Called with a log that could not be moved because of a disk.
         self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
-        # Called with a log as soon as it goes on elsewhere: who reads its files is to stop.
+        # Called with a log as soon as it has moved: readers of its old files must stop.
         self.on_moved: Callable[[Log], None] = lambda log: None
 
     def copies(self) -> Iterator[Copy]:
-        """Iterate over the copies in the making."""
+        """Iterate over the copies under way."""
         return iter([copy for copy, _ in self._running.values()])
 
     async def begin(self, log: Log, home: LogDirectory) -> None:
-        """Have a log moved to a directory, and not to another one; return once that is noted.
+        """Begin to move a log to a directory, and stop a move to another; return once it began.
 
         Raises DiskFailure.
         """
@@ -77,7 +77,7 @@ class Moves:
         self._running[log.topic, log.partition] = copy, start_task("move a log", self._run(copy))
 
     async def resume(self, topics: Topics) -> None:
-        """Begin the moves again that were going on when the broker stopped; once, at the start."""
+        """Begin again the moves that the last stop interrupted; called once, at the start."""
         for home in list(self._partitions.directories):
             for name, (topic_name, number) in home.futures_at_start.items():
                 topic = topics.get(topic_name)
@@ -87,11 +87,11 @@ class Moves:
                     if log is not None:
                         await self.begin(log, home)
                 except StorageError as error:
-                    # One whose log is offline may be wanted once that is back.
+                    # If the log is offline, the copy may be needed once the log is back.
                     logger.warning("left alone a copy path=%s: %s", home.path / name, error)
 
     async def close(self) -> None:
-        """Stop; the next start takes the moves up again."""
+        """Stop the moves; the next start resumes them."""
         self._is_closing = True
         for copy, _ in self._running.values():
             copy.is_cancelled = True
@@ -128,7 +128,7 @@ class Moves:
             # Topics are not deleted meanwhile.
             if await self._changes.run(partial(self._finish, copy, tail_bytes_max)):
                 return
-            tail_bytes_max *= 2  # so that it ends, however fast the log grows
+            tail_bytes_max *= 2  # so that the move ends, however fast the log grows
 
     async def _finish(self, copy: Copy, tail_bytes_max: int) -> bool:
         log = copy.log

@@ -1,4 +1,4 @@
-"""What a topic may be called.
+"""The rules for names of topics.
 
 The rules are Kafka's (org.apache.kafka.common.internals.Topic): a name becomes part of a
 directory's name and of a metric's, and clients check it by the same rules.
@@ -11,10 +11,10 @@ import re
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 SHARE_GROUP_STATE = "__share_group_state"
-# Kafka's own metadata log, which no client may create; we keep metadata elsewhere.
+# Kafka's own metadata log, which no client may create; Odradek keeps metadata elsewhere.
 CLUSTER_METADATA = "__cluster_metadata"
 
-# Those that the broker itself writes, and that consumers leave out unless told otherwise.
+# Topics that the broker itself writes; consumers leave them out unless configured otherwise.
 INTERNAL = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
 
 # With "-", a partition number of up to 5 digits and a suffix such as "-delete", a directory's
@@ -25,13 +25,13 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def problem(name: str) -> str | None:
-    """Say what is wrong with a topic's name, in Kafka's words; None when nothing is."""
+    """Return the error in a topic's name, in Kafka's words, or None."""
     reason = _reason(name)
     return f"Topic name is invalid: {reason}" if reason else None
 
 
 def collision_key(name: str) -> str:
-    """Return what two topics must not share.
+    """Return the key of a name that two topics must not share.
 
     A metric's name has "_" for ".", so that `a.b` and `a_b` would be one metric.
     """

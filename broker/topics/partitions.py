@@ -1,12 +1,12 @@
-"""Where partitions live: their logs, spread over the log directories.
+"""The logs of partitions, spread over the log directories.
 
-A partition's directory notes the id of its topic (partition.metadata). One whose topic the
-metadata does not know is a stray: it is left alone, and nothing new may take its name, so that
-records of a forgotten topic never turn up in another. An id that differs from the topic's in a
-few characters only is damaged: the directory is the topic's, and loading it puts the id right.
-Kafka's own metadata log is no stray: it stays where a data directory was adopted.
+A partition's directory holds the id of its topic (partition.metadata). A directory whose topic the
+metadata does not know is a stray: it is left alone, and no new topic may take its name, so that
+records of a forgotten topic never appear in another. An id that differs from the topic's in only a
+few characters is damaged: the directory belongs to the topic, and loading it corrects the id.
+Kafka's own metadata log is no stray: it stays in an adopted data directory.
 
-A log that its disk refuses, or whose log directory is not there, does not hinder the others:
+A log that its disk cannot read, or whose log directory is missing, does not hinder the others:
 the partition is offline until broker.topics.disks brings it back.
 """
 
@@ -40,12 +40,12 @@ _PROGRESS_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class OfflinePartition:
-    """A partition that cannot be used for now, and why."""
+    """A partition that cannot be used for now, and the error that is the cause."""
 
     topic: str
     partition: int
     cause: StorageError
-    log: Log | None = None  # what there was of it until its disk failed
+    log: Log | None = None  # its log until the disk failed
     is_made: bool = False  # whether it is known to have had a directory
 
     @property
@@ -59,10 +59,10 @@ Partition = Log | OfflinePartition
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A partition to open: one of a topic's, with the topic's settings.
+    """A partition of a topic that is to be opened, with the topic's settings.
 
-    `failed` is the log that the disk has failed. One that `is_made` has had a directory: were it
-    made again, its records would be gone without a word.
+    `failed` is the log whose disk failed. With `is_made` it has had a directory: a new one would
+    silently hide the loss of its records.
     """
 
     record: TopicRecord
@@ -73,12 +73,12 @@ class Wanted:
 
     @property
     def name(self) -> str:
-        """The name of the partition, which is that of its directory."""
+        """The name of the partition, and of its directory."""
         return f"{self.record.name}-{self.number}"
 
 
 class Partitions:
-    """Makes, loads and deletes the logs of topics. The event loop owns it."""
+    """Creates, loads and deletes the logs of topics. The event loop owns it."""
 
     def __init__(
         self,
@@ -86,16 +86,16 @@ class Partitions:
         now_ms: Callable[[], int],
         threads: Callable[[], int] = lambda: 1,
     ) -> None:
-        """`threads` says how many load logs at the same time, for each directory."""
+        """`threads` returns the number of threads that load logs, for each directory."""
         self._directories = list(directories)
         self._now_ms, self._threads = now_ms, threads
-        # The log directories that cannot be used, and why.
+        # The log directories that cannot be used, and their errors.
         self.offline_directories: dict[Path, StorageError] = {}
-        # Directories without a log yet: all of them at the start, the strays after that.
+        # Directories without a log yet: all of them at the start, the strays later.
         self._idle: dict[Path, bytes | None] = {}
         for home in directories:
             self._look_into(home)
-        # Called with each log, loaded or new, before anybody can find it.
+        # Called with each log, loaded or new, before a request can find it.
         self.on_log: list[Callable[[Log], None]] = []
 
     @property
@@ -109,7 +109,7 @@ class Partitions:
         return sorted(self._idle)
 
     def add(self, home: LogDirectory) -> None:
-        """Take a log directory into use."""
+        """Begin to use a log directory."""
         self.offline_directories.pop(home.path, None)
         self._directories.append(home)
         self._look_into(home)
@@ -122,7 +122,7 @@ class Partitions:
     async def open(self, wanted: Sequence[Wanted]) -> list[Partition]:
         """Load partitions of topics, and create those that have no directory.
 
-        What the disk refuses is offline. All waiting is done in threads.
+        A partition that the disk refuses is offline. Threads do all the waiting.
         """
         opened: list[Partition | None] = [None] * len(wanted)
         to_open: dict[LogDirectory, list[tuple[int, Wanted]]] = {}
@@ -150,7 +150,7 @@ class Partitions:
     async def _open_all(
         self, to_open: dict[LogDirectory, list[tuple[int, Wanted]]]
     ) -> list[tuple[LogDirectory, tuple[int, Wanted], Partition]]:
-        """Open logs in as many threads for each directory as are wanted."""
+        """Open logs in the configured number of threads for each directory."""
         if not to_open:
             return []
         loop, threads = asyncio.get_running_loop(), max(self._threads(), 1)
@@ -159,7 +159,7 @@ class Partitions:
         with ThreadPoolExecutor(threads * len(to_open), thread_name_prefix="load") as pool:
             jobs = []
             for home, ones in to_open.items():
-                # The threads share the iterator: each takes the next when it is done.
+                # The threads share the iterator: each takes the next log when it has opened one.
                 shared = iter(ones)
                 jobs += [
                     loop.run_in_executor(pool, _open_some, home, shared, now_ms, progress)
@@ -168,7 +168,7 @@ class Partitions:
             return list(itertools.chain.from_iterable(await asyncio.gather(*jobs)))
 
     def refuse_strays(self, record: TopicRecord) -> None:
-        """Raise Refusal for a new topic that would find old records where it should be empty."""
+        """Raise Refusal for a new topic that would find old records in its partitions."""
         if not self._idle:
             return
         for home in self._directories:
@@ -179,8 +179,8 @@ class Partitions:
                     raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, message)
 
     async def delete(self, partitions: Sequence[Partition]) -> None:
-        """Delete logs with all that is in them. Raises StorageError."""
-        # What is offline is left to the next start.
+        """Delete logs with all their records. Raises StorageError."""
+        # Offline partitions are left to the next start.
         refused = [one.cause for one in partitions if isinstance(one, OfflinePartition)]
         by_home: dict[LogDirectory, list[Log]] = {}
         for one in partitions:
@@ -199,7 +199,7 @@ class Partitions:
             raise refused[0]
 
     async def delete_remains(self, record: TopicRecord, config: TopicConfig) -> None:
-        """Delete whatever there is of a topic: logs in use, and directories not loaded."""
+        """Delete all that is left of a topic: logs in use, and directories not loaded."""
         numbers = range(record.partition_count)
         left = [number for number in numbers if self._home_of(record, number) is not None]
         await self.delete(await self.open([Wanted(record, one, config) for one in left]))
@@ -209,9 +209,9 @@ class Partitions:
         return next(one for one in self._directories if one.path == log.directory.parent)
 
     def _home_for(self, wanted: Wanted, added: dict[LogDirectory, int]) -> LogDirectory:
-        """Return the directory where a partition is, or is to be made.
+        """Return the log directory that holds a partition, or where it will be created.
 
-        `added` counts what comes to each. Raises StorageError when it must not be opened.
+        `added` counts the new partitions in each. Raises StorageError if it must not be opened.
         """
         if wanted.failed is not None:
             return self.home_of(wanted.failed)
@@ -221,33 +221,33 @@ class Partitions:
         for other in self._directories:
             self._check_owner(other.path / wanted.name, wanted.record)
         if self.offline_directories:
-            # It may be there: an empty one elsewhere would hide its records.
+            # The partition may be there: an empty one elsewhere would hide its records.
             path, cause = next(iter(self.offline_directories.items()))
             raise DirectoryOffline(f"{wanted.name} may be in {path}, which is offline: {cause}")
         if wanted.is_made:
             raise DirectoryOffline(
                 f"the directory of {wanted.name} is gone: bring it back and start again, or "
-                "start with odradek.create.missing.partitions=true, which makes it again, empty"
+                "start with odradek.create.missing.partitions=true, which creates it again, empty"
             )
         home = min(self._directories, key=lambda one: len(one.logs) + added[one])
         added[home] += 1
         return home
 
     def _home_of(self, record: TopicRecord, number: int) -> LogDirectory | None:
-        """Return the directory that holds a partition of a topic, None when none does."""
+        """Return the log directory that holds a partition of a topic, or None."""
         for home in self._directories:
             log = home.logs.get((record.name, number))
             if log is not None and log.topic_id == record.topic_id:
                 return home
         paths = {home.path / f"{record.name}-{number}": home for home in self._directories}
         found = [path for path in paths if path in self._idle and self._is_of(path, record)]
-        # One that surely is goes before one that may be.
+        # A directory with the topic's own id takes precedence over one without an id.
         best = min(found, key=lambda path: self._idle[path] != record.topic_id, default=None)
         return None if best is None else paths[best]
 
     def _is_of(self, path: Path, record: TopicRecord) -> bool:
         noted = self._idle[path]
-        # Without an id is one whose creation was cut short, or one from before Kafka 2.8.
+        # A directory without an id was not completed, or was created before Kafka 2.8.
         return noted is None or _is_same_but_for_damage(noted, record.topic_id)
 
     def _check_owner(self, path: Path, record: TopicRecord) -> None:
@@ -262,7 +262,7 @@ class Partitions:
 
 
 class _Progress:
-    """Says now and then how far the loading is; threads share it."""
+    """Logs the progress of loading now and then; threads share it."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done = total, 0
@@ -285,7 +285,7 @@ def _open_some(
     now_ms: int,
     progress: _Progress,
 ) -> list[tuple[LogDirectory, tuple[int, Wanted], Partition]]:
-    """Open logs of a directory as long as there are some; runs in a thread."""
+    """Open logs of a directory until none is left; runs in a thread."""
     opened: list[tuple[LogDirectory, tuple[int, Wanted], Partition]] = []
     for at, one in shared:
         record = one.record
@@ -305,7 +305,7 @@ def _open_some(
 
 
 def _is_same_but_for_damage(one: bytes, other: bytes) -> bool:
-    """Return whether most characters of two ids agree; of random ones 1 in 64 does."""
+    """Return whether most characters of two ids agree; in random ids 1 in 64 does."""
     pairs = list(zip(encode_uuid(one), encode_uuid(other), strict=True))
     return sum(a == b for a, b in pairs) > len(pairs) // 2
 

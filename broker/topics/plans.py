@@ -1,8 +1,8 @@
-"""Decides whether topics can be created and enlarged as asked, and what exactly to make.
+"""Decides whether topics can be created and enlarged as asked, and plans the changes.
 
-Pure: a plan is made or refused here, and carried out in broker.topics.registry. The rules, their
-order and their words are those of Kafka's ReplicationControlManager, with one broker in the
-cluster.
+These functions are pure: they make or refuse a plan, which broker.topics.registry carries out. The
+rules, their order and their words are those of Kafka's ReplicationControlManager, with one broker
+in the cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from config.share import ShareConfig
 from config.topic import SEGMENT_BYTES_MIN, TopicConfig
 from protocol.errors import ErrorCode
 
-# QuorumController.MAX_RECORDS_PER_USER_OP: what one request may create.
+# QuorumController.MAX_RECORDS_PER_USER_OP: the most partitions that one request may create.
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
 _DEFAULT = -1
@@ -29,10 +29,10 @@ Replicas = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that somebody asks for; -1 leaves a count to the broker.
+    """A topic that a client asks for; -1 leaves a count to the broker.
 
     `assignments` are pairs of a partition and its replicas' brokers; with them, both counts
-    are to be -1. `null_configs` are the settings that came without a value.
+    must be -1. `null_configs` are the settings that came without a value.
     """
 
     name: str
@@ -45,7 +45,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class Enlargement:
-    """A wish for more partitions: how many in all, and where the new ones go if that is said."""
+    """A wish for more partitions: their total number, and the brokers of new ones, if given."""
 
     name: str
     partition_count: int
@@ -54,7 +54,7 @@ class Enlargement:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A topic that can be created as it stands here."""
+    """A topic that can be created as planned here."""
 
     record: TopicRecord
     overrides: Mapping[str, str]
@@ -63,7 +63,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a plan depends on: the broker's settings and the names that are taken."""
+    """The broker's settings and the names in use, on which a plan depends."""
 
     broker: BrokerConfig
     resolve: Callable[[Mapping[str, str]], Resolved[TopicConfig]]
@@ -128,9 +128,9 @@ def check_replicas(replicas: Replicas, node_id: int) -> None:
 
 
 def check_request(wanted: Iterable[NewTopic], default_count: int) -> None:
-    """Raise Refusal when topics that one request names ask for too many partitions in all.
+    """Raise Refusal when the topics of one request ask for too many partitions in all.
 
-    Kafka counts before it looks at anything else, and refuses all of the request.
+    Kafka counts before any other check, and refuses the whole request.
     """
     total = 0
     for new in wanted:
@@ -144,7 +144,7 @@ def check_request(wanted: Iterable[NewTopic], default_count: int) -> None:
 def check_total(
     partition_count: int, code: ErrorCode = ErrorCode.POLICY_VIOLATION
 ) -> None:
-    """Raise Refusal when one request would create more partitions than are done at once."""
+    """Raise Refusal when one request would create more partitions than allowed at once."""
     if partition_count > PARTITIONS_PER_REQUEST_MAX:
         message = (
             f"Unable to perform excessively large batch operation: {partition_count} "
@@ -154,9 +154,9 @@ def check_total(
 
 
 def internal_topic(name: str, broker: BrokerConfig, shares: ShareConfig) -> NewTopic:
-    """Describe a topic that the broker keeps its own state in, as the broker's settings have it.
+    """Describe a topic for the broker's own state, by the broker's settings.
 
-    Sources: GroupCoordinatorService, TransactionStateManager and ShareCoordinatorService of Kafka.
+    Kafka's sources: GroupCoordinatorService, TransactionStateManager, ShareCoordinatorService.
     """
     if name == topic_names.CONSUMER_OFFSETS:
         return NewTopic(
@@ -213,7 +213,7 @@ def _check_name(name: str, around: Surroundings) -> None:
 
 
 def _place(new: NewTopic, broker: BrokerConfig) -> int:
-    """Return how many partitions a topic gets, once it is sure that its replicas can be held."""
+    """Return the number of a topic's partitions. Raises Refusal if its replicas cannot be held."""
     if new.assignments:
         return _place_as_assigned(new, broker.node_id)
     if new.replication_factor < _DEFAULT or new.replication_factor == 0:
@@ -269,6 +269,6 @@ def _place_as_assigned(new: NewTopic, node_id: int) -> int:
 
 
 def _segment_bytes(size_bytes: int) -> dict[str, str]:
-    # Below the bound that topics have, as tests of cleaning want it, only this one goes.
+    # Tests of cleaning use sizes below the least segment.bytes; the internal option takes them.
     small = size_bytes < SEGMENT_BYTES_MIN
     return {"internal.segment.bytes" if small else "segment.bytes": str(size_bytes)}

@@ -1,10 +1,10 @@
-"""Topics made again from the directories of their partitions, when no metadata is there.
+"""Creates topics again from the directories of their partitions, when there is no metadata.
 
-So it is with a data directory of Apache Kafka, and when an operator moved damaged metadata away.
-A partition's directory tells the topic's name and id, and together they tell the number of
-partitions. Settings are lost. Records must not be lost for that: a topic comes back without the
-limits of age and size that would delete them, until somebody sets what it had. The broker's own
-topics have the settings that it gives them.
+A data directory of Apache Kafka has no such metadata, and an operator may move damaged metadata
+away. A partition's directory has the topic's name and id, and all of them together give the number
+of partitions. Settings are lost, but records must not be: a topic comes back without the limits of
+age and size that would delete them, until an operator sets its limits again. The broker's own
+topics get their usual settings.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from storage.log import Log
 logger = logging.getLogger(__name__)
 
 _KEPT_FOR_GOOD = {"retention.ms": "-1", "retention.bytes": "-1"}
-# What a client made up may be as large as it likes, and the next id has to be larger.
+# A client may invent an id of any size. Ids from here on are ignored: the next id must be larger.
 _PRODUCER_ID_MAX = 1 << 62
 
 
 def find_topics(
     directories: Sequence[LogDirectory], broker: BrokerConfig, shares: ShareConfig, now_ms: int
 ) -> list[tuple[TopicRecord, Mapping[str, str]]]:
-    """Return the topics that the partitions' directories tell of, with settings to begin with."""
+    """Return the topics of the partitions' directories, with settings to begin with."""
     ids: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
     counts: defaultdict[str, int] = defaultdict(int)
     for home in directories:
@@ -42,15 +42,15 @@ def find_topics(
                 counts[name] = max(counts[name], number + 1)
     found: list[tuple[TopicRecord, Mapping[str, str]]] = []
     for name in sorted(ids):
-        # A damaged number would make partitions without end.
+        # A damaged number could mean millions of partitions.
         if topic_names.problem(name) or counts[name] > PARTITIONS_PER_REQUEST_MAX:
             continue
-        ((topic_id, _),) = ids[name].most_common(1)  # one that is damaged is outvoted
+        ((topic_id, _),) = ids[name].most_common(1)  # a damaged id is outvoted
         record = TopicRecord(name, topic_id, counts[name], 1, now_ms)
         found.append((record, _settings(name, broker, shares)))
     if found:
         logger.error(
-            "found no metadata: made %d topics again from the directories of their partitions; "
+            "found no metadata: created %d topics again from the directories of their partitions; "
             "settings are lost, and nothing is deleted by age or size until they are set: %s",
             len(found), ", ".join(record.name for record, _ in found),
         )  # fmt: skip
@@ -58,7 +58,7 @@ def find_topics(
 
 
 async def skip_producer_ids(store: MetadataStore, logs: Iterable[Log]) -> None:
-    """Set apart the producer ids that logs know, so that none is given to another producer."""
+    """Reserve the producer ids that logs know, so that no other producer gets one of them."""
     known = [state.producer_id for log in logs for state in log.producers]
     taken = max((one for one in known if one < _PRODUCER_ID_MAX), default=-1)
     if taken >= 0:

@@ -1,9 +1,9 @@
 """The topics of the broker: name or id to partitions and settings, as requests look them up.
 
-A change is written to the metadata store first and to the log directories after, so that a
-crash in between leaves what the next start can finish:
+A change is written first to the metadata store and then to the log directories, so that the next
+start can finish a change that a crash interrupts:
 
-    created    a known topic lacks partition directories        they are made
+    created    a known topic lacks partition directories        they are created
     enlarged   the same
     deleted    a topic is marked, its directories remain        they go, then the topic
     unknown    a directory belongs to no topic                  it is left alone and reported
@@ -47,13 +47,13 @@ from storage.log import Log
 logger = logging.getLogger(__name__)
 
 Spend = Callable[[int], None]
-"""Counts partitions that are made or deleted; raises Refusal when they are too many."""
+"""Counts partitions that are created or deleted; raises Refusal when they are too many."""
 
 
 class Topics:
     """The registry of topics. The event loop owns it; changes wait for the store and the disk.
 
-    What fails for one topic is data in the result; the others are carried out.
+    The error of one topic is data in the result; the changes of the others are carried out.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Topics:
         self._by_id: dict[bytes, Topic] = {}
         self._names_by_collision_key: dict[str, str] = {}
         self.order = TopicOrder()
-        # Another one after every change, for those who keep what they have looked up.
+        # A number that changes with the topics, for callers that keep the topics they looked up.
         self.generation = 0
         # Called with a topic that is gone, its logs deleted.
         self.on_deleted: list[Callable[[Topic], None]] = []
@@ -97,11 +97,11 @@ class Topics:
         return iter(list(self._by_name.values()))
 
     def __len__(self) -> int:
-        """Return how many topics there are."""
+        """Return the number of topics."""
         return len(self._by_name)
 
     async def load(self, metadata: Metadata) -> None:
-        """Load all logs, and finish what a crash interrupted; once, before requests come.
+        """Load all logs, and finish interrupted changes; called once, before requests come.
 
         A log that cannot be loaded is offline. Raises StorageError, and ConfigError for a topic
         whose settings no longer fit the broker's.
@@ -145,11 +145,11 @@ class Topics:
         ]
 
     def take_offline(self, log: Log, cause: StorageError) -> None:
-        """Have a partition answer with an error from now on."""
+        """Make a partition answer with an error from now on."""
         self._replace(log.topic_id, OfflinePartition(log.topic, log.partition, cause, log))
 
     async def reopen(self) -> None:
-        """Try to bring the offline partitions back; once at a time with all other changes."""
+        """Try to bring the offline partitions back, in turn with all other changes."""
         await self._changes.run(self._reopen)
 
     async def _reopen(self) -> None:
@@ -179,13 +179,13 @@ class Topics:
         validate_only: bool = False,
         spend: Spend = lambda _: None,
     ) -> list[TopicPlan | Explained]:
-        """Create topics, each with its settings or not at all; or only say what would happen."""
+        """Create topics, each with its settings or not at all; or only return the plans."""
         return await self._changes.run(lambda: self._create(wanted, validate_only, spend))
 
     async def delete(
         self, topic_ids: Sequence[bytes], *, spend: Spend = lambda _: None
     ) -> list[Explained | None]:
-        """Delete topics by their ids; None stands for a deletion that was done."""
+        """Delete topics by their ids; None stands for a success."""
         return await self._changes.run(lambda: self._delete(topic_ids, spend))
 
     async def enlarge(
@@ -195,17 +195,17 @@ class Topics:
         validate_only: bool = False,
         spend: Spend = lambda _: None,
     ) -> list[Explained | None]:
-        """Give topics more partitions; None stands for an enlargement that was done."""
+        """Add partitions to topics; None stands for a success."""
         return await self._changes.run(lambda: self._enlarge(wanted, validate_only, spend))
 
     async def alter_configs(
         self, wanted: Mapping[str, Alteration], *, validate_only: bool = False
     ) -> dict[str, Explained | None]:
-        """Change settings of topics, by name; None stands for a change that was made."""
+        """Change settings of topics, by name; None stands for a success."""
         return await self._changes.run(lambda: self._alter_configs(wanted, validate_only))
 
     async def internal(self, name: str) -> Topic:
-        """Return a topic of the broker's own, created on first need.
+        """Return a topic of the broker's own, which is created on first use.
 
         Raises Refusal, StorageError or MetadataError when that fails.
         """
@@ -213,13 +213,13 @@ class Topics:
         if found is None:
             wanted = internal_topic(name, self._configs.broker, self._configs.shares)
             (outcome,) = await self.create([wanted])
-            found = self.get(name)  # somebody else may have been first
+            found = self.get(name)  # another request may have been first
             if found is None:
                 assert not isinstance(outcome, TopicPlan), "a created topic is published"
                 raise outcome
         return found
 
-    # --- changes, each in its turn ------------------------------------------------------------
+    # --- changes, one at a time ---------------------------------------------------------------
 
     async def _create(
         self, wanted: Sequence[NewTopic], validate_only: bool, spend: Spend
@@ -250,7 +250,7 @@ class Topics:
         ]
 
     def _plan(self, wanted: Sequence[NewTopic], spend: Spend) -> list[TopicPlan | Explained]:
-        """Plan topics one after the other, each as if those before it were there already."""
+        """Plan topics one after the other, each as if the topics before it existed already."""
         outcomes: list[TopicPlan | Explained] = []
         names = dict.fromkeys(self._by_name)
         keys = dict(self._names_by_collision_key)
@@ -258,7 +258,7 @@ class Topics:
         total = 0
         for new in paced(wanted):
             try:
-                check_total(total + 1)  # saves the settings of a million topics too many
+                check_total(total + 1)  # first, to save resolving settings of a million topics
                 plan = plan_topic(new, around, topic_id=self._new_id(), now_ms=self._now_ms())
                 check_total(total + plan.record.partition_count)
                 self._partitions.refuse_strays(plan.record)
@@ -280,7 +280,7 @@ class Topics:
             await self._partitions.delete_remains(plan.record, plan.resolved.config)
             await self._store.finish_deletion([topic_id])
         except (StorageError, MetadataError) as later:
-            logger.error("left topic=%s half made until the next start: %s", name, later)
+            logger.error("left topic=%s half created until the next start: %s", name, later)
 
     async def _delete(
         self, topic_ids: Sequence[bytes], spend: Spend
@@ -316,7 +316,7 @@ class Topics:
         try:
             await self._store.finish_deletion(gone)
         except MetadataError as error:
-            # Marked and without logs: the next start forgets them.
+            # The topics are marked and have no logs: the next start removes them.
             logger.error("could not forget deleted topics: %s", error)
         return [outcomes[topic_id] for topic_id in topic_ids]
 
@@ -333,7 +333,7 @@ class Topics:
                     raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 check_enlargement(one, len(topic.partitions), self._configs.node_id)
                 total += one.partition_count - len(topic.partitions)
-                # Kafka's code; but what it has answered so it creates, up to the bound.
+                # The code is Kafka's; but Kafka creates partitions up to the bound all the same.
                 check_total(total, ErrorCode.UNKNOWN_SERVER_ERROR)
                 enlarged = replace(topic.record, partition_count=one.partition_count)
                 self._partitions.refuse_strays(enlarged)
@@ -366,7 +366,7 @@ class Topics:
         record = replace(topic.record, partition_count=count)
         added = range(len(topic.partitions), count)
         new = await self._partitions.open([Wanted(record, one, topic.config) for one in added])
-        # It may have lost partitions to a failing disk meanwhile.
+        # The topic may have lost partitions to a failing disk meanwhile.
         topic = self._by_id[topic.topic_id]
         partitions = (*topic.partitions, *_online(new))
         self._grow(replace(topic, record=record, partitions=partitions), is_new=False)
@@ -457,7 +457,7 @@ def _wanted(plan: TopicPlan) -> list[Wanted]:
 
 
 def _online(opened: Sequence[Partition]) -> tuple[Partition, ...]:
-    """Return new partitions; raises the StorageError of one that could not be made."""
+    """Return new partitions; raises the StorageError of one that could not be created."""
     for one in opened:
         if isinstance(one, OfflinePartition):
             raise one.cause

@@ -1,4 +1,4 @@
-"""A topic as requests find it: its settings, and the log of each partition."""
+"""A topic as requests see it: its settings, and the log of each partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.log import Log
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it is now; replaced whole when it changes."""
+    """The present state of a topic; a change replaces it as a whole."""
 
     record: TopicRecord
     partitions: tuple[Partition, ...]
@@ -28,18 +28,18 @@ class Topic:
 
     @property
     def topic_id(self) -> bytes:
-        """The topic's id, 16 bytes; another topic of the same name later has another."""
+        """The topic's id, 16 bytes; a later topic of the same name has a different one."""
         return self.record.topic_id
 
     @property
     def is_internal(self) -> bool:
-        """Whether the broker itself writes it."""
+        """Whether the broker itself writes to the topic."""
         return self.name in topic_names.INTERNAL
 
     def log(self, partition: int) -> Log | None:
         """Return a partition's log, None when there is no such partition.
 
-        Raises StorageError for one that is offline.
+        Raises StorageError for an offline partition.
         """
         if not 0 <= partition < len(self.partitions):
             return None

@@ -1,4 +1,4 @@
-"""What the log is told of a disk that goes on refusing: the first, then one line in a while."""
+"""The log of a disk that keeps refusing: the first refusal, then one line in a while."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the kind of each line since the last call, and how many it tells of."""
     found = []
     for message in caplog.messages:
-        match = re.match(r"disk trouble( goes on| is over)? \S+/\w+(?: count=(\d+))?", message)
+        match = re.match(r"disk trouble( continues| is over)? \S+/\w+(?: count=(\d+))?", message)
         assert match is not None, message
         found.append(f"{(match[1] or 'begins').strip()} {match[2] or 1}")
     caplog.clear()
@@ -73,7 +73,7 @@ def test_a_disk_that_goes_on_refusing_is_told_of_at_once_and_then_twice_a_minute
         looked.refuse("one")
         looked.refuse("one")
         looked.look()
-    assert told(caplog) == ["goes on 121", "goes on 120", "goes on 120"]
+    assert told(caplog) == ["continues 121", "continues 120", "continues 120"]
     assert looked.disks.failures == {looked.paths["one"]: 401}
     (problem,) = looked.disks.problems()
     assert "refused 401 operations" in problem
@@ -122,8 +122,8 @@ def test_whatever_comes_lines_are_few_and_no_refusal_is_left_out(
                 looked.full = {"one"} if step == "full" else set()
     troubles = [(at, line) for at, line in lines if " is over " not in line]
     for (before, _), (after, line) in pairwise(troubles):
-        assert " goes on " not in line or after - before >= GAP_MS
-    begins = [line for _, line in troubles if " goes on " not in line]
+        assert " continues " not in line or after - before >= GAP_MS
+    begins = [line for _, line in troubles if " continues " not in line]
     overs = [line for _, line in lines if " is over " in line]
     assert len(begins) - len(overs) == len(looked.disks.problems())
     refused = looked.disks.failures.get(looked.paths["one"], 0)

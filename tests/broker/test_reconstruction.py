@@ -52,7 +52,7 @@ async def test_topics_come_back_with_their_ids_and_records_and_nothing_is_delete
             offsets = broker.topics.get("__consumer_offsets")
             assert offsets is not None
             assert offsets.overrides == internal.overrides
-    assert caplog.text.count("found no metadata: made 3 topics again") == 1
+    assert caplog.text.count("found no metadata: created 3 topics again") == 1
 
 
 @on_uvloop

@@ -48,7 +48,7 @@ class Configured:
         """Have it read its settings again, and return what it logs then."""
         known = len(self.broker.log_text())
         self.hang_up()
-        ends = (RELOADED, "left the settings as they are")
+        ends = (RELOADED, "left the settings unchanged")
         wait_until(lambda: any(end in self.broker.log_text()[known:] for end in ends), "a reload")
         return self.broker.log_text()[known:]
 
@@ -109,8 +109,8 @@ def test_what_takes_a_restart_is_left_alone_and_told(configured: Configured) -> 
     configured.broker.start()  # now its data name the node
     configured.write("num.partitions=7\n")
     told = configured.reload()
-    assert re.search(r" WARNING .*left alone until a restart setting=num.partitions\n", told)
-    assert told.count("left alone") == 1
+    assert re.search(r" WARNING .*a new value needs a restart setting=num.partitions\n", told)
+    assert told.count("needs a restart") == 1
     assert broker_settings(configured)["num.partitions"] == "1"
 
 
@@ -134,7 +134,7 @@ def test_a_bad_file_changes_nothing(
         configured.write(f"{text}\nnum.network.threads=9\n")
     told = configured.reload()
     [line] = [one for one in told.splitlines() if " ERROR " in one]
-    assert "left the settings as they are: " in line and words in line
+    assert "left the settings unchanged: " in line and words in line
     found = broker_settings(configured)
     assert found["num.io.threads"] == "5" and found["num.network.threads"] == "3"
     configured.write("num.io.threads=6\n")
@@ -169,7 +169,7 @@ def test_the_file_gives_way_to_the_environment_the_command_line_and_to_clients(
         told = configured.reload()
         found = broker_settings(configured)
         assert [found[name] for name in names] == ["4", "11", "2"]
-        assert "setting=log.cleaner.threads (another setting wins over it)\n" in told
+        assert "setting=log.cleaner.threads (another setting takes precedence)\n" in told
         assert "setting=num.io.threads" not in told
     finally:
         configured.broker.stop()
@@ -251,4 +251,4 @@ def test_a_service_manager_that_has_gone_holds_nothing_up(tmp_path: Path) -> Non
     broker.start()
     wait_until(lambda: "accepts connections" in broker.log_text(), "it is served")
     broker.stop()
-    assert "could not tell the service manager" in broker.log_text()
+    assert "could not notify the service manager" in broker.log_text()
