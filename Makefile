@@ -18,12 +18,12 @@ COMPILE := env -u PIP_FIND_LINKS $(BIN)/pip-compile -q --strip-extras --allow-un
 PACKAGES := protocol config storage cleaner broker cli pipeline
 # Tests wait for other processes, or for time to pass: one more of them than there are cores.
 WAITING := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-FAST := -m "not slow and not kafka and not spark and not interop and not fuzz"
+FAST := -m "not slow and not kafka and not spark and not interop and not fuzz and not long"
 
 # Hundreds of processes start in a test run, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check secure fuzz demo interop bench bench-cleaner kafka clean docs site lock
+.PHONY: run test test-all check secure fuzz demo interop bench bench-cleaner kafka clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -34,7 +34,12 @@ test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/python -m tests.secure
 	$(BIN)/python -m pytest -n $(WAITING) $(FAST)
 	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile --no-loadscope-reorder \
-		-m "(slow or kafka or spark) and not interop and not fuzz"
+		-m "(slow or kafka or spark) and not interop and not fuzz and not long"
+
+# And the long forms, which tests/long_forms.py lists.
+test-all: test
+	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile --no-loadscope-reorder \
+		-m "long and not interop and not fuzz"
 
 # With fewer examples of each property than `make test`.
 check: $(READY_DEV)
@@ -79,6 +84,7 @@ kafka:
 		mvn -q -B -f bench/pom.xml dependency:copy-dependencies \
 			-DoutputDirectory=$(CURDIR)/.kafka/libs && touch $(KAFKA); \
 	else echo "no java or mvn: what compares with Apache Kafka is skipped"; fi
+	@[ ! -e $(KAFKA) ] || [ -e .kafka/classes.jsa ] || $(PYTHON) -m tests.kafka_classes
 
 docs: $(READY_DEV)
 	$(BIN)/python -m config.reference > docs/configs.md

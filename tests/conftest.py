@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from tests.kafka_classes import ARCHIVE
+from tests.long_forms import is_long
 
 # `make test` tries the same examples each time, so that a change is to blame when it fails. Others
 # are tried by `make check` (quick), by `make fuzz` (random), and by hand (thorough).
@@ -30,6 +32,8 @@ settings.load_profile("default")
 
 # Kafka runs beside many tests, none of them for long enough to be compiled well.
 os.environ.setdefault("KAFKA_OPTS", "-XX:TieredStopAtLevel=1")
+if ARCHIVE.exists():
+    os.environ.setdefault("KAFKA_CLASSES", str(ARCHIVE))
 
 OPEN_FILES_MAX = 500
 LONGEST = ("spark", "kafka")
@@ -37,13 +41,16 @@ B = TypeVar("B", OdradekProcess, KafkaProcess)
 StartBroker = Callable[..., OdradekProcess]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs Kafka's jars where they are not there; put the longest files first.
+    """Mark the long forms; skip tests that lack Kafka's jars; put the longest files first.
 
     Each file goes to one worker: one that takes minutes must not be the last one to begin.
     """
     ranks: dict[Path, int] = {}
     for item in items:
+        if is_long(item.nodeid):
+            item.add_marker("long")
         rank = next((at for at, mark in enumerate(LONGEST) if mark in item.keywords), len(LONGEST))
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
     items.sort(key=lambda item: ranks[item.path])

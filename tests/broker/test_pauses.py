@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 
 import pytest
@@ -27,7 +28,7 @@ MAY_PAUSE = (
     "broker/context.py",
     "broker/answers/described_groups.py",
     "broker/loop/disposal.py",
-    "broker/answers/repeats.py",
+    "broker/loop/repeats.py",
     # Changes of the metadata, while no other can be: each is decided, then written, then in force.
     "broker/metadata/changes.py",
     "broker/answers/config_operations.py:alteration",
@@ -119,6 +120,7 @@ class Pauses:
     def __init__(self) -> None:
         self.places: set[str] = set()
         self.count = 0
+        self._codes: set[CodeType] = set()
 
     def pace(self, items: Iterable[T]) -> Iterator[T]:
         """Yield items as Worker.pace does, without a pause."""
@@ -127,10 +129,15 @@ class Pauses:
             self.count += 1
             frame = sys._getframe(1)
             while frame is not None:
-                path = Path(frame.f_code.co_filename)
-                if path.is_relative_to(ROOT):
-                    self.places.add(f"{path.relative_to(ROOT)}:{frame.f_code.co_qualname}")
+                if frame.f_code not in self._codes:
+                    self._note(frame.f_code)
                 frame = frame.f_back  # type: ignore[assignment]
+
+    def _note(self, code: CodeType) -> None:
+        path = Path(code.co_filename)
+        self._codes.add(code)
+        if path.is_relative_to(ROOT):
+            self.places.add(f"{path.relative_to(ROOT)}:{code.co_qualname}")
 
 
 @on_uvloop

@@ -1,0 +1,26 @@
+"""The list of long forms names tests that exist."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.long_forms import LONG_FORMS, is_long
+
+TESTS = Path(__file__).parent
+
+
+@pytest.mark.parametrize("file", LONG_FORMS)
+def test_the_long_forms_of_a_file_exist(file: str) -> None:
+    tree = ast.parse((TESTS / file).read_text())
+    tests = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
+    assert set(LONG_FORMS[file]) <= tests
+
+
+def test_other_parameters_than_those_kept_are_long() -> None:
+    long = "tests/docs/test_commands.py::test_the_commands_of_a_page_do_what_it_says"
+    assert is_long(f"{long}[docs/cli.md]")
+    assert not is_long(f"{long}[README.md]")
+    assert not is_long("tests/docs/test_commands.py::test_blocks_are_told_apart")
