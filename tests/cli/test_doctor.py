@@ -81,7 +81,12 @@ def test_data_that_a_start_would_refuse_are_problems(tmp_path: Path) -> None:
     assert [one["state"] for one in findings] == ["problem"] * 4
     for one, words in zip(
         findings,
-        ("is not a directory", "cannot be created", "holds data of Apache Kafka", f"{os.getpid()}"),
+        (
+            "is not a directory",
+            "cannot be created",
+            "holds data of Apache Kafka",
+            f"{os.getpid()}",
+        ),
         strict=True,
     ):
         assert words in one["text"]

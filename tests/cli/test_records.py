@@ -90,7 +90,8 @@ def test_a_template_has_all_that_kcats_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("%q", "%q is none of"), ("%k %", "single %"), (r"%k\q", r"\\q is not an escape")]
+    ("text", "told"),
+    [("%q", "%q is none of"), ("%k %", "single %"), (r"%k\q", r"\\q is not an escape")],
 )
 def test_what_is_wrong_with_a_template_is_told(text: str, told: str) -> None:
     with pytest.raises(LineError, match=told):
