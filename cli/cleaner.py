@@ -31,13 +31,13 @@ def cleaner() -> None:
     """Inspect a running broker's log cleaner, or start a cleaning.
 
     `plan` and `why` show what it will do, when, and why not yet. `run` cleans a topic now.
-    `history` shows the last runs.
+    `history` shows the last runs. `verify` cleans a topic and proves the result.
     """
 
 
 @cleaner.command()
 @click.argument("topic", required=False)
-@click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
 @click.option(
     "--exact/--estimate",
     default=None,
@@ -84,7 +84,7 @@ def why(topic: str, partition: int, url: str, as_json: bool) -> None:
 
 @cleaner.command()
 @click.argument("topic")
-@click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for the result.")
 @_asking
 @token_option
@@ -96,10 +96,10 @@ def run(
     as_json: bool,
     token: str | None,
 ) -> None:
-    """Clean a TOPIC now, before all other topics and at any dirty ratio.
+    """Clean a TOPIC now.
 
-    The active segment is sealed first. Records younger than min.compaction.lag.ms and records of
-    open transactions stay unchanged.
+    It is cleaned before all other topics, at any dirty ratio. The active segment is sealed first.
+    Records younger than min.compaction.lag.ms and records of open transactions stay unchanged.
 
     Example: odradek cleaner run prices
     """

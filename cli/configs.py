@@ -68,7 +68,7 @@ def describe(
     as_json: bool,
     connection: Connection,
 ) -> None:
-    """Show settings, the source of each value, and the values that it overrides.
+    """Show settings, their sources, and the values they override.
 
     Example: odradek configs describe --topic prices
     """

@@ -51,7 +51,7 @@ from cli.refusals import CommandError
     "numbers",
     type=click.IntRange(0),
     multiple=True,
-    help="Read only this partition.",
+    help="Read only this partition; may be repeated.",
 )
 @click.option(
     "--group",

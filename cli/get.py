@@ -33,7 +33,7 @@ from config.printable import printable
     show_default=True,
     help="The format of the printed value.",
 )
-@click.option("--partition", type=click.IntRange(0), help="Search only this one.")
+@click.option("--partition", type=click.IntRange(0), help="Search only this partition.")
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),

@@ -95,7 +95,7 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
 @json_option
 @broker_options
 def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connection) -> None:
-    """Delete groups that have no members, with their committed offsets.
+    """Delete groups without members, and their committed offsets.
 
     Asks for confirmation, unless --yes is given.
 
@@ -125,7 +125,7 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
     "names",
     multiple=True,
     required=True,
-    help="The topic whose offsets to move.",
+    help="The topic whose offsets to move; may be repeated.",
     type=Name(),
     shell_complete=complete_topics,
 )
@@ -134,7 +134,7 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
     "numbers",
     type=click.IntRange(0),
     multiple=True,
-    help="Move only the offset of this partition.",
+    help="Move only the offset of this partition; may be repeated.",
 )
 @click.option(
     "--to",
@@ -157,9 +157,10 @@ def reset_offsets(
     as_json: bool,
     connection: Connection,
 ) -> None:
-    """Move a group's committed offsets, in all or some partitions of topics.
+    """Move a group's committed offsets.
 
-    The group must have no members. A group that does not exist yet is created.
+    They are moved in all partitions of each topic, or in some. The group must have no members. A
+    group that does not exist yet is created.
 
     Example: odradek groups reset-offsets billing --topic prices --to beginning --dry-run
     """

@@ -133,9 +133,10 @@ def adopt(
 ) -> None:
     """Take over the data of an Apache Kafka broker, in place.
 
-    Name every directory of Kafka's log.dirs, in the same order. Kafka must be stopped. Topics,
-    their ids and settings, dynamic settings of the broker and committed offsets are taken over;
-    the output lists all that is left behind. Kafka's files stay unchanged.
+    Name every directory of Kafka's log.dirs, in the same order. Kafka must be stopped. Topics
+    with their ids and settings, dynamic settings of the broker, SCRAM credentials, ACLs and
+    committed offsets are taken over; the output lists all that is left behind. Kafka's files stay
+    unchanged.
 
     Example: odradek adopt /var/lib/kafka
     """

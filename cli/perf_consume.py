@@ -37,9 +37,10 @@ class Received:
 
 @click.command()
 @click.argument("topic", type=Name(), shell_complete=complete_topics)
-@click.option("--records", type=click.IntRange(1), help="Stop after this number; "
-              "several consumers may read a few thousand more.")  # fmt: skip
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this time.")
+@click.option("--records", type=click.IntRange(1), help="Stop after this number of "
+              "records; several consumers may read a few thousand more.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(0, min_open=True),
+              help="Stop after this number of seconds.")  # fmt: skip
 @click.option("--from", "start", type=PositionType(), default=BEGINNING, metavar="POSITION",
               help="As for odradek consume. [default: beginning]")  # fmt: skip
 @click.option("--consumers", type=click.IntRange(1, 64), default=1, show_default=True,

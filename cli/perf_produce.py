@@ -44,7 +44,7 @@ def producer_options(command: F) -> F:
         click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
                      help="The same seed draws the same keys."),
         click.option("--linger-ms", type=click.FloatRange(0),
-                     help="Wait this long for more records in a batch."),
+                     help="The time to wait for more records in a batch."),
         click.option("--compression", type=click.Choice(CODECS), default="none",
                      show_default=True, help="The codec of batches."),
         click.option("--acks", type=click.Choice(ACKS), default="all", show_default=True,
@@ -55,7 +55,7 @@ def producer_options(command: F) -> F:
         click.option("--keys", type=click.IntRange(0), default=10_000, show_default=True,
                      help="The number of different keys; 0 sends records without keys."),
         click.option("--seconds", type=click.FloatRange(0, min_open=True),
-                     help="Stop after this time."),
+                     help="Stop after this number of seconds."),
     ):  # fmt: skip
         command = option(command)
     return command

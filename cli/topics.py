@@ -93,7 +93,7 @@ def list_topics(internal: bool, as_json: bool, connection: Connection) -> None:
 @json_option
 @broker_options
 def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> None:
-    """Show a topic's partitions, their offsets, and the topic's settings.
+    """Show a topic's partitions, offsets and settings.
 
     Only settings from a source other than Kafka's defaults are shown.
 

@@ -25,7 +25,7 @@ from cli.ask import answer_or_exit, token_option, url_option
 def verify(
     topic: str, partition: int | None, dry_run: bool, as_json: bool, url: str, token: str | None
 ) -> None:
-    """Clean a topic now, and prove that only records that it may remove are gone.
+    """Clean a topic now, and prove that no needed record is lost.
 
     The log is read before and after, record by record, as a consumer reads it: a consumer that
     keeps up sees every record, order and offsets never change, and a reader from the start sees
