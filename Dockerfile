@@ -1,7 +1,7 @@
 # The broker, and (target `pipeline`) the Spark jobs. Settings come from KAFKA_… variables, as in
 # Kafka's own images; data is in the volume /data.
 
-# python:3.11-slim when it had Python 3.11.16, for all platforms. The present digest is printed by
+# python:3.11-slim when it had Python 3.11.16, for all platforms. To print the present digest:
 # docker buildx imagetools inspect python:3.11-slim
 FROM python:3.11-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7 AS runtime
 
@@ -23,7 +23,8 @@ COPY pipeline pipeline
 RUN pip install --no-deps --no-build-isolation .
 
 FROM builder AS kernels
-# Compiled here, so that no start has to; and without the tests that others have packed in.
+# The kernels are compiled here, so that no start must compile them. The tests inside other packages
+# are removed.
 ENV NUMBA_CACHE_DIR=/opt/kernels
 RUN python -m broker.process.warm_up \
     && pip uninstall --yes pip setuptools \
@@ -52,7 +53,7 @@ ENTRYPOINT ["odradek", "pipeline"]
 FROM base AS broker
 RUN mkdir -m 700 /data && chown odradek /data
 COPY --from=kernels /opt/odradek /opt/odradek
-# Numba takes a cache only that it may write to.
+# Numba uses a cache only if it may write to it.
 COPY --from=kernels --chown=odradek /opt/kernels /opt/kernels
 USER odradek
 ENV NUMBA_CACHE_DIR=/opt/kernels \
@@ -62,8 +63,8 @@ ENV NUMBA_CACHE_DIR=/opt/kernels \
     KAFKA_METRICS_LISTENER=0.0.0.0:9308
 VOLUME /data
 EXPOSE 9092 9308
-# Whether the process lives. /health would fail for a single partition with a problem, and whatever
-# restarts unhealthy containers would end a broker that serves all others.
+# Checks whether the process lives. /health would fail for a single partition with a problem, and a
+# supervisor that restarts unhealthy containers would end a broker that serves all others.
 HEALTHCHECK --interval=5s --start-period=10s CMD ["python", "-c", \
     "import urllib.request as r; r.urlopen('http://127.0.0.1:9308/health/live', timeout=3)"]
 ENTRYPOINT ["odradek", "serve"]

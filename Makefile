@@ -1,4 +1,4 @@
-# Each target sets up what it needs in .venv; `make clean` undoes it all.
+# Each target sets up its requirements in .venv; `make clean` removes everything.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,19 +8,19 @@ READY_DEV := $(VENV)/.ready-dev
 READY_FUZZ := $(VENV)/.ready-fuzz
 READY_SPARK := $(VENV)/.ready-spark
 KAFKA := .kafka/.ready
-# Packages have the hashes of the lock file. No build fetches anything besides: its tools are those
-# of requirements-build.lock.
+# Packages must have the hashes of the lock file. Builds fetch nothing else: their tools come from
+# requirements-build.lock.
 INSTALL := $(BIN)/python -m pip install -q --require-hashes --no-build-isolation
 # Hashes of the index's own files for all platforms, not of files on this machine.
 COMPILE := env -u PIP_FIND_LINKS $(BIN)/pip-compile -q --strip-extras --allow-unsafe \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 	--no-emit-options
 PACKAGES := protocol config storage cleaner broker cli pipeline
-# Tests wait for other processes, or for time to pass: one more of them than there are cores.
+# Tests wait for other processes, or for time to pass: run one more test than there are cores.
 WAITING := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 FAST := -m "not slow and not kafka and not spark and not interop and not fuzz and not long"
 
-# Hundreds of processes start in a test run, and each would compile every module anew.
+# Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-all check secure fuzz demo interop bench bench-cleaner kafka clean docs site lock
@@ -53,9 +53,9 @@ check: $(READY_DEV)
 secure: $(READY_DEV)
 	$(BIN)/python -m tests.secure
 
-# Other examples of all properties than `make test` tries, crashes at thousands of moments, and
-# bytes that reach new code: FUZZ_SCRIPTS, FUZZ_SEED, FUZZ_KILLS and FUZZ_SECONDS in
-# tests/fuzz/seeds.py.
+# Tests with other examples of all properties than `make test`, crashes at thousands of moments, and
+# bytes that reach new code. tests/fuzz/seeds.py describes FUZZ_SCRIPTS, FUZZ_SEED, FUZZ_KILLS and
+# FUZZ_SECONDS.
 fuzz: $(READY_DEV) $(READY_FUZZ) kafka
 	$(BIN)/python -m pytest -n auto --hypothesis-profile random $(FAST)
 	$(BIN)/python -m pytest -n auto -m fuzz
@@ -77,7 +77,7 @@ bench: $(READY_DEV) $(READY_SPARK) kafka
 bench-cleaner: $(READY_DEV) kafka
 	$(BIN)/python -m bench.cleaner
 
-# Apache Kafka's jars, to compare with; without Java or Maven what needs them is skipped.
+# Apache Kafka's jars, for comparisons; without Java or Maven, comparisons are skipped.
 kafka:
 	@if [ -n "$$KAFKA_LIBS" ] || [ -e $(KAFKA) ]; then :; \
 	elif command -v java >/dev/null && command -v mvn >/dev/null; then \
@@ -94,11 +94,11 @@ docs: $(READY_DEV)
 	$(BIN)/python -m tests.authorization.reference > docs/authorization.md
 	$(BIN)/python docs/grafana/dashboard.py > docs/grafana/odradek.json
 
-# What the theme's authors have to say of a later version of MkDocs is no part of a build.
+# A build does not show the theme authors' warning about a later version of MkDocs.
 site: $(READY_DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# Versions that are locked stay; `pip-compile -U` or `-P name` with these options raises them.
+# Locked versions stay; `pip-compile -U` or `-P name` with these options raises them.
 lock: $(READY_DEV)
 	$(COMPILE) --all-build-deps --only-build-deps -o requirements-build.lock pyproject.toml
 	$(COMPILE) -o requirements.lock pyproject.toml
@@ -111,7 +111,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "odradek needs Python 3.11 or newer: say make PYTHON=python3.x")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "odradek needs Python 3.11 or newer: use make PYTHON=python3.x")'
 	$(PYTHON) -m venv $(VENV)
 
 $(READY): $(BIN)/python pyproject.toml requirements-build.lock requirements.lock
@@ -124,11 +124,11 @@ $(READY_DEV): $(READY) requirements-dev.lock
 	$(INSTALL) -r requirements-dev.lock
 	touch $@
 
-# Without a wheel for this Python there is no compiling it: the rest of `make fuzz` goes on.
+# Without a wheel for this Python it is not compiled: the rest of `make fuzz` continues.
 $(READY_FUZZ): $(READY_DEV) requirements-fuzz.lock
 	@if $(INSTALL) --only-binary atheris -r requirements-fuzz.lock; \
 	then touch $@; \
-	else echo "atheris is not installed, pip says why: fuzzing by coverage is skipped"; fi
+	else echo "atheris is not installed (see pip's error): fuzzing by coverage is skipped"; fi
 
 $(READY_SPARK): $(READY_DEV) requirements-pipeline.lock
 	$(INSTALL) -r requirements-pipeline.lock

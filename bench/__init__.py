@@ -1,1 +1,1 @@
-"""One script a question, asked of Odradek and of Apache Kafka in one run."""
+"""Benchmarks: each script answers one question, for Odradek and for Apache Kafka in one run."""

@@ -1,16 +1,16 @@
-"""How well do the log cleaners clean? Odradek's beside Apache Kafka's, one thread each.
+"""How well do the log cleaners clean? Odradek's and Apache Kafka's, one thread each.
 
     python -m bench.cleaner [a] [b] [c] [d] [e] [--scale F] [--rounds N]
 
-    a   2,660,000 records of 100 B over 300,000 keys: how fast
-    b   400,000 keys, once each, and a map for a tenth of them: what is written for nothing
-    c   10,000,000 keys, all clean but for one in a hundred: what is written, how long it takes
+    a   2,660,000 records of 100 B over 300,000 keys: speed
+    b   400,000 keys, once each, and a map for a tenth of them: bytes written for nothing
+    c   10,000,000 keys, all clean except one in a hundred: bytes written, time
     d   the records of a, in batches compressed by lz4 and by zstd
     e   20,000,000 keys, once each, and a map for a quarter of them: memory, runs, temporary files
 
-Both get the same log, to the byte, each in a fresh process, and their figures are those that each
-cleaner reports itself. `--scale` is for all counts; `--rounds` for a, the others run once.
-Writes bench-cleaner.json and a picture of all that is in there, bench-cleaner.svg, in artifacts/.
+Both get the same log, to the byte, each in a fresh process, and each cleaner reports its own
+figures. `--scale` multiplies all counts; `--rounds` is for a, the others run once.
+Writes bench-cleaner.json and a picture of its contents, bench-cleaner.svg, into artifacts/.
 Needs Java and Kafka's jars (`make kafka`).
 """
 
@@ -38,7 +38,7 @@ from protocol.compression import Codec
 
 _MB = 1 << 20
 _BUFFER = "log.cleaner.dedupe.buffer.size"
-# What Kafka takes at least: one thread's buffer must be larger than 1 MiB.
+# Kafka's minimum: one thread's buffer must be larger than 1 MiB.
 _BUFFER_MIN = _MB + 1
 _SETTINGS = {"log.cleaner.threads": "1", "log.cleaner.backoff.ms": "1000"}
 
@@ -47,7 +47,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One log, and what its cleanings are called."""
+    """One log, and the names of its cleanings."""
 
     title: str
     cases: Sequence[str]  # a name for each stage of the log
@@ -57,19 +57,19 @@ class Scenario:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the scenarios asked for, and print a table of each."""
+    """Run the requested scenarios, and print a table of each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("scenarios", nargs="*", help="a b c d e; all without any")
+    parser.add_argument("scenarios", nargs="*", help="a b c d e; all by default")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="where the logs go, some 10 GB; temporary")
+    parser.add_argument("--folder", type=Path, help="folder for temporary logs, some 10 GB")
     parser.add_argument("--artifacts", type=Path, default=ROOT / "artifacts")
     given = parser.parse_args(arguments)
     names = given.scenarios or sorted({name[0] for name in SCENARIOS})
     chosen = [name for name in SCENARIOS if name[0] in names]
     if lacks_kafka():
         return 1
-    warm_up()  # compiles what is not compiled yet, which no figure is to hold
+    warm_up()  # compiles the kernels, so that no figure includes it
     for name in chosen:
         rounds = given.rounds if name == "a" else 1
         rows = run(SCENARIOS[name], given.scale, rounds, given.folder)
@@ -105,7 +105,7 @@ def _run_once(scenario: Scenario, load: Load, folder: Path) -> list[Row]:
         for case, stage in zip(scenario.cases, stages, strict=True):
             rows.append(_row(case, name, stage))
             _print_row(rows[-1])
-    # What is left is the same, or else there is nothing to compare.
+    # The same records are left, or else the figures cannot be compared.
     for case in scenario.cases:
         assert len({row["end_records"] for row in rows if row["case"] == case}) == 1, rows
     return rows
@@ -138,7 +138,7 @@ def _print_row(row: Row) -> None:
 
 
 def save(folder: Path, name: str, scale: float, rows: Sequence[Row]) -> None:
-    """Put a scenario's rows into the artifacts, in the place of its earlier ones."""
+    """Write a scenario's rows into the artifacts, in place of its earlier rows."""
     path = folder / "bench-cleaner.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     known[name] = {

@@ -1,8 +1,8 @@
-"""Gives a log to a broker, has its cleaner clean it stage by stage, and watches.
+"""Gives a log to a broker, and measures its cleaner while it cleans the log stage by stage.
 
-The partition's directory is put in the place of an empty one that the broker has made, while it
-is stopped, and its checkpoints say that all of it is on the disk. Sealed segments are hard
-links: no broker writes into them, so that both read the same pages.
+The partition's directory replaces an empty one that the broker has created, while the broker is
+stopped, and its checkpoints say that the whole log is on the disk. Sealed segments are hard
+links: no broker writes into them, so both read the same pages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RESET_PEAK = "5"
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What cleaning one stage has come to."""
+    """The result of cleaning one stage."""
 
     run_count: int
     total: Run
@@ -47,7 +47,7 @@ class Cleaned:
 
 
 def clean_stages(broker: Broker, load: Load, written: Written) -> list[Cleaned]:
-    """Have a stopped broker clean a log; return what each stage came to. It is stopped again."""
+    """Let a stopped broker clean a log; return the result of each stage, and stop it again."""
     try:
         broker.start()
         _create_topic(broker, load)
@@ -66,7 +66,7 @@ def _create_topic(broker: Broker, load: Load) -> None:
     config = {
         "cleanup.policy": "compact",
         "segment.bytes": str(load.segment_bytes),
-        # Whatever is old enough is dirty enough.
+        # Records that are old enough are dirty enough.
         "min.cleanable.dirty.ratio": "0",
         "min.compaction.lag.ms": str(lag_ms(-1, len(load.stages))),
     }
@@ -75,7 +75,7 @@ def _create_topic(broker: Broker, load: Load) -> None:
 
 
 def _hand_over(broker: Broker, written: Written) -> None:
-    """Put a log in the place of the topic's own, which is empty."""
+    """Put a log in place of the topic's own, which is empty."""
     place = broker.data / PARTITION
     identity = (place / "partition.metadata").read_bytes()
     shutil.rmtree(place)
@@ -101,7 +101,7 @@ def _set_checkpoint(path: Path, offset: int) -> None:
 
 def _clean(broker: Broker, lag: int, end_offset: int) -> Cleaned:
     """Lower the lag, and wait until all before an offset is clean."""
-    # What was written before must not go to the disk meanwhile, nor a broker still be starting.
+    # Earlier writes must not go to the disk meanwhile, and the broker must have started fully.
     os.sync()
     time.sleep(_SETTLE_S)
     assert broker.process is not None

@@ -5,7 +5,7 @@
 Each round fills a compacted topic; then one client sends a record of 100 B with acks=1 to another
 topic, waits for the answer, and sends the next: first while nothing is cleaned, then, once
 min.cleanable.dirty.ratio is lowered, until the broker reports the end of its cleaning. Only round
-trips that began between the reports of a cleaning's start and end count as being during it.
+trips that began between the reports of a cleaning's start and end count as trips during it.
 Needs Java and Kafka's jars (`make kafka`).
 """
 
@@ -52,13 +52,13 @@ _BEGAN = re.compile(
 )
 _ENDED = re.compile(_STAMP + r"\s*Log cleaner thread \d+ cleaned log compacted-0", re.MULTILINE)
 
-# When a round trip began, on the wall clock, and how long it took.
+# The start of a round trip on the wall clock, and its duration, in seconds.
 Trip = tuple[float, float]
 
 
 @dataclass
 class Trips:
-    """The round trips of a broker, told apart."""
+    """The round trips of a broker, without and during cleanings."""
 
     quiet: list[Trip] = field(default_factory=list)
     cleaning: list[Trip] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Trips:
 
 
 class Pinger:
-    """One connection that sends one record after another, each when the last is answered."""
+    """One connection that sends one record after another, each after the last answer."""
 
     def __init__(self, broker: Broker) -> None:
         record = Record(0, int(time.time() * 1000), None, bytes(_VALUE_BYTES), ())
@@ -78,7 +78,7 @@ class Pinger:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def run(self, until: Callable[[int], bool]) -> list[Trip]:
-        """Send records until told to end, by their number."""
+        """Send records until `until` is true of their number."""
         trips: list[Trip] = []
         while not until(len(trips)):
             began_s, started_s = time.time(), time.perf_counter()
@@ -107,11 +107,11 @@ class Cleanings:
         self._seen = 0
 
     def ended(self) -> bool:
-        """Return whether a cleaning that was not told of yet has ended."""
+        """Return whether a cleaning that `take` has not returned yet has ended."""
         return len(self.spans()) > self._seen
 
     def take(self) -> list[tuple[float, float]]:
-        """Return the cleanings that ended since this was last called."""
+        """Return the cleanings that ended since the last call."""
         spans = self.spans()
         found, self._seen = spans[self._seen :], len(spans)
         return found
@@ -128,9 +128,9 @@ def _moment(stamp: str) -> float:
 
 
 def measure(broker: Broker, rounds: int, records: int, keys: int) -> Trips:
-    """Run the rounds on a fresh broker that is running."""
+    """Run the rounds on a fresh, running broker."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    # There are some, of which the last is not cleaned.
+    # The topic has several segments; the last is not cleaned.
     segment_bytes = min(_SEGMENT_BYTES, max(records * _VALUE_BYTES // 4, _SEGMENT_BYTES_MIN))
     never = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0",
              "segment.bytes": str(segment_bytes), "segment.index.bytes": "1048576"}  # fmt: skip
@@ -140,7 +140,7 @@ def measure(broker: Broker, rounds: int, records: int, keys: int) -> Trips:
     pinger, cleanings, trips = Pinger(broker), Cleanings(broker), Trips()
     for number in range(rounds + 1):
         fill(broker, records, keys)
-        time.sleep(1.0)  # what was written is flushed, by broker and system
+        time.sleep(1.0)  # broker and system flush the records meanwhile
         pinger.run(lambda count: count >= _WARM_UP_TRIPS)
         quiet = pinger.run(lambda count: count >= 4 * _WARM_UP_TRIPS)
         set_ratio(admin, "0.0")
@@ -157,7 +157,7 @@ def measure(broker: Broker, rounds: int, records: int, keys: int) -> Trips:
 
 
 def _until(ended: Callable[[], bool]) -> Callable[[int], bool]:
-    """Look now and then whether a cleaning has ended: a look reads a file."""
+    """Return a check for the end of a cleaning that reads the log file only now and then."""
     deadline_s = time.monotonic() + _PATIENCE_S
     look_at_s = 0.0
 
@@ -208,7 +208,7 @@ def set_ratio(admin: AdminClient, ratio: str) -> None:
 
 
 def quantile_us(trips: Sequence[Trip], share: float) -> float:
-    """Return the microseconds that a share of the round trips stays within."""
+    """Return the microseconds that a share of the round trips does not exceed."""
     return 1e6 * quantile([took_s for _, took_s in trips], share)
 
 
@@ -220,7 +220,7 @@ def report(name: str, trips: Trips) -> None:
         print(f"  {what:9} {len(some):7} round trips  p50 {p50:6.0f} us  p99 {p99:6.0f} us  "
               f"p99.9 {p999:6.0f} us  largest {quantile_us(some, 1):6.0f} us")  # fmt: skip
     ratio = quantile_us(trips.cleaning, 0.99) / quantile_us(trips.quiet, 0.99)
-    print(f"  p99 during a cleaning is {ratio:.2f} times the one without", flush=True)
+    print(f"  p99 during a cleaning is {ratio:.2f} times the p99 without", flush=True)
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
-"""Makes the logs that both cleaners get: partition directories, written by storage itself.
+"""Writes the logs that both cleaners get: partition directories, written by storage itself.
 
-A log has stages, from the oldest to the youngest, a day apart: lowering min.compaction.lag.ms
-has one after the other cleaned. Keys are numbers in twelve digits, values are random hexadecimal
-digits, which compress to half. Everything is seeded: equal loads are equal to the byte, but for
-their timestamps.
+A log has stages, from the oldest to the youngest, a day apart: as min.compaction.lag.ms is
+lowered, one after the other is cleaned. Keys are numbers of twelve digits, values are random
+hexadecimal digits, which compress to half. Everything is seeded: equal loads are equal to the
+byte, except their timestamps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTITION = f"{TOPIC}-0"
 _BATCH_BYTES = 64 * 1024
 _DIGITS = 12
 _KEY = b"key-" + bytes(_DIGITS)
-# A record's offset delta takes one byte up to this one of a batch, then two.
+# A record's offset delta takes one byte below this number, then two.
 _SHORT_DELTAS = 64
 
 Numbers = npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A log to be cleaned."""
+    """A log to clean."""
 
     stages: Sequence[Numbers]  # the keys of each stage's records, in order
     value_bytes: int
@@ -50,7 +50,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A log that lies on the disk."""
+    """A log on the disk."""
 
     directory: Path
     end_offsets: Sequence[int]  # of each stage; all before it is sealed
@@ -58,12 +58,12 @@ class Written:
 
 
 def lag_ms(stage: int, stages: int) -> int:
-    """Return the min.compaction.lag.ms that lets a stage be cleaned, and none after it."""
+    """Return the min.compaction.lag.ms with which a stage is cleaned, and no later one."""
     return (stages - stage) * DAY_MS - DAY_MS // 2
 
 
 def write_log(load: Load, folder: Path) -> Written:
-    """Write a log into a folder that is not there yet."""
+    """Write a log into a folder that does not exist yet."""
     fs = RealFileSystem()
     now_ms = int(time.time() * 1000)
     directory = LogDirectory(fs, folder, cluster_id="bench", node_id=1)
@@ -87,7 +87,7 @@ def write_log(load: Load, folder: Path) -> Written:
 def _sections(
     keys: Numbers, value_bytes: int, timestamp: int, random: np.random.Generator
 ) -> Iterator[tuple[memoryview, bytes]]:
-    """Yield the records of one batch after the other, each with a batch of the same header."""
+    """Yield the records of each batch, together with a batch that has the same header."""
     per_batch = max(_BATCH_BYTES // (len(_KEY) + value_bytes + 10), 1)
     template = b""
     for start in range(0, len(keys), per_batch):
@@ -96,7 +96,7 @@ def _sections(
             template = _template(len(part), value_bytes, timestamp)
         section = np.frombuffer(template, np.uint8)[HEADER_SIZE:].copy()
         short = min(len(part), _SHORT_DELTAS)
-        # Records whose deltas are as long are as long: they are rows of a table.
+        # Records whose deltas have the same length have the same length: rows of a table.
         edge = len(_template(short, value_bytes, timestamp)) - HEADER_SIZE
         _fill(section[:edge].reshape(short, -1), part[:short], value_bytes, random)
         if short < len(part):
@@ -108,7 +108,7 @@ def _sections(
 def _compress(codec: Codec, section: memoryview) -> bytes:
     if codec != Codec.ZSTD:
         return compress(codec, section)
-    # Clients stream: their frames do not tell the size of the content.
+    # Clients stream: their frames do not contain the size of the content.
     stream = zstandard.ZstdCompressor().compressobj()
     return stream.compress(section) + stream.flush()
 

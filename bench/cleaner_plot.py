@@ -1,4 +1,4 @@
-"""Draws the cleaner benchmark's figures as SVG: a pair of bars for each, no library needed."""
+"""Draws the cleaner benchmark's figures as SVG, a pair of bars for each, without a library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-# What a row's entries are called in the picture.
+# The units of a row's entries in the picture.
 _UNITS = {
     "mb_per_s": "MB/s of log",
     "seconds": "s",
@@ -22,7 +22,7 @@ _TITLE_HEIGHT, _PAIR_HEIGHT, _LEGEND_HEIGHT = 34, 42, 40
 
 
 def draw(scenarios: Mapping[str, Any]) -> str:
-    """Return the picture of what bench/cleaner.py has saved: bars are to scale in each pair."""
+    """Return the picture of bench/cleaner.py's figures: bars are to scale within each pair."""
     shapes = list(_legend())
     y = _LEGEND_HEIGHT
     for scenario in scenarios.values():

@@ -1,4 +1,4 @@
-"""Reads log cleaners' reports from their brokers' logs: Kafka's words, which are Odradek's too."""
+"""Reads log cleaners' reports from brokers' logs; Odradek writes them in Kafka's words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _START = re.compile(
     rf"Log cleaner thread \d+ cleaned log {PARTITION} \(dirty section = \[(\d+), (\d+)\]\)"
 )
 _NUMBER = r"([\d.,]+)"
-# The lines that a run's figures are in; those of the second group only Odradek has.
+# The lines with a run's figures; only Odradek writes the lines of the second group.
 _FIGURES = {
     "log_mb": rf"{_NUMBER} MB of log processed",
     "seconds": rf"processed in {_NUMBER} seconds",
@@ -31,22 +31,22 @@ _OWN_FIGURES = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a cleaner over the log, as it reports it."""
+    """One run of a cleaner over the log, from the cleaner's report."""
 
     end_offset: int
     log_mb: float
     seconds: float
     written_mb: float
     spilled_mb: float
-    segments_written: int | None  # Kafka does not tell
+    segments_written: int | None  # Kafka does not report it
     segments_kept: int | None
     end_records: int
 
 
 def runs(log_text: str) -> list[Run]:
-    """Return the runs over the benchmark's partition that a broker's log tells of, in order.
+    """Return the runs over the benchmark's partition in a broker's log, in order.
 
-    One whose report is not all there yet is left out.
+    A run whose report is not complete yet is left out.
     """
     starts = [*_START.finditer(log_text)]
     edges = [*(start.start() for start in starts), len(log_text)]
@@ -62,7 +62,7 @@ def _run(end_offset: int, text: str) -> Run:
     figures = _figures(text, _FIGURES)
     own = _figures(text, _OWN_FIGURES)
     log_mb, seconds = figures["log_mb"], figures["seconds"]
-    # The rate has more digits than the seconds, which are told in tenths.
+    # The rate has more digits than the seconds, which are reported in tenths.
     if "rate" in figures and min(log_mb, figures["rate"]) > 1:
         seconds = log_mb / figures["rate"]
     kept, written = own.get("segments_kept"), own.get("segments_written")
@@ -84,7 +84,7 @@ def _figures(text: str, patterns: Mapping[str, str]) -> dict[str, float]:
 
 
 def total(all_runs: Sequence[Run]) -> Run:
-    """Add runs up to one; the log is as large as any of them has found it."""
+    """Add runs up to one run; the size of the log is the largest that a run reported."""
     last = all_runs[-1]
     return Run(
         last.end_offset,

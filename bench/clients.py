@@ -15,10 +15,10 @@ from bench.processes import kafka_tool
 
 PATIENCE_S = 300.0
 _WARM_UP_SHARE = 5
-# Below it nobody looks at the rate.
+# For smaller loads the rate does not matter.
 _WARM_UP_MIN = 100_000
 _PRODUCED = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec", re.MULTILINE)
-# By itself librdkafka asks for nothing for a second once its queue is full: the faster a broker,
+# By default librdkafka requests nothing for a second once its queue is full: the faster a broker,
 # the sooner that happens.
 _QUEUE_BACKOFF_MS = 5
 _CONSUME_BATCH = 10_000
@@ -26,7 +26,7 @@ _CONSUME_BATCH = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one ProducerPerformance writes."""
+    """The records that one ProducerPerformance writes."""
 
     records: int
     size_bytes: int = 100
@@ -38,14 +38,14 @@ class Load:
         return Load(self.records // share, self.size_bytes, self.properties, self.arguments)
 
 
-# Those of the figures that Kafka's users quote.
+# The settings behind the figures that Kafka's users quote.
 _PRODUCER = {"acks": "1", "linger.ms": "5", "batch.size": "65536"}
 
 
 def create_topic(
     broker: Broker, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
 ) -> None:
-    """Create a topic, and wait until it is there."""
+    """Create a topic, and wait until it exists."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     wanted = NewTopic(topic, partitions, 1, config=dict(config or {}))
     admin.create_topics([wanted])[topic].result(60)
@@ -104,9 +104,9 @@ def librdkafka_consume(
     properties: Mapping[str, str] | None = None,
     offset: int = 0,
 ) -> float:
-    """Read so many records of partition 0 by librdkafka; return the records/s.
+    """Read a number of records of partition 0 with librdkafka; return the records/s.
 
-    The time is that from the first record on: until then the client connects.
+    The time counts from the first record on: until then the client connects.
     """
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": "none", "log_level": 0}
@@ -128,11 +128,11 @@ def librdkafka_consume(
 
 
 def librdkafka_produce(broker: Broker, topic: str, records: int, producers: int) -> float:
-    """Write records of 100 B by so many producers in turn; return the records/s of all."""
+    """Write records of 100 B with several producers in turn; return the records/s of all."""
     settings = {"bootstrap.servers": broker.bootstrap, "log_level": 0, "acks": 1, "linger.ms": 5}
     made = [Producer(settings) for _ in range(producers)]
     value = bytes(100)
-    for one in made:  # connected, and told where the partitions are
+    for one in made:  # so that each is connected and knows the partitions' leaders
         one.produce(topic, value)
         assert one.flush(60) == 0
     started_s = time.perf_counter()

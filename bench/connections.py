@@ -1,11 +1,11 @@
-"""Many connections: what an idle one costs in memory, and how long round trips take beside them.
+"""Many connections: the memory of an idle one, and the time of round trips beside them.
 
     python -m bench.connections [--rounds N] [--idle N] [--busy N] [--rate N] [--seconds N]
 
-Each round starts a fresh Odradek, then a fresh Kafka. Idle connections have asked for the API
+Each round starts a fresh Odradek, then a fresh Kafka. Idle connections have requested the API
 versions and the metadata, as any client does first. Each busy one sends a record of 100 B with
-acks=1, again and again: at first all together so many a second as --rate says; then each as fast
-as it is answered. Needs Java and Kafka's jars (`make kafka`).
+acks=1, again and again: at first all of them together --rate records a second; then each as fast
+as it gets answers. Needs Java and Kafka's jars (`make kafka`).
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ TOPIC = "pinged"
 _VALUE_BYTES = 100
 _PRODUCE_VERSION = 9
 _WARM_UP_SHARE = 0.3
-# For a garbage collection or two, before memory is looked at.
+# For a garbage collection or two, before memory is measured.
 _SETTLE_S = 2.0
 
 
 @dataclass
 class Figures:
-    """What one round has shown of a broker."""
+    """The figures of a broker in one round."""
 
     idle_bytes: float = 0.0  # of memory, for each connection
     trips_s: list[float] = field(default_factory=list)  # at the rate
     trips_per_s: float = 0.0  # as fast as they are answered
 
     def quantile_ms(self, share: float) -> float:
-        """Return how long the given share of the round trips took at most."""
+        """Return the milliseconds that a share of the round trips does not exceed."""
         return quantile(self.trips_s, share) * 1000
 
 
-# Of each, Kafka's divided by Odradek's is told.
+# For each, Kafka's figure divided by Odradek's is reported.
 _FIGURES: Mapping[str, Callable[[Figures], float]] = {
     "memory of an idle connection, Kafka/Odradek": lambda one: one.idle_bytes,
     "p50, Kafka/Odradek": lambda one: one.quantile_ms(0.5),
@@ -75,7 +75,7 @@ class Client(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell who waits that there will be no answer."""
+        """Fail the pending request."""
         if self._answered is not None and not self._answered.done():
             self._answered.set_exception(ConnectionError("the broker closed the connection"))
 
@@ -101,7 +101,7 @@ class Client(asyncio.Protocol):
 
 
 async def connect(broker: Broker, count: int) -> list[Client]:
-    """Open connections, each with the first requests of any client."""
+    """Open connections, and send the first requests of any client on each."""
     loop = asyncio.get_running_loop()
     greetings = [
         encode_request(ApiVersionsRequest(), 3, 1, "idle"),
@@ -117,7 +117,7 @@ async def connect(broker: Broker, count: int) -> list[Client]:
 
 
 async def measure(broker: Broker, options: argparse.Namespace) -> Figures:
-    """Run one round on a broker that is running and fresh."""
+    """Run one round on a fresh, running broker."""
     assert broker.process is not None
     figures = Figures()
     busy = await connect(broker, options.busy)
@@ -138,7 +138,7 @@ async def measure(broker: Broker, options: argparse.Namespace) -> Figures:
 
 
 async def _keep_busy(clients: list[Client], options: argparse.Namespace, seconds: float) -> int:
-    """Send on each connection one request after the other; return how many were answered."""
+    """Send one request after another on each connection; return the number of answers."""
     end_s = time.perf_counter() + seconds
 
     async def work(number: int, client: Client) -> int:
@@ -154,7 +154,7 @@ async def _keep_busy(clients: list[Client], options: argparse.Namespace, seconds
 async def keep_pace(
     clients: list[Client], *, rate: float, seconds: float, partitions: int
 ) -> list[float]:
-    """Send requests at a rate, whatever the answers take; return how long each took."""
+    """Send requests at a rate, even if answers are slow; return the seconds of each."""
     trips: list[float] = []
     interval_s = len(clients) / rate
     start_s = time.perf_counter()

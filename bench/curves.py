@@ -2,7 +2,7 @@
 
     python -m bench.curves [size] [partitions] [keys] [connections] [--scale F]
 
-Of Odradek alone: a curve ought to be flat, or else there is a reason. Each keeps its points in
+Curves are of Odradek alone: each should be flat, or there is a reason. Each stores its points in
 bench/curves.json; `python -m bench.page` draws them.
 """
 
@@ -48,18 +48,18 @@ Point = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Something that grows, and what is measured at each size of it."""
+    """Something that grows, and the costs that are measured at each size of it."""
 
     title: str
     unit: str  # of the size
     sizes: Sequence[int]
     measure: Callable[[Sequence[int]], Iterator[Point]]  # one point for each size, in order
-    note: str = ""  # why it is not flat
+    note: str = ""  # the reason why it is not flat
 
 
 @contextmanager
 def running(settings: Mapping[str, str] | None = None) -> Iterator[OdradekProcess]:
-    """Have a fresh broker."""
+    """Run a fresh broker."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         broker = make("Odradek", Path(folder) / "broker", settings or {})
         assert isinstance(broker, OdradekProcess)
@@ -71,7 +71,7 @@ def running(settings: Mapping[str, str] | None = None) -> Iterator[OdradekProces
 
 
 def _by_log_size(sizes: Sequence[int]) -> Iterator[Point]:
-    """Let one log grow: what the next records cost, reading its last ones, and a start."""
+    """Let one log grow; measure the next records, reading its last ones, and a start."""
     with running() as broker:
         for topic in ("other", "grows"):
             create_topic(broker, topic)
@@ -131,7 +131,7 @@ def fill(broker: OdradekProcess, partitions: int) -> None:
 
 
 def _by_keys(sizes: Sequence[int]) -> Iterator[Point]:
-    """Clean a log that has each key once, but for a tenth that come again."""
+    """Clean a log that has each key once, except a tenth that come again."""
     warm_up()
     for count in sizes:
         again = np.random.default_rng(7).choice(count, count // 10, replace=False)
@@ -148,7 +148,7 @@ def _by_keys(sizes: Sequence[int]) -> Iterator[Point]:
 
 
 def _by_connections(sizes: Sequence[int]) -> Iterator[Point]:
-    """Send so many requests a second over more and more connections."""
+    """Send the same number of requests a second over more and more connections."""
     raise_open_files_limit()
     for count in sizes:
         with running() as broker:
@@ -176,8 +176,8 @@ async def _pace(broker: OdradekProcess, count: int) -> Point:
 CURVES_BY_NAME: Mapping[str, Curve] = {
     "size": Curve(
         "A log that grows, records of 1 kB", "MB", (1, 10, 100, 1_000, 10_000), _by_log_size,
-        "A client that connects costs some 10 ms once, which is most of what the smallest log "
-        "shows. From 100 MB on a record costs the same however large the log is.",
+        "A client that connects costs some 10 ms once, which is most of the smallest log's "
+        "figures. From 100 MB on, a record costs the same at any size of the log.",
     ),
     "partitions": Curve(
         "Partitions of one broker, records of 100 B", "partitions", (1, 10, 100, 1_000, 5_000),
@@ -187,9 +187,9 @@ CURVES_BY_NAME: Mapping[str, Curve] = {
     "keys": Curve(
         "Keys of a compacted log, values of 50 B", "keys",
         (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000), _by_keys,
-        "A cleaning has a fixed cost of some 30 ms, and is told in milliseconds, which the "
-        "smallest two show. Memory grows with the keys until the map is full "
-        "(log.cleaner.dedupe.buffer.size), what is more goes to temporary files: hence the rise "
+        "A cleaning has a fixed cost of some 30 ms, and is reported in milliseconds: both are "
+        "visible at the smallest two sizes. Memory grows with the keys until the map is full "
+        "(log.cleaner.dedupe.buffer.size); further keys go to temporary files: hence the rise "
         "at 100 million.",
     ),
     "connections": Curve(
@@ -200,7 +200,7 @@ CURVES_BY_NAME: Mapping[str, Curve] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the curves asked for, and print and keep their points."""
+    """Measure the requested curves, and print and store their points."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("curves", nargs="*", metavar="CURVE", help=", ".join(CURVES_BY_NAME))
     parser.add_argument("--scale", type=float, default=1.0, help="leaves out the larger sizes")

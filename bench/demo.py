@@ -34,7 +34,7 @@ console = Console(highlight=False, width=100)
 
 
 def main() -> int:
-    """Show every step, and fail loudly when one does not come out as it should."""
+    """Show every step, and fail loudly when one does not give the expected result."""
     with tempfile.TemporaryDirectory(prefix="odradek-demo-") as folder:
         broker = OdradekProcess(Path(folder), {"log.cleaner.backoff.ms": "1500"})
         try:
@@ -42,7 +42,7 @@ def main() -> int:
             _say("A broker", f"started in {seconds:.2f} s on {broker.bootstrap}")
             _create(broker)
             _produce(broker)
-            _show_files(broker, "Its segment files, one a record since segment.ms is 100")
+            _show_files(broker, "Its segment files, one for each record since segment.ms is 100")
             _wait_until_cleaned(broker)
             _show_report(broker)
             _show_files(broker, "Its segment files after cleaning")
@@ -51,7 +51,7 @@ def main() -> int:
             _read_with_spark(broker, remains)
         finally:
             broker.stop()
-    console.print("\n[bold green]All as it should be.[/]")
+    console.print("\n[bold green]All results are as expected.[/]")
     return 0
 
 
@@ -88,8 +88,8 @@ def _show_files(broker: OdradekProcess, title: str) -> None:
         if path not in gone:
             console.print(f"    {path.name:<32} {path.stat().st_size:>5} B")
     if gone:
-        console.print(f"    and {len(gone)} files of old segments, renamed .deleted, which go "
-                      "after file.delete.delay.ms")  # fmt: skip
+        console.print(f"    and {len(gone)} files of old segments, renamed to .deleted, which are "
+                      "removed after file.delete.delay.ms")  # fmt: skip
 
 
 def _wait_until_cleaned(broker: OdradekProcess) -> None:
@@ -110,7 +110,7 @@ def _show_report(broker: OdradekProcess) -> None:
 
 
 def _consume(broker: OdradekProcess) -> list[str]:
-    _say("What a consumer from the beginning now sees")
+    _say("The records that a consumer from the beginning now sees")
     consumer = KafkaConsumer(
         TOPIC,
         bootstrap_servers=broker.bootstrap,

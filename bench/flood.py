@@ -1,18 +1,18 @@
-"""A flood of connections: what a connected client feels of it, Odradek beside Apache Kafka.
+"""A flood of connections: its effect on a connected client, with Odradek and Apache Kafka.
 
     python -m bench.flood [--rounds N] [--seconds S] [--rate N] [--flood N] [--open N]
 
 Each round starts a fresh Odradek, then a fresh Kafka. One client sends records of 100 B with
-acks=1 at --rate a second, first alone, then while another process makes --flood connections a
-second of each of these kinds, and leaves the last --open of them open:
+acks=1 at --rate a second, first alone, then while another process opens --flood connections a
+second of each of these kinds, and keeps the last --open of them open:
 
     silent       no byte is sent
     half         the first half of a request
     nonsense     bytes that are no request
     gone         closed at once
 
-Told are the client's p99 in milliseconds, and the most memory that the broker took. Needs Java
-and Kafka's jars (`make kafka`).
+The figures are the client's p99 in milliseconds, and the broker's largest memory. Needs Java and
+Kafka's jars (`make kafka`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TOPIC = "pinged"
 _ALONE = "alone"
 _WARM_UP_TRIPS = 2000
 _MEGABYTE = 1_000_000
-# Of a request of 64 bytes, 12 come.
+# 12 bytes of a request of 64 bytes.
 _HALF = struct.pack(">ihhi", 64, 18, 3, 1)
 _NONSENSE_BYTES = 512
 
@@ -59,7 +59,7 @@ class Figures:
 
 
 def flood(kind: str, port: int, options: argparse.Namespace) -> None:
-    """Make connections of a kind, so many a second, for the time that a measurement takes."""
+    """Open connections of a kind at a rate, for the duration of a measurement."""
     raise_open_files_limit()
     kept: deque[socket.socket] = deque()
     payload = {"half": _HALF, "nonsense": os.urandom(_NONSENSE_BYTES)}.get(kind)
@@ -82,7 +82,7 @@ def flood(kind: str, port: int, options: argparse.Namespace) -> None:
 
 
 async def measure(broker: Broker, options: argparse.Namespace) -> Figures:
-    """Run one round on a broker that is running and fresh."""
+    """Run one round on a fresh, running broker."""
     figures = Figures()
     (client,) = await connect(broker, 1)
     request = produce_request(0)
@@ -94,7 +94,7 @@ async def measure(broker: Broker, options: argparse.Namespace) -> Figures:
         if kind != _ALONE:
             flooding = processes.Process(target=flood, args=(kind, broker.port, options))
             flooding.start()
-            await asyncio.sleep(1.0)  # the process imports what it needs first
+            await asyncio.sleep(1.0)  # the process imports its modules first
         trips: list[float] = []
         begun_s = time.perf_counter()
         for number in range(int(options.rate * (options.seconds - 1))):

@@ -1,20 +1,20 @@
-"""What it costs and gains that a waiting fetch gives way: odradek.fetch.hurry on and off.
+"""The cost and gain of a waiting fetch that gives way: odradek.fetch.hurry on and off.
 
     python -m bench.hurry [--rounds N] [--seconds N] [--rate N] [--only NAME]
 
-Each round starts a fresh Odradek with the option on, then one with it off, and plays on each:
+Each round starts a fresh Odradek with the option on, then one with it off, and runs on each:
 
-    multiplexed   one connection, as of a client that has one for all (Sarama's): it fetches with
-                  fetch.min.bytes=64 KiB and fetch.max.wait.ms=500 while it writes --rate records
-                  of 100 B a second and commits every second
-    librdkafka    the same by librdkafka's own consumer and producer, which have a connection each,
-                  and another for the group
-    ahead         one connection, as of Java's consumer under Spark: a fetch waits at the end of a
-                  topic, and ListOffsets, Metadata and OffsetCommit are asked behind it
+    multiplexed   one connection, like a client that has one for everything (Sarama): it fetches
+                  with fetch.min.bytes=64 KiB and fetch.max.wait.ms=500 while it writes --rate
+                  records of 100 B a second and commits every second
+    librdkafka    the same with librdkafka's own consumer and producer, which have a connection
+                  each, and another for the group
+    ahead         one connection, like Java's consumer under Spark: a fetch waits at the end of a
+                  topic, and ListOffsets, Metadata and OffsetCommit are sent behind it
     plain         librdkafka's consumer with its defaults, which only reads
 
-Fetches are counted by the broker. Figures are medians of the rounds. Nothing but the broker's own
-settings differs between on and off, so that only figures of one row are to be compared.
+The broker counts fetches. Figures are medians of the rounds. Only the broker's setting differs
+between on and off; compare only figures of the same row.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _VALUE_BYTES = 100
 _MAX_BYTES = 1 << 20
 _COMMIT_EVERY_S = 1.0
 _ASK_EVERY_S = 0.1
-# Before anything is counted: the handlers are imported when they are first needed.
+# The time before counting begins: the handlers are imported when they are first needed.
 _WARM_UP_S = 1.0
 _POLL_S, _PATIENCE_S = 0.1, 30.0
 _VERSIONS = {"Fetch": 11, "ListOffsets": 5, "Metadata": 9, "OffsetCommit": 8, "Produce": 8}
@@ -81,7 +81,7 @@ Scenario = Callable[[OdradekProcess, argparse.Namespace], Figures]
 
 
 class Connection(asyncio.Protocol):
-    """One connection on which requests are sent ahead; their number says which answer is whose."""
+    """One connection on which requests are sent ahead; answers are matched by their number."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -93,13 +93,13 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what has not been answered."""
+        """Fail the requests without an answer."""
         for _, _, answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(ConnectionError("the broker closed the connection"))
 
     def data_received(self, data: bytes) -> None:
-        """Take answers in as far as they are whole."""
+        """Decode the answers that are complete."""
         self._data += data
         while len(self._data) >= 4:
             end = 4 + int.from_bytes(self._data[:4], "big")
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
                 answer.set_result(decode(kind, version, frame, position))
 
     def ask(self, request: Any) -> asyncio.Future[Any]:
-        """Send a request; return what its answer will come to."""
+        """Send a request; return a future of its answer."""
         name = type(request).__name__.removesuffix("Request")
         version, number = _VERSIONS[name], next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
@@ -155,7 +155,7 @@ async def _multiplex(broker: OdradekProcess, options: argparse.Namespace) -> Fig
 
 
 async def _write(connection: Connection, rate: float, trips_s: list[float]) -> None:
-    """Write records at a rate, and note how long those that are answered took."""
+    """Write records at a rate, and note the seconds until each answer."""
     start_s = time.perf_counter()
     for number in itertools.count():
         await asyncio.sleep(max(start_s + number / rate - time.perf_counter(), 0))
@@ -173,18 +173,18 @@ async def _commit(connection: Connection) -> None:
 
 
 def _forget(answer: asyncio.Future[Any]) -> None:
-    """Let an answer come whenever it does, also as an error when the connection is ended."""
+    """Ignore an answer, also an error when the connection is closed."""
     answer.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def librdkafka(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
-    """Have librdkafka read with a minimum, write and commit."""
+    """Let librdkafka read with a minimum, write and commit."""
     properties = {"fetch.min.bytes": MIN_BYTES, "fetch.wait.max.ms": MAX_WAIT_MS}
     return _consume(broker, options, properties, commits=True)
 
 
 def plain(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
-    """Have librdkafka read with its defaults."""
+    """Let librdkafka read with its defaults."""
     return _consume(broker, options, {}, commits=False)
 
 
@@ -225,7 +225,7 @@ def _consume(
             reading.records += len(read)
         if commits and now_s >= commit_s:
             commit_s += _COMMIT_EVERY_S
-            with suppress(KafkaException):  # of nothing that has been read yet
+            with suppress(KafkaException):  # raised when nothing has been read yet
                 consumer.commit(asynchronous=True)
     assert reading is not None
     figures = reading.figures()
@@ -235,7 +235,7 @@ def _consume(
 
 
 def ahead(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
-    """Ask for other things behind a fetch that waits."""
+    """Send other requests behind a fetch that waits."""
     return uvloop.run(_ask_behind(broker, options))
 
 
@@ -265,7 +265,7 @@ async def _ask_behind(broker: OdradekProcess, options: argparse.Namespace) -> Fi
 
 
 class _Reading:
-    """What a scenario has begun to measure."""
+    """A measurement that a scenario has begun."""
 
     def __init__(self, broker: OdradekProcess) -> None:
         self._broker = broker
@@ -274,7 +274,7 @@ class _Reading:
         self._start_s = time.perf_counter()
 
     def figures(self) -> Figures:
-        """Return what has been measured since."""
+        """Return the figures since the beginning."""
         duration_s = time.perf_counter() - self._start_s
         used_s = cpu_s(self._broker) - self._cpu_s
         fetches = _fetch_count(self._broker) - self._fetches
@@ -350,7 +350,7 @@ def _committed() -> OffsetCommitRequest:
         partition_index=0, committed_offset=0, committed_metadata=None
     )
     topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[part])
-    # Of no member, so that it is taken of a group without any.
+    # From no member, so that a group without members accepts it.
     return OffsetCommitRequest(
         group_id=f"{GROUP}-simple", generation_id_or_member_epoch=-1, topics=[topic]
     )

@@ -1,10 +1,10 @@
-"""How long until committed offsets can be read after a start? Odradek beside Apache Kafka.
+"""How long until committed offsets can be read after a start? Odradek and Apache Kafka.
 
     python -m bench.offsets_replay [--groups N] [--offsets N] [--per-commit N] [--rounds N]
 
-The same offsets are committed to both. Then each is started in turn: until its first answer, and
-until every group's offsets can be fetched, the last of which is checked. Needs Java and Kafka's
-jars (`make kafka`).
+The same offsets are committed to both. Then each is started in turn, and two times are measured:
+until its first answer, and until every group's last offset can be fetched; then all offsets are
+checked. Needs Java and Kafka's jars (`make kafka`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TIMEOUT_S = 120.0
 
 
 class Client:
-    """One connection, over which several requests may be on their way."""
+    """One connection, on which several requests may be in flight."""
 
     def __init__(self, broker: Broker) -> None:
         self._socket = socket.create_connection(("127.0.0.1", broker.port), 30)
@@ -63,13 +63,13 @@ class Client:
         return decode(answer, version, frame[position:])
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._stream.close()
         self._socket.close()
 
 
 def commits(group: str, offsets: int, per_commit: int) -> Iterator[OffsetCommitRequest]:
-    """Commit a group's offsets, of so many partitions at a time."""
+    """Yield requests that commit a group's offsets, `per_commit` partitions at a time."""
     for start in range(0, offsets, per_commit):
         by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
         for number in range(start, min(start + per_commit, offsets)):
@@ -85,7 +85,7 @@ def commits(group: str, offsets: int, per_commit: int) -> Iterator[OffsetCommitR
 
 
 def fill(broker: Broker, groups: Sequence[str], offsets: int, per_commit: int) -> None:
-    """Create the topics, and commit."""
+    """Create the topics, and commit the offsets."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     wanted = [NewTopic(f"t{number}", _PER_TOPIC, 1) for number in range(-(-offsets // _PER_TOPIC))]
     for created in admin.create_topics(wanted, operation_timeout=120).values():
@@ -116,7 +116,7 @@ def _stored(client: Client, count: int) -> int:
 
 
 def unloaded(client: Client, groups: Sequence[str], offsets: int) -> list[str]:
-    """Return the groups whose last offset cannot be asked for yet."""
+    """Return the groups whose last offset cannot be fetched yet."""
     last = OffsetFetchRequestTopics(
         name=f"t{(offsets - 1) // _PER_TOPIC}", partition_indexes=[(offsets - 1) % _PER_TOPIC]
     )
@@ -127,7 +127,7 @@ def unloaded(client: Client, groups: Sequence[str], offsets: int) -> list[str]:
 
 
 def loading_time(broker: Broker, groups: Sequence[str], offsets: int) -> tuple[float, float]:
-    """Start a broker; return the seconds to its first answer, and until all can be fetched."""
+    """Start a broker; return the seconds to its first answer, and until all groups are loaded."""
     started = time.monotonic()
     broker.start()
     first_s = time.monotonic() - started
@@ -160,7 +160,7 @@ def _check(client: Client, groups: Sequence[str], offsets: int) -> None:
 
 
 def main() -> int:
-    """Run it and print a row for each round."""
+    """Run the benchmark, and print a row for each round."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--groups", type=int, default=1_000)
     parser.add_argument("--offsets", type=int, default=1_000, help="of each group")

@@ -1,4 +1,4 @@
-"""Makes docs/speed.md and its pictures of the latest figures: `python -m bench.page`."""
+"""Writes docs/speed.md and its pictures from the latest figures: `python -m bench.page`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ PICTURE = ROOT / "docs" / "images" / "speed.png"
 CURVES_PICTURE = ROOT / "docs" / "images" / "speed-curves.png"
 _HEAD = """# Speed
 
-What Odradek promises beside Apache Kafka 4.3.1 with its stock settings, and what came. This page
-is made by `python -m bench.page` of what `make bench` has measured last. Both brokers run in
-turn, each fresh and alone on one machine with the clients; a ratio is taken of each pair, and the
-median of them counts. It is above 1 where Odradek is better: more a second, less time, less
-memory.
+Odradek's promises in comparison with Apache Kafka 4.3.1 with its default settings, and the
+measured results. `python -m bench.page` writes this page from the latest figures of `make bench`.
+Both brokers run in turn, each fresh and alone on one machine with the clients; each pair gives a
+ratio, and the median of the ratios counts. It is above 1 where Odradek is better: more per
+second, less time, less memory.
 
 ![How many times better than Kafka](images/speed.png)
 """
 _CURVES_HEAD = """
 ## How costs grow
 
-Of Odradek alone, by `python -m bench.curves`. CPU time is that of the broker.
+These curves are of Odradek alone, measured by `python -m bench.curves`. CPU time is the broker's.
 
 ![Costs](images/speed-curves.png)
 """
@@ -39,7 +39,7 @@ _RULE = "|---|---:|---:|---|---:|---:|\n"
 
 def page(saved: Mapping[str, Any]) -> str:
     """Return the page's text."""
-    parts = [_HEAD, "\n## What is promised\n\n" + _TITLES + _RULE]
+    parts = [_HEAD, "\n## Promises\n\n" + _TITLES + _RULE]
     known = [(question, saved[name]) for name, question in QUESTIONS.items() if name in saved]
     for question, one in known:
         promised = [each for each in answers_of(question, one) if _promise(each)]
@@ -52,7 +52,7 @@ def page(saved: Mapping[str, Any]) -> str:
 
 
 def curves_part(curves: Mapping[str, Any]) -> str:
-    """Return the page's part on how costs grow."""
+    """Return the page's part on the growth of costs."""
     parts = [_CURVES_HEAD]
     for name, one in curves.items():
         curve, points = CURVES_BY_NAME[name], one["points"]
@@ -68,7 +68,7 @@ def curves_part(curves: Mapping[str, Any]) -> str:
 
 
 def draw_curves(curves: Mapping[str, Any]) -> None:
-    """Draw each cost against what grows, both on scales of powers."""
+    """Draw each cost against the size, both on logarithmic scales."""
     from matplotlib.figure import Figure as Picture
 
     picture = Picture(figsize=(10, 3.2 * ((len(curves) + 1) // 2)), layout="constrained")
@@ -89,7 +89,7 @@ def draw_curves(curves: Mapping[str, Any]) -> None:
 
 
 def draw(saved: Mapping[str, Any]) -> None:
-    """Draw how many times better each figure is, on a scale of powers."""
+    """Draw the advantage of each figure, on a logarithmic scale."""
     from matplotlib.figure import Figure as Picture
 
     rows = list(_bars(saved))
@@ -142,7 +142,7 @@ def _promise(answer: Answer) -> str:
 
 
 def span(values: Sequence[float]) -> str:
-    """Return the least and the most of some values in a few digits."""
+    """Return the least and the largest of some values in a few digits."""
     told = (f"{one:,.3g}" if one < 1000 else f"{one:,.0f}" for one in (min(values), max(values)))
     return " to ".join(dict.fromkeys(told))
 

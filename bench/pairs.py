@@ -1,11 +1,11 @@
-"""Questions that are put to both brokers in turn, and what the answers come to.
+"""Questions that are put to both brokers in turn, and the figures of the answers.
 
     round 1    fresh Odradek, then fresh Kafka      a ratio of each figure
     round 2    fresh Odradek, then fresh Kafka      a ratio of each figure
-    …          the median of the ratios counts; the least and the largest are told with it
+    …          the median of the ratios counts; the least and the largest are shown with it
 
-The machine's speed changes from minute to minute: no figure means much alone, two that were taken
-one after the other do.
+The machine's speed changes from minute to minute: a single figure means little, a pair of figures
+taken one after the other means more.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ BROKERS: Mapping[str, type[OdradekProcess] | type[KafkaProcess]] = {
     "Odradek": OdradekProcess,
     "Kafka": KafkaProcess,
 }
-# An empty value is none: each start would compile again what has no bytecode yet.
+# An empty value unsets it: with a value each start would compile modules without bytecode again.
 _AS_INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What is measured of a broker, and what Odradek promises of it."""
+    """A measured value of a broker, and Odradek's promise about it."""
 
     title: str
     unit: str
     more_is_better: bool = True
-    at_least: float | None = None  # the advantage that is promised
-    ours_at_most: float | None = None  # or what Odradek's own is
+    at_least: float | None = None  # the promised advantage
+    ours_at_most: float | None = None  # or the promised bound of Odradek's own value
 
     @property
     def is_compared(self) -> bool:
-        """Return whether the two brokers' values say which is better."""
+        """Return whether the two brokers' values are compared."""
         return self.ours_at_most is None
 
     def advantage(self, ours: float, theirs: float) -> float:
-        """Return how many times better ours is; below 1 it is worse."""
+        """Return by which factor our value is better; below 1 it is worse."""
         better, worse = (ours, theirs) if self.more_is_better else (theirs, ours)
         return better / worse if worse else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A load, and the figures that it comes to."""
+    """A load, and the figures that it measures."""
 
     name: str  # on the command line
     title: str
     figures: Sequence[Figure]
-    # Gets a fresh broker that runs, and by how much to make the load larger or smaller.
+    # Gets a fresh, running broker, and the factor by which to scale the load.
     ask: Callable[[Broker, float], Values]
     settings: Mapping[str, str] = field(default_factory=dict)
     # Gets the broker before it starts.
     prepare: Callable[[Broker], None] = lambda _: None
     starts_itself: bool = False
-    note: str = ""  # what explains the figures to a reader
+    note: str = ""  # an explanation of the figures for readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Answer:
 
     @property
     def falls_short(self) -> bool:
-        """Return whether less came than is promised."""
+        """Return whether the result is worse than the promise."""
         least, most = self.figure.at_least, self.figure.ours_at_most
         return (least is not None and self.advantage < least) or (
             most is not None and statistics.median(self.ours) > most
@@ -96,7 +96,7 @@ class Answer:
 
 
 def put(question: Question, rounds: int, scale: float) -> list[Answer]:
-    """Put a question to both brokers, so many times."""
+    """Put a question to both brokers in each of some rounds."""
     values: dict[str, list[Values]] = {name: [] for name in BROKERS}
     for _ in range(rounds):
         for name in BROKERS:
@@ -108,7 +108,7 @@ def put(question: Question, rounds: int, scale: float) -> list[Answer]:
 
 
 def put_once(question: Question, broker_name: str, scale: float) -> Values:
-    """Put a question to one fresh broker. Every figure is there, and is a positive number."""
+    """Put a question to one fresh broker; return all figures, each a positive number."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         broker = make(broker_name, Path(folder) / "broker", question.settings)
         question.prepare(broker)
@@ -139,6 +139,6 @@ def summary(name: str, ratios: Sequence[float]) -> str:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value that so large a share of all do not exceed."""
+    """Return the value that a share of all values does not exceed."""
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

@@ -1,9 +1,9 @@
-"""Pictures of compaction, drawn from what a broker did: docs/images/*.svg.
+"""Pictures of compaction, drawn from a broker's real cleanings: docs/images/*.svg.
 
     python -m bench.pictures
 
-Takes about a minute. It writes records, has them cleaned, and reads the segment files before and
-after; nothing in a picture is made up.
+Takes about a minute. It writes records, lets the broker clean them, and reads the segment files
+before and after; nothing in a picture is invented.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _CHUNK = 100
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """A broker, and what is asked of it."""
+    """A broker, and requests to it."""
 
     broker: OdradekProcess
     admin: AdminClient
@@ -74,7 +74,7 @@ class Shop:
         self.admin.incremental_alter_configs([resource])[resource].result(20)
 
     def produce(self, topic: str, records: Sequence[tuple[str, str | None]], batch: int) -> None:
-        """Write records, so many in a batch, and wait until they are there."""
+        """Write records in batches of a number of records, and wait for the acknowledgements."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
         refused: list[KafkaError] = []
 
@@ -89,13 +89,13 @@ class Shop:
                 raise RuntimeError(f"{topic}: records were not delivered: {refused[:1]}")
 
     def ask(self, path: str, **query: str | int) -> Any:
-        """Return the answer of a path of the broker's API."""
+        """Return the answer to a path of the broker's API."""
         url = f"{self.broker.http}{path}?{urllib.parse.urlencode(query)}"
         with urllib.request.urlopen(url, timeout=20) as answer:
             return json.load(answer)
 
     def clean(self, topic: str) -> None:
-        """Have a topic cleaned now, whatever its ratio is."""
+        """Clean a topic now, at any dirty ratio."""
         token = (self.broker.data / "odradek-admin-token").read_text().strip()
         request = urllib.request.Request(
             f"{self.broker.http}/api/cleaner/run?topic={topic}",
@@ -110,12 +110,12 @@ class Shop:
         return [run["result"] | {"at_ms": run["at_ms"]} for run in told["runs"] if "result" in run]
 
     def ratio(self, topic: str) -> float:
-        """Return how dirty a topic is now."""
+        """Return the dirty ratio of a topic now."""
         (row,) = self.ask("/api/topic", topic=topic)["partition_rows"]
         return float(row["dirty_ratio"])
 
     def segments(self, topic: str) -> list[list[Stored]]:
-        """Return the records of each segment file, as they lie on the disk."""
+        """Return the records of each segment file on the disk."""
         found = []
         for path in sorted((self.broker.data / f"{topic}-0").glob("*.log")):
             read = reader_of(path)
@@ -134,7 +134,7 @@ def _stored(row: Row) -> Stored:
 
 
 def wait_for(is_so: Callable[[], bool], what: str) -> None:
-    """Wait until something holds; raises RuntimeError at a deadline."""
+    """Wait until a condition holds; raises RuntimeError at a deadline."""
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         if time.monotonic() > deadline:
@@ -157,7 +157,7 @@ def before_and_after(shop: Shop) -> list[Strip]:
 
 
 def life_of_a_tombstone(shop: Shop) -> list[Strip]:
-    """Clean a log with a deletion, wait until it may go; return its records at each step."""
+    """Clean a log with a tombstone, wait until that may go; return the records at each step."""
     kept = {"delete.retention.ms": str(TOMBSTONES_KEPT_MS)}
     shop.create("tombstones", _SMALL | kept)
     shop.produce("tombstones", DELETIONS, 1)
@@ -175,7 +175,7 @@ def life_of_a_tombstone(shop: Shop) -> list[Strip]:
 
 
 def saw_tooth(shop: Shop, ratio: float) -> Curve:
-    """Write until a log was cleaned often enough; return how dirty it was meanwhile."""
+    """Write until a log was cleaned often enough; return its dirty ratios meanwhile."""
     topic = f"saw-{ratio}"
     shop.create(topic, _LAZY | {"internal.segment.bytes": "20000"})
     shop.produce(topic, [(f"k{number}", VALUE) for number in range(KEYS)], _CHUNK)
@@ -222,7 +222,7 @@ def _updates(chance: random.Random, keys: int) -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    """Start a broker, have it clean, and draw what it did."""
+    """Start a broker, let it clean, and draw the pictures."""
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="odradek-pictures-") as folder:
         broker = OdradekProcess(Path(folder), {"log.cleaner.backoff.ms": "50"})
@@ -240,7 +240,7 @@ def main() -> int:
 
 
 def draw(shop: Shop) -> Iterator[tuple[str, str]]:
-    """Give each picture with its name."""
+    """Yield each picture with its name."""
     yield "log-before-after", draw_strips(before_and_after(shop))
     yield "log-tombstone", draw_strips(life_of_a_tombstone(shop))
     yield "dirty-ratio", draw_curves([saw_tooth(shop, ratio) for ratio in (0.5, 0.2)])

@@ -1,4 +1,4 @@
-"""Draws logs, curves and points as SVG, no library needed: bench/pictures.py says what of."""
+"""Draws logs, curves and points as SVG, without a library, for bench/pictures.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLOT_LEFT, _PLOT_TOP, _PLOT_WIDTH, _PLOT_HEIGHT = 66, 44, 740, 250
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A record as it lies in a segment; a tombstone has no value."""
+    """A record in a segment; a tombstone has no value."""
 
     offset: int
     key: str
@@ -28,7 +28,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A log at a moment: the records of its segments, and up to where it was cleaned."""
+    """A log at a moment: the records of its segments, and the offset up to which it is clean."""
 
     title: str
     segments: Sequence[Sequence[Stored]]
@@ -37,7 +37,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """How dirty a log was, against how often all of its keys were written again."""
+    """The dirty ratio of a log, against the number of times that all keys were written again."""
 
     name: str
     threshold: float
@@ -53,7 +53,7 @@ class Points:
 
 
 def draw_strips(strips: Sequence[Strip]) -> str:
-    """Return logs, one below the other: an offset has its place in all of them."""
+    """Return logs, one below the other: an offset has the same place in all of them."""
     shapes: list[str] = []
     for number, strip in enumerate(strips):
         shapes += _strip(strip, _TOP + number * _STRIP_HEIGHT)
@@ -68,7 +68,7 @@ def draw_strips(strips: Sequence[Strip]) -> str:
 
 
 def draw_curves(curves: Sequence[Curve]) -> str:
-    """Return curves, each with the line that it is cleaned above."""
+    """Return curves, each with a line at its threshold of cleaning."""
     right = max(x for curve in curves for x, _ in curve.points)
     shapes = list(_axes("each key written again, on average", "dirty ratio"))
     shapes += _ticks(range(int(right) + 1), right, (0, 0.25, 0.5, 0.75), 0.75)
@@ -82,7 +82,7 @@ def draw_curves(curves: Sequence[Curve]) -> str:
 
 
 def draw_points(series: Sequence[Points]) -> str:
-    """Return measured points, and what a cleaner writes that copies the whole log each time."""
+    """Return measured points, and the curve of a cleaner that copies the whole log each time."""
     top = 1.1 * max(value for one in series for _, value in one.points)
     top = max(top, 1.1 * max((1 - ratio) / ratio for ratio, _ in series[0].points))
     shapes = list(_axes("min.cleanable.dirty.ratio", "bytes written for each dirty byte"))

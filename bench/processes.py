@@ -1,4 +1,4 @@
-"""Brokers as processes: starts Odradek or Apache Kafka on free ports, and ends them again.
+"""Brokers as processes: starts Odradek or Apache Kafka on free ports, and stops them again.
 
 Used by the benchmarks, the demo and the tests. Everything listens on loopback only.
 """
@@ -32,9 +32,9 @@ _KAFKA_FLAGS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-# For what runs for seconds only: compiling it well would take longer.
+# For programs that run for seconds only: optimized compilation would take longer.
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-_NO_KAFKA = "Kafka's jars are not there: run `make kafka` (needs Java and Maven)"
+_NO_KAFKA = "Kafka's jars are missing: run `make kafka` (needs Java and Maven)"
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 _HELD_PORTS_MAX = 200
@@ -42,12 +42,12 @@ _held_ports: deque[int] = deque()  # their descriptors, until this process ends
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that nobody uses now, and few can happen upon later.
+    """Return a port of the loopback address that is free, and hardly taken by chance later.
 
-    The system chooses it for no one else as long as it is among the last that were asked for.
-    Else, before the process it is for listens, another broker may be given it, or who connects:
-    even who asks whether somebody listens there, and is then answered by itself. Who listens on
-    it by its number has to set SO_REUSEADDR, as servers do.
+    The system gives it to no other socket while it is among the last ports requested here.
+    Otherwise, before its process listens, the system might give it to another broker, or to a
+    client that connects: even to one that checks whether the port is open, and then connects to
+    itself. A process that listens on the port by number must set SO_REUSEADDR, as servers do.
     """
     with socket.socket() as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -61,15 +61,15 @@ def free_port() -> int:
 
 @dataclass
 class OdradekProcess:
-    """`odradek serve` on a directory; may be stopped, killed and started again."""
+    """`odradek serve` on a directory; it can be stopped, killed and started again."""
 
     directory: Path
     settings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     log_level: str = "INFO"
-    options: Sequence[str] = ()  # of `odradek serve`, besides these
-    is_bare: bool = False  # whether only these and the environment say where it listens
-    module: str = "cli.main"  # with another, what surrounds the command
+    options: Sequence[str] = ()  # of `odradek serve`, in addition to the settings
+    is_bare: bool = False  # whether only settings and environment have its listeners
+    module: str = "cli.main"  # or another that wraps the command
     port: int = field(default_factory=free_port)
     http_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -91,11 +91,11 @@ class OdradekProcess:
 
     @property
     def log_file(self) -> Path:
-        """What the broker wrote to standard output and error, of all its runs."""
+        """The broker's standard output and error, of all its runs."""
         return self.directory / "broker.log"
 
     def start(self) -> float:
-        """Start it, and return the seconds until its first answer."""
+        """Start the broker, and return the seconds until its first answer."""
         own = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "log.dirs": str(self.data),
@@ -127,25 +127,25 @@ class OdradekProcess:
             self.process = None
 
     def kill(self) -> None:
-        """End it at once (SIGKILL): nothing is flushed or closed."""
+        """End the broker at once (SIGKILL): nothing is flushed or closed."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
         self.process = None
 
     def log_text(self) -> str:
-        """Return what it has written so far."""
+        """Return the broker's output so far."""
         return self.log_file.read_text(errors="replace")
 
 
 @dataclass
 class KafkaProcess:
-    """Apache Kafka as one KRaft node, its jars found by kafka_libs()."""
+    """Apache Kafka as one KRaft node; kafka_libs() finds its jars."""
 
     directory: Path
     settings: Mapping[str, str] = field(default_factory=dict)
-    unset: Sequence[str] = ()  # settings of ours below that are left out
-    flags: Sequence[str] = ()  # of Java, besides those of Kafka's own script
+    unset: Sequence[str] = ()  # names of settings below that are left out
+    flags: Sequence[str] = ()  # of Java, in addition to the flags of Kafka's own script
     port: int = field(default_factory=free_port)
     controller_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -162,13 +162,13 @@ class KafkaProcess:
 
     @property
     def log_file(self) -> Path:
-        """What the broker wrote."""
+        """The broker's output."""
         return self.directory / "kafka.log"
 
     def start(self) -> float:
-        """Format the data directory when it is new, start, return seconds to the first answer.
+        """Format a new data directory, start, and return the seconds to the first answer.
 
-        KAFKA_OPTS may hold more flags of Java's, as for Kafka's own script.
+        KAFKA_OPTS may hold more Java flags, as for Kafka's own script.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         properties = self.directory / "server.properties"
@@ -193,7 +193,7 @@ class KafkaProcess:
         lines = (f"{key}={text}\n" for key, text in settings.items() if key not in self.unset)
         properties.write_text("".join(lines))
         if not self.data.exists():
-            # No dash comes first: the tool would take it for an option.
+            # The id must not begin with a dash: the tool would take it for an option.
             cluster_id = base64.urlsafe_b64encode(b"k" + os.urandom(15)).decode().rstrip("=")
             format_it = ["kafka.tools.StorageTool", "format", "-t", cluster_id]
             kafka_tool([*format_it, "-c", str(properties)])
@@ -213,14 +213,14 @@ class KafkaProcess:
             self.process = None
 
     def kill(self) -> None:
-        """End it at once (SIGKILL)."""
+        """End the broker at once (SIGKILL)."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
         self.process = None
 
     def log_text(self) -> str:
-        """Return what it has written so far."""
+        """Return the broker's output so far."""
         return self.log_file.read_text(errors="replace")
 
 
@@ -231,7 +231,7 @@ def kafka_libs() -> Path | None:
 
 
 def lacks_kafka() -> bool:
-    """Return whether Kafka's jars are missing, and print what to do then."""
+    """Return whether Kafka's jars are missing, and if so print the remedy."""
     if kafka_libs() is None:
         print(_NO_KAFKA)
         return True
@@ -260,7 +260,7 @@ def kafka_tool(
     check: bool = True,
     flags: Sequence[str] = QUICK_START,
 ) -> subprocess.CompletedProcess[str]:
-    """Run one of Kafka's tools by its class name to its end."""
+    """Run one of Kafka's tools, by its class name, to its end."""
     return subprocess.run(
         [*java(["-Xmx512m", *flags]), *arguments],
         input=text,
@@ -272,7 +272,7 @@ def kafka_tool(
 
 
 def wait_until_answering(port: int, process: subprocess.Popen[bytes], log_file: Path) -> float:
-    """Ask ApiVersions until there is an answer; return the seconds that took."""
+    """Send ApiVersions until there is an answer; return the seconds until then."""
     started = time.monotonic()
     request = struct.pack(">ihhih", 10, 18, 0, 1, -1)
     while time.monotonic() - started < START_TIMEOUT_S:

@@ -1,4 +1,4 @@
-"""Keeps the latest answers as JSON, with when and where they were taken.
+"""Stores the latest answers as JSON, with the date and the machine of each measurement.
 
     figures.json    {"produce": {"taken": …, "machine": …, "rounds": …, "scale": …,
                                  "figures": {"100 B": {"unit": …, "ours": […], "theirs": […]}}}}
@@ -24,7 +24,7 @@ FIGURES = ROOT / "bench" / "figures.json"
 def save(
     question: Question, answers: Sequence[Answer], rounds: int, scale: float, path: Path = FIGURES
 ) -> None:
-    """Put a question's answers in the place of its earlier ones."""
+    """Store a question's answers in place of its earlier ones."""
     figures = {
         one.figure.title: {
             "unit": one.figure.unit,
@@ -37,20 +37,20 @@ def save(
 
 
 def keep(path: Path, name: str, found: Mapping[str, Any]) -> None:
-    """Put what was found under a name in the place of what was there, with when and where."""
+    """Store results under a name in place of the earlier ones, with date and machine."""
     taken = {"taken": datetime.now(UTC).strftime("%Y-%m-%d"), "machine": machine()}
     known = {**load(path), name: {**taken, **found}}
     path.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
 
 
 def load(path: Path) -> Mapping[str, Any]:
-    """Return what was saved."""
+    """Return the stored results; {} without a file."""
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found
 
 
 def answers_of(question: Question, saved: Mapping[str, Any]) -> list[Answer]:
-    """Return a question's answers as they were saved; those that are there."""
+    """Return a question's stored answers; figures without one are left out."""
     return [
         Answer(figure, one["ours"], one["theirs"])
         for figure in question.figures
@@ -59,7 +59,7 @@ def answers_of(question: Question, saved: Mapping[str, Any]) -> list[Answer]:
 
 
 def machine() -> str:
-    """Describe this machine in a line."""
+    """Return a description of this machine in one line."""
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{os.cpu_count()} cores of {_processor()}, {memory_gb:.0f} GB, "
@@ -80,5 +80,5 @@ def _java() -> str:
 
 
 def _short(value: float) -> float:
-    """Leave out digits that say nothing."""
+    """Round a value to its significant digits."""
     return float(f"{value:.4g}")

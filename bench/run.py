@@ -1,9 +1,10 @@
-"""Puts the benchmarks' questions to Odradek and Apache Kafka in turn, and tells the ratios.
+"""Puts the benchmarks' questions to Odradek and Apache Kafka in turn, and prints the ratios.
 
     python -m bench.run [QUESTION …] [--rounds N] [--scale F] [--save]
                         [--only odradek|kafka]
 
-Without a question all are put. Needs Java and Kafka's jars (`make kafka`); alone on the machine.
+Without a QUESTION all are put. Needs Java and Kafka's jars (`make kafka`), and a machine that does
+nothing else.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def tell_one(question: Question, broker_name: str, scale: float) -> None:
-    """Put a question to one broker, and print its figures: for a profile."""
+    """Put a question to one broker, and print its figures, for example under a profiler."""
     values = put_once(question, broker_name, scale)
     print("  ".join(f"{title}: {value:,.4g}" for title, value in values.items()), flush=True)
 

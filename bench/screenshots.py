@@ -1,4 +1,4 @@
-"""Pictures of the web page, taken of a broker at work: docs/images/page-*.png.
+"""Pictures of the web page of a busy broker: docs/images/page-*.png.
 
     python -m bench.screenshots
 
@@ -25,7 +25,7 @@ from playwright.sync_api import Page, sync_playwright
 from bench.processes import ROOT, OdradekProcess
 
 IMAGES = ROOT / "docs" / "images"
-# What each picture shows: the view, its heading, the width of the window, the colours.
+# For each picture: the view, its heading, the width of the window, the colours.
 PICTURES = {
     "page-light": ("", "Overview", 1280, "light"),
     "page-dark": ("topics", "Topics", 1280, "dark"),
@@ -50,7 +50,7 @@ _TOPICS = {
 
 
 def main() -> int:
-    """Start a broker, keep it at work, and take the pictures."""
+    """Start a broker, keep it busy, and take the pictures."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if browser is None:
         print("no browser: apt-get install chromium", file=sys.stderr)
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def take(page: Page, path: str, heading: str, picture: Path) -> None:
-    """Take a picture of a view, once it has heard of the broker."""
+    """Take a picture of a view, once it has received data from the broker."""
     page.goto(f"/#/{path}")
     page.get_by_role("heading", level=1, name=heading).wait_for()
     page.locator("#link.live").wait_for(state="attached")
@@ -89,7 +89,7 @@ def take(page: Page, path: str, heading: str, picture: Path) -> None:
 
 @contextmanager
 def at_work(bootstrap: str) -> Iterator[None]:
-    """Have records written and read while the pictures are taken."""
+    """Write and read records while the pictures are taken."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     made = [NewTopic(name, count, 1, config=config) for name, (count, config) in _TOPICS.items()]
     for one in admin.create_topics(made).values():

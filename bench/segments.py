@@ -1,11 +1,12 @@
-"""How fast does Spark read a topic: from its segment files, and from the broker?
+"""How fast does Spark read a topic, from its segment files and from the broker?
 
     python -m bench.segments [--megabytes N] [--sizes N,N] [--codec NAME] [--cores N]
 
-A topic of one partition is written to a fresh Odradek, 256 MB a segment. Then Spark reads all of
-it into its `noop` sink: by its Kafka source, and by `odradek-segments` with few and with all
-columns. Each is read twice, and the faster one counts: the first time kernels are loaded, and Java
-is cold. Needs Java, PySpark and its Kafka connector (`python -m pipeline.fetch`).
+A topic of one partition is written to a fresh Odradek, 256 MB a segment. Then Spark reads the
+whole topic into its `noop` sink: with its Kafka source, and with `odradek-segments` with few and
+with all columns. Each way is run twice, and the faster run counts: in the first one kernels are
+loaded, and Java is cold. Needs Java, PySpark and its Kafka connector
+(`python -m pipeline.fetch`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _COLUMNS = {
 
 
 def fill(broker: OdradekProcess, topic: str, size: int, megabytes: int, codec: str) -> int:
-    """Write records of one size to a topic; return how many."""
+    """Write records of one size to a topic; return their number."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     config = {"segment.bytes": str(256 << 20)}
     for created in admin.create_topics([NewTopic(topic, 1, 1, config=config)]).values():
@@ -79,14 +80,14 @@ def ways(
 
 
 def seconds(records: DataFrame) -> float:
-    """Return how long it takes to read all rows."""
+    """Return the seconds that it takes to read all rows."""
     started = time.monotonic()
     records.write.format("noop").mode("overwrite").save()
     return time.monotonic() - started
 
 
 def main() -> None:
-    """Run it and print a row for each way to read."""
+    """Run the benchmark, and print a row for each way to read."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--sizes", default="1000,100")

@@ -1,14 +1,14 @@
-"""How fast does Spark read? A batch, a stream to the end and its first batch, beside Kafka.
+"""How fast does Spark read? A batch, a stream to its end and a first batch, Odradek and Kafka.
 
     python -m bench.spark [--records N] [--rounds N] [--size BYTES] [--partitions N] [--starts N]
 
 Both brokers are filled with the same records first. Then they run in turn, A B A B, each started
-again and alone on the machine with one Spark session that serves all rounds; the ratio is taken
-pair by pair, and its median counts. Each round measures
+again and alone on the machine with one Spark session that serves all rounds; each pair gives a
+ratio, and the median counts. Each round measures
 
 - a batch of all records, with a checksum of keys and values, so that all of them are decoded;
 - a stream over all records in ten micro-batches, each with the same checksum;
-- a stream that goes on at the end of a topic: the time from its start until a record that is
+- a stream that continues at the end of a topic: the time from its start until a record that is
   produced then is in a committed batch.
 
 A part of the batch and one start come first, unmeasured. Needs Java, Kafka's jars (`make kafka`)
@@ -44,21 +44,21 @@ if TYPE_CHECKING:
 _TOPIC, _QUIET = "read", "quiet"
 _MICRO_BATCHES = 10
 _WARM_UP_SHARE = 5
-# Values are cut from so many random bytes: too many for a codec or a cache to gain by.
+# Values are cut from this many random bytes, so that no codec and no cache helps.
 _POOL_BYTES = 1 << 20
 _PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one round has shown of a broker."""
+    """The figures of a broker in one round."""
 
     batch_rows_per_s: float
     stream_rows_per_s: float
     first_batch_s: float  # the median of the starts
 
 
-# Of each, what is told is larger the faster Odradek is.
+# Each ratio is larger the faster Odradek is.
 _RATIOS: Mapping[str, Callable[[Figures, Figures], float]] = {
     "rows/s of a batch, Odradek/Kafka": (
         lambda ours, theirs: ours.batch_rows_per_s / theirs.batch_rows_per_s
@@ -73,16 +73,16 @@ _RATIOS: Mapping[str, Callable[[Figures, Figures], float]] = {
 
 
 class Bench:
-    """Spark's reads of one broker after the other; owns what all rounds share."""
+    """Spark's reads of one broker after the other; owns the state that all rounds share."""
 
     def __init__(self, spark: SparkSession, given: argparse.Namespace, folder: Path) -> None:
         self._spark, self._given, self._folder = spark, given, folder
         self._checkpoints = 0
-        # Of all records: no round of either broker may come to another.
+        # The checksum of all records, which must be the same in each round of both brokers.
         self._checksum: int | None = None
 
     def run(self, broker: Broker) -> Figures:
-        """Run one round on a broker that is running, filled and fresh."""
+        """Run one round on a filled broker that has just started."""
         self._read(broker, self._given.records // _WARM_UP_SHARE)
         batch_s = self._read(broker, self._given.records)
         stream_s = self._stream(broker)
@@ -93,7 +93,7 @@ class Bench:
         )
 
     def _read(self, broker: Broker, records: int) -> float:
-        """Read as many records in one batch; return the seconds that took."""
+        """Read a number of records in one batch; return the seconds."""
         partitions = self._given.partitions
         ends = {str(one): _count(records, partitions, one) for one in range(partitions)}
         options = self._options(broker, endingOffsets=json.dumps({_TOPIC: ends}))
@@ -107,7 +107,7 @@ class Bench:
         return took_s
 
     def _stream(self, broker: Broker) -> float:
-        """Read all records as a stream that ends; return the seconds that took."""
+        """Read all records as a stream that ends; return the seconds."""
         sums: dict[int, tuple[int, int]] = {}
 
         def sum_up(frame: DataFrame, number: int) -> None:
@@ -168,7 +168,7 @@ class Bench:
 
 
 def fill(broker: Broker, records: int, size: int, partitions: int) -> float:
-    """Start a broker, write what is to be read, and stop it; return the seconds of writing."""
+    """Start a broker, write the records, and stop it; return the seconds of writing."""
     broker.start()
     try:
         create_topic(broker, _TOPIC, partitions)
@@ -193,14 +193,14 @@ def fill(broker: Broker, records: int, size: int, partitions: int) -> float:
 
 
 def _sum_up(frame: DataFrame) -> tuple[int, int]:
-    """Count records, and sum up all of them in one number that no order changes."""
+    """Return the count of records, and a checksum that does not depend on their order."""
     record: Column = f.xxhash64("key", "value")
     (row,) = frame.agg(f.count("*"), f.bit_xor(record)).collect()
     return row[0], row[1] or 0
 
 
 def _count(records: int, partitions: int, partition: int) -> int:
-    """Return how many of the first records are in a partition."""
+    """Return the number of the first `records` that are in a partition."""
     return (records - partition + partitions - 1) // partitions
 
 
@@ -249,7 +249,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--starts", type=int, default=7, help="measured starts of a stream")
-    parser.add_argument("--master", default="local[2]", help="where Spark runs")
+    parser.add_argument("--master", default="local[2]", help="Spark's master")
     given = parser.parse_args()
     if lacks_kafka():
         return 1

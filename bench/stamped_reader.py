@@ -1,9 +1,9 @@
-"""A consumer that looks how long records were under way: a process of its own, beside a producer.
+"""A consumer that measures how long records were on their way, in its own process.
 
     python -m bench.stamped_reader BOOTSTRAP TOPIC COUNT
 
-Each record begins with the nanoseconds of the monotonic clock when it was sent, which all
-processes of a machine share. Says "ready" once it waits, and in the end the seconds as JSON.
+Each record begins with the time when it was sent, in nanoseconds of the monotonic clock, which all
+processes of a machine share. Prints "ready" once it waits, and at the end the seconds as JSON.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ STAMP_BYTES = 8
 
 
 def main() -> None:
-    """Consume so many records, then tell."""
+    """Consume a number of records, then print the seconds that each took."""
     bootstrap, topic, count = sys.argv[1:]
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
         | {"auto.offset.reset": "earliest", "log_level": 0}
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    consumer.poll(1.0)  # it is connected then
+    consumer.poll(1.0)  # connects
     print("ready", flush=True)
     ways_s: list[float] = []
     while len(ways_s) < int(count):

@@ -1,4 +1,4 @@
-"""Looks at brokers' processes: their memory, their CPU time, and how they are started."""
+"""Watches brokers' processes: their memory and CPU time; and prepares bytecode for a start."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bench.processes import ROOT, resident_bytes
 
 _LOOK_S = 0.1
 _PACKAGES = ("protocol", "config", "storage", "cleaner", "broker", "cli")
-# With a process's id it makes the clock of the CPU time of its threads (clock_getcpuclockid(3)),
-# which goes by nanoseconds where /proc/[pid]/stat goes by 10 ms.
+# Together with a process's id, the id of the clock of its threads' CPU time
+# (clock_getcpuclockid(3)), which counts nanoseconds where /proc/[pid]/stat counts 10 ms.
 _CPUCLOCK_SCHED = 2
 _IDLE_LOOK_S, _IDLE_SHARE, _IDLE_TIMEOUT_S = 0.5, 0.05, 60.0
 
 
 class MemoryWatch:
-    """Looks at a broker's resident memory in a thread, and keeps the most there was."""
+    """Samples a broker's resident memory in a thread, and keeps the largest value."""
 
     def __init__(self, broker: Broker) -> None:
         assert broker.process is not None
@@ -43,20 +43,20 @@ class MemoryWatch:
 
 
 def cpu_s(broker: Broker) -> float:
-    """Return the CPU seconds that a broker has taken since it was started."""
+    """Return the CPU seconds that a broker has used since its start."""
     assert broker.process is not None
     return time.clock_gettime(~broker.process.pid << 3 | _CPUCLOCK_SCHED)
 
 
 def cpu_of(broker: Broker, work: Callable[[], object]) -> float:
-    """Return the CPU seconds that something takes of a broker."""
+    """Run some work; return the CPU seconds that it costs the broker."""
     before_s = cpu_s(broker)
     work()
     return cpu_s(broker) - before_s
 
 
 def wait_until_idle(broker: Broker) -> None:
-    """Wait until a broker that nobody asks anything does next to nothing: all code is loaded."""
+    """Wait until a broker without requests uses almost no CPU: all code is loaded."""
     deadline_s = time.monotonic() + _IDLE_TIMEOUT_S
     while cpu_of(broker, lambda: time.sleep(_IDLE_LOOK_S)) > _IDLE_SHARE * _IDLE_LOOK_S:
         assert time.monotonic() < deadline_s, "the broker is busy with something"

@@ -30,42 +30,53 @@ _LIST = Act("list ACLs", _RIGHT.format("DESCRIBE"))
 
 
 class _Operation(click.Choice[str]):
-    """An operation, by the name that the command line or that messages have for it."""
+    """An operation, by its name on the command line or in Kafka's messages."""
 
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return describe-configs for DESCRIBE_CONFIGS."""
+        """Convert a name, in either spelling: DESCRIBE_CONFIGS means describe-configs."""
         return super().convert(value.replace("_", "-"), param, ctx)
 
 
 def _binding_options(operations: tuple[str, ...], patterns: tuple[str, ...]) -> Callable[[F], F]:
-    """Add the options that say which ACLs; several of an option mean each of them."""
+    """Add the options that select ACLs; a repeated option selects each of its values."""
 
     def add(command: F) -> F:
         for option in (
-            click.option("--deny", is_flag=True, help="Entries that deny; else that allow."),
+            click.option(
+                "--deny",
+                is_flag=True,
+                help="Entries that deny. Without it, create writes entries that allow; list and "
+                "delete match both.",
+            ),
             click.option("--host", help="The client's address. [default: any]"),
             click.option(
                 "--operation",
                 "operations",
                 multiple=True,
                 type=_Operation(operations, case_sensitive=False),
-                help="What may be done.",
+                help="The operation that is allowed or denied.",
             ),
             click.option(
-                "--principal", "principals", multiple=True, metavar="User:NAME", help="Who."
+                "--principal",
+                "principals",
+                multiple=True,
+                metavar="User:NAME",
+                help="The principal that the entries apply to.",
             ),
             click.option(
                 "--pattern",
                 type=click.Choice(patterns),
-                help="Whether resources are named, or the beginnings of their names.",
+                help="How names of resources match: literal is the full name, prefixed its "
+                "beginning.",
             ),
-            click.option("--cluster", is_flag=True, help="On the cluster."),
+            click.option("--cluster", is_flag=True, help="Entries for the cluster."),
             click.option("--transactional-id", "transactional_ids", multiple=True,
-                         help="On transactional ids."),
-            click.option("--group", "groups", multiple=True, help="On groups."),
-            click.option("--topic", "topics", multiple=True, help="On topics; * is all."),
+                         help="Entries for this transactional id."),
+            click.option("--group", "groups", multiple=True, help="Entries for this group."),
+            click.option("--topic", "topics", multiple=True,
+                         help="Entries for this topic; * means all topics."),
         ):
             command = option(command)
         return command
@@ -83,9 +94,9 @@ def acls() -> None:
 @json_option
 @broker_options
 def list_acls(as_json: bool, connection: Connection, **which: Any) -> None:
-    """List entries, all or those that fit the options.
+    """List all entries, or the entries that match the options.
 
-    --pattern match also finds what applies to a name by its beginning, or by *.
+    --pattern match also finds entries that apply to a name by a prefix of it, or by *.
 
     Example: odradek acls list --topic prices --pattern match
     """
@@ -98,13 +109,13 @@ def list_acls(as_json: bool, connection: Connection, **which: Any) -> None:
 @json_option
 @broker_options
 def create(as_json: bool, connection: Connection, **which: Any) -> None:
-    """Create entries: one for each principal, operation and resource.
+    """Create an entry for each principal, operation and resource.
 
     Example: odradek acls create --principal User:ann --operation read --topic prices
     """
     missing = [name for name in ("principals", "operations") if not which[name]]
     if missing:
-        raise click.UsageError(f"say which --{missing[0][:-1]}")
+        raise click.UsageError(f"give at least one --{missing[0][:-1]}")
     bindings = [_binding(*one) for one in _combined(which)]
     admin = connection.admin()
     futures = admin.client.create_acls(bindings, request_timeout=REQUEST_TIMEOUT_S)
@@ -115,13 +126,13 @@ def create(as_json: bool, connection: Connection, **which: Any) -> None:
 
 @acls.command()
 @_binding_options(_OPERATIONS, (*_PATTERNS, "any", "match"))
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @broker_options
 def delete(as_json: bool, yes: bool, connection: Connection, **which: Any) -> None:
-    """Delete the entries that fit the options.
+    """Delete the entries that match the options.
 
-    It asks first, unless --yes is said.
+    Asks for confirmation, unless --yes is given.
 
     Example: odradek acls delete --principal User:ann --operation read --topic prices --yes
     """
@@ -148,9 +159,9 @@ def _found(admin: Admin, filters: Iterable[AclBindingFilter]) -> set[AclBinding]
 
 
 def _require_list_is_allowed(admin: Admin) -> None:
-    """Raise CommandError when a list is only empty because the broker refused to tell it.
+    """Raise CommandError when a list is empty because the broker refused to send it.
 
-    librdkafka 2.16 takes the error of DescribeAcls for an empty answer.
+    librdkafka 2.16 returns an empty list when DescribeAcls fails.
     """
     future = admin.client.describe_cluster(
         include_authorized_operations=True, request_timeout=REQUEST_TIMEOUT_S
@@ -158,7 +169,7 @@ def _require_list_is_allowed(admin: Admin) -> None:
     allowed = admin.wait(future, _LIST).authorized_operations or ()
     if "DESCRIBE" not in [one.name for one in allowed]:
         right, name = _RIGHT.format("DESCRIBE"), "CLUSTER_AUTHORIZATION_FAILED"
-        raise CommandError(f"could not list ACLs: that takes the right {right} ({name})")
+        raise CommandError(f"could not list ACLs: this needs the right {right} ({name})")
     if "DESCRIBE_CONFIGS" not in [one.name for one in allowed]:
         return
     number = str(admin.brokers[0])
@@ -181,7 +192,9 @@ def _combined(which: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return kind, name, pattern, principal, host, operation and permission of each entry."""
     resources = _resources(which)
     if not resources:
-        raise click.UsageError("say on what: --topic, --group, --transactional-id or --cluster")
+        raise click.UsageError(
+            "name a resource: --topic, --group, --transactional-id or --cluster"
+        )
     permission = "DENY" if which["deny"] else "ALLOW"
     pattern, host = (which["pattern"] or "literal").upper(), which["host"] or "*"
     return [
@@ -207,7 +220,7 @@ def _binding(
 
 
 def _filters(which: dict[str, Any]) -> list[AclBindingFilter]:
-    """Return filters that together find what fits: what is not said fits any."""
+    """Return filters that together find the matching entries; an absent option matches all."""
     from confluent_kafka.admin import AclBindingFilter
 
     resources: list[tuple[str, Any]] = [*_resources(which)] or [("ANY", None)]
@@ -259,7 +272,7 @@ def _print(found: list[dict[str, str]], *, as_json: bool) -> None:
     if as_json:
         return print_json({"acls": found})
     if not found:
-        return click.echo("There are none.")
+        return click.echo("There are no ACLs.")
     from cli.tables import print_rows
 
     print_rows([name.title() for name in found[0]], [tuple(one.values()) for one in found])

@@ -1,4 +1,4 @@
-"""odradek adopt: takes over the data directory of an Apache Kafka."""
+"""odradek adopt: takes over the data directory of an Apache Kafka broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OBSTACLES_SHOWN_MAX = 30
 
 
 def adopt(source: Source, *, force: bool, dry_run: bool, fs: FileSystem | None = None) -> int:
-    """Adopt log directories, telling a person what happens; return the exit status."""
+    """Adopt log directories, print the plan and the outcome; return the exit status."""
     console = Console(highlight=False)
     fs = fs or RealFileSystem()
     try:
@@ -47,7 +47,7 @@ def _adopt(
     except DirectoryInUse as error:
         if not dry_run:
             raise
-        told = f"[yellow]{_escaped(str(error))}. These figures are of this moment.[/]"
+        told = f"[yellow]{_escaped(str(error))}. These figures show its present state.[/]"
         console.print(told, soft_wrap=True)
         locks = []
     if is_adopted(fs, source):
@@ -66,7 +66,7 @@ def _adopt(
         return 0
     asyncio.run(carry_out(fs, prepared))
     locks.clear()  # held until here
-    told = "Kafka's own files are as they were: it can have them back until Odradek serves them."
+    told = "Kafka's own files are unchanged: Kafka can use them again until Odradek serves them."
     console.print(f"\n[bold green]Adopted.[/] {told}", soft_wrap=True)
     _show_next(console, source, "Serve them with")
     return 0
@@ -77,7 +77,7 @@ def _show(console: Console, prepared: Prepared) -> None:
     cluster = _escaped(plan.cluster_id)
     console.print(f"[bold]Kafka's data[/]  cluster {cluster}, node {plan.node_id}", soft_wrap=True)
     for directory in prepared.directories:
-        stop = "stopped cleanly" if directory.was_clean else "not stopped cleanly: to be recovered"
+        stop = "stopped cleanly" if directory.was_clean else "not stopped cleanly: needs recovery"
         told = counted(len(directory.partitions), "partition")
         console.print(f"  {_escaped(str(directory.path))}  {told}, {stop}", soft_wrap=True)
     console.print()
@@ -116,7 +116,7 @@ def _is_internal(topic: AdoptedTopic) -> bool:
 
 
 def _offsets(topic: AdoptedTopic) -> str:
-    """Say how many offsets the partitions span; "≥" where a torn end is still to be recovered."""
+    """Return the number of offsets in the partitions; "≥" marks a torn end not recovered yet."""
     spans = [one.end_offset - one.start_offset for one in topic.partitions
              if one.end_offset is not None]  # fmt: skip
     return f"{'≥ ' if len(spans) < len(topic.partitions) else ''}{sum(spans):,}"
@@ -136,7 +136,7 @@ def _taken(prepared: Prepared) -> Iterable[tuple[str, str]]:
     if groups.offsets:
         of = counted(groups.groups_with_offsets, "group")
         yield "committed offsets", f"{groups.offsets:,} of {of}"
-    yield "producer ids", f"go on from {plan.next_producer_id:,}"
+    yield "producer ids", f"continue from {plan.next_producer_id:,}"
 
 
 def _show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, str]]) -> None:
@@ -153,7 +153,7 @@ def _show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, str]]) 
 def _show_obstacles(console: Console, obstacles: Sequence[Obstacle], *, force: bool) -> None:
     if not obstacles:
         return
-    verdict = "left out, as you insist" if force else "nothing was adopted"
+    verdict = "left out, because of --force" if force else "nothing was adopted"
     console.print(f"\n[bold red]In the way[/]  {verdict}")
     for one in obstacles[:_OBSTACLES_SHOWN_MAX]:
         console.print(f"  {_escaped(one.subject)}: {_escaped(one.text)}", soft_wrap=True)
@@ -162,9 +162,9 @@ def _show_obstacles(console: Console, obstacles: Sequence[Obstacle], *, force: b
     if force:
         return
     console.print(
-        "\nPut it right in Kafka first: move partitions here with kafka-reassign-partitions, "
-        "change settings with kafka-configs. Or say --force: topics that are not wholly here, "
-        "and settings that are not accepted, are left out then."
+        "\nCorrect this in Kafka first: move partitions here with kafka-reassign-partitions, "
+        "change settings with kafka-configs. Or use --force: it leaves out topics that are not "
+        "complete here, and settings that are not accepted."
     )
 
 

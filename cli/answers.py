@@ -1,4 +1,4 @@
-"""The broker's answers about its cleaner, as JSON has them (broker/web/cleaner_json.py)."""
+"""The broker's JSON answers about its cleaner (broker/web/cleaner_json.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Value = str | int | float | bool | None
 
 
 class Result(TypedDict):
-    """What a cleaning, or a dry run, reports."""
+    """The report of a cleaning, or of a dry run."""
 
     reason: str
     first_dirty_offset: int
@@ -38,7 +38,7 @@ class Result(TypedDict):
 
 
 class AtMost(TypedDict):
-    """The most that a cleaning takes."""
+    """Upper bounds on the work and memory of a cleaning."""
 
     records: int
     map_bytes: int
@@ -48,7 +48,7 @@ class AtMost(TypedDict):
 
 
 class Log(TypedDict):
-    """A partition, how dirty it is, and what becomes of it."""
+    """A partition, how dirty it is, and the cleaner's verdict on it."""
 
     topic: str
     partition: int
@@ -67,7 +67,7 @@ class Log(TypedDict):
 
 
 class Plan(Log):
-    """What cleaning a partition would do."""
+    """The effect that cleaning a partition would have."""
 
     clean_bytes: int
     cleanable_bytes: int
@@ -79,7 +79,7 @@ class Plan(Log):
 
 
 class Unreadable(TypedDict):
-    """A partition that could not be looked at."""
+    """A partition that could not be read, and why."""
 
     topic: str
     partition: int
@@ -87,7 +87,7 @@ class Unreadable(TypedDict):
 
 
 class PlanAnswer(TypedDict):
-    """GET /api/cleaner/plan."""
+    """The answer to GET /api/cleaner/plan."""
 
     now_ms: int
     is_exact: bool
@@ -110,14 +110,14 @@ class Condition(TypedDict):
 
 
 class WhyAnswer(Log):
-    """GET /api/cleaner/why."""
+    """The answer to GET /api/cleaner/why."""
 
     now_ms: int
     conditions: list[Condition]
 
 
 class Outcome(TypedDict):
-    """How a cleaning that was asked for has ended."""
+    """The outcome of a requested cleaning."""
 
     topic: str
     partition: int
@@ -134,14 +134,14 @@ class Asked(TypedDict):
 
 
 class RunAnswer(TypedDict, total=False):
-    """POST /api/cleaner/run: outcomes, or what was asked for when nobody waits."""
+    """The answer to POST /api/cleaner/run: outcomes, or without a wait the partitions asked."""
 
     outcomes: list[Outcome]
     asked: list[Asked]
 
 
 class Failure(TypedDict):
-    """Why a cleaning failed."""
+    """The reason why a cleaning failed."""
 
     exception: str
     file: str | None
@@ -160,13 +160,13 @@ class Run(TypedDict):
 
 
 class Quarantined(TypedDict):
-    """A partition whose last cleaning failed, and when it is tried again."""
+    """A partition whose last cleaning failed, and the time of the next attempt."""
 
     due_ms: int | None
 
 
 class HistoryAnswer(TypedDict):
-    """GET /api/cleaner/history."""
+    """The answer to GET /api/cleaner/history."""
 
     now_ms: int
     topic: str

@@ -1,4 +1,4 @@
-"""What arguments and options are: KEY=VALUE, and names of topics and groups."""
+"""Types of arguments and options: KEY=VALUE, and names of topics and groups."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import click
 
 
 class Pair(click.ParamType[tuple[str, str]]):
-    """KEY=VALUE; the value may be empty, and may have an equals sign in it."""
+    """KEY=VALUE; the value may be empty, and may contain an equals sign."""
 
     name = "key=value"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """Split it."""
+        """Split the text at its first equals sign."""
         if isinstance(value, tuple):
             return value
         key, equals, rest = str(value).partition("=")
@@ -26,19 +26,19 @@ class Pair(click.ParamType[tuple[str, str]]):
 
 
 class Name(click.ParamType[str]):
-    """A name; an empty one is that of nothing, and some requests would fail without a reason."""
+    """A name that is not empty: with an empty one some requests would fail without a reason."""
 
     name = "name"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Refuse an empty one."""
+        """Return the name; refuse an empty one."""
         if not value:
             self.fail("it is empty", param, ctx)
         return str(value)
 
 
 def pairs_option(*names: str, help: str) -> Callable[..., Any]:
-    """Return an option that may be said several times, each with KEY=VALUE."""
+    """Return an option that may be repeated, each time with KEY=VALUE."""
     return click.option(*names, multiple=True, type=Pair(), metavar="KEY=VALUE", help=help)

@@ -1,4 +1,4 @@
-"""Asks a running broker over HTTP."""
+"""Sends requests to a running broker over HTTP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 DEFAULT_URL = "http://127.0.0.1:9308"  # metrics.listener's default
 
-ANSWER_TIMEOUT_S = 60.0  # of questions that take no reading of a log
+ANSWER_TIMEOUT_S = 60.0  # of requests that read no log
 
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _TOKEN_FILE = "odradek-admin-token"  # broker/web/access.py
@@ -36,7 +36,7 @@ _ROOT = 0
 
 
 class AskError(Exception):
-    """There is no answer, or it is no; the message is one line for a person."""
+    """There is no answer, or the broker refused; the message is one line for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Answer:
     text: bytes
 
     def told(self) -> dict[str, object] | None:
-        """Return the JSON object that it is, None when it is something else."""
+        """Return the answer's JSON object, None when the text is something else."""
         try:
             told = json.loads(self.text)
         except ValueError:
@@ -63,10 +63,10 @@ def ask_with_token(
     token: str | None = None,
     timeout_s: float | None = ANSWER_TIMEOUT_S,
 ) -> dict[str, object]:
-    """Ask for JSON, and show a token where the broker wants one. Raises AskError.
+    """Request JSON, and send a token where the broker wants one. Raises AskError.
 
-    The token given is shown, else that of ODRADEK_TOKEN, else one that the broker keeps on this
-    machine. Parameters that are None are left out.
+    The token is the argument, else ODRADEK_TOKEN, else the one that the broker keeps in a file
+    on this machine. Parameters that are None are left out.
     """
     token = token or os.environ.get("ODRADEK_TOKEN") or None
     query = urllib.parse.urlencode({k: v for k, v in parameters.items() if v is not None})
@@ -91,10 +91,10 @@ def ask_with_token(
 
 
 def _connect(url: str, timeout_s: float | None) -> tuple[http.client.HTTPConnection, str]:
-    """Connect to a broker; return what its paths begin with, too.
+    """Connect to a broker; return the connection, and the prefix of its paths.
 
-    There is one connection, so that who is shown a token is who has asked for it: neither a
-    proxy, which has no business between a tool and its broker, nor where a redirect leads.
+    There is one connection, so that only the peer that asked for a token receives it: no proxy,
+    which has no business between a tool and its broker, and no target of a redirect.
     """
     place = urllib.parse.urlsplit(url)
     if place.scheme not in ("http", "https") or not place.hostname:
@@ -119,8 +119,8 @@ def _exchange(
 def _unreachable(url: str, cause: object) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return (
-            f"nobody vouches for the certificate of {url} ({cause.verify_message}): say in "
-            "SSL_CERT_FILE which file has that of its authority"
+            f"the certificate of {url} is not trusted ({cause.verify_message}): set "
+            "SSL_CERT_FILE to a file with the certificate of its authority"
         )
     text = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
     return (
@@ -139,12 +139,13 @@ def _refusal(url: str, answer: _Answer) -> str:
 
 
 def _kept_token(url: str, connection: socket.socket | None, answer: _Answer) -> str | None:
-    """Return the admin token of a broker on this machine, if its user may read it.
+    """Return the admin token of a broker on this machine, if this user may read it.
 
-    The broker has said where it keeps it. Whoever answers there must not learn what is in this
-    machine's files: a file of another name is not looked at, nor is one of a broker elsewhere, and
-    what is in it is for its owner and root alone. Anybody may have taken the port of a broker that
-    is down; where this machine does not tell who has, the token is not shown. Raises AskError.
+    The broker's answer names the file. A stranger at that address must not learn the contents of
+    this machine's files: a file of another name is not read, nor the file of a broker elsewhere,
+    and the token is sent only to the file's owner and root. Any user may have taken the port of a
+    broker that is down; where this machine does not report the peer's user, no token is sent.
+    Raises AskError.
     """
     file = (answer.told() or {}).get("token_file")
     if not isinstance(file, str) or Path(file).name != _TOKEN_FILE or connection is None:
@@ -160,15 +161,15 @@ def _kept_token(url: str, connection: socket.socket | None, answer: _Answer) -> 
         return None
     if peer not in (_ROOT, owner):
         raise AskError(
-            f"who answers at {url} is the user {peer} and not the owner of {file}: it is not "
-            "shown the token"
+            f"the server at {url} runs as user {peer}, not as the owner of {file}: the token is "
+            "not sent to it"
         )
     return token
 
 
 def _read_owned(file: str) -> tuple[str, int]:
-    """Return the beginning of a file, and its owner, who need not be who has named it."""
-    # A pipe must not have the command wait for who writes to it.
+    """Return the beginning of a file, and its owner; the peer that named it may be another."""
+    # If the file is a pipe, the command must not wait for a writer.
     opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         text = os.read(opened, _TOKEN_FILE_BYTES_MAX).decode("ascii", "replace")
@@ -186,7 +187,7 @@ def answer_or_exit(
     token: str | None = None,
     timeout_s: float | None = None,
 ) -> dict[str, object]:
-    """Return the answer, waiting as long as it takes; without one say why, and end the process."""
+    """Return the answer; without one, print the reason and exit. No timeout waits forever."""
     try:
         return ask_with_token(
             url, path, parameters, post=post, token=token, timeout_s=timeout_s
@@ -197,14 +198,14 @@ def answer_or_exit(
 
 
 def url_option(command: F) -> F:
-    """Add the option that says which broker to ask."""
+    """Add the option for the broker's address."""
     return click.option(
         "--url",
         default=DEFAULT_URL,
         envvar="ODRADEK_URL",
         show_default=True,
         show_envvar=True,
-        help="The broker's metrics.listener.",
+        help="The URL of the broker's metrics.listener.",
     )(command)
 
 
@@ -214,5 +215,6 @@ def token_option(command: F) -> F:
         "--token",
         envvar="ODRADEK_TOKEN",
         show_envvar=True,
-        help="The broker's admin token; that of a broker on this machine is found by itself.",
+        help="The broker's admin token. The token of a broker on this machine is found "
+        "automatically.",
     )(command)

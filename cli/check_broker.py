@@ -1,4 +1,4 @@
-"""Asks a running broker how it is: its health, its cleaner, what is in quarantine."""
+"""Checks a running broker: its health, its cleaner, the partitions in quarantine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What /health says; not Odradek's when nothing does, or something else answers."""
+    """The answer of /health; `is_odradek` is False without one, or when it is another server's."""
 
     is_odradek: bool = False
     problems: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Health:
 
 def ask_health(url: str) -> Health:
     """Ask a broker for its health."""
-    # Nothing is shown to whoever answers, and what it says is only passed on.
+    # No secret is sent to the server, and its answer is only passed on.
     anybody = ssl.create_default_context()
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
     opener = urllib.request.build_opener(
@@ -48,15 +48,15 @@ def ask_health(url: str) -> Health:
 
 
 def check_broker(url: str, health: Health) -> Iterator[Finding]:
-    """Yield what a broker says of itself."""
+    """Yield findings from a broker's answers."""
     if not health.is_odradek:
         advice = "start it, or name its metrics.listener with --url"
-        yield Finding(PROBLEM, "broker", f"none answers at {url}", advice)
+        yield Finding(PROBLEM, "broker", f"no broker answers at {url}", advice)
         return
     for problem in health.problems:
         yield Finding(PROBLEM, "broker", problem, "see its log")
     if not health.problems:
-        yield Finding(OK, "broker", f"the one at {url} is well")
+        yield Finding(OK, "broker", f"the broker at {url} is healthy")
     try:
         cleaner = cast(dict[str, Any], ask_with_token(url, "/api/cleaner", {}))
     except AskError as error:

@@ -1,4 +1,4 @@
-"""Checks log directories: there, ours, writable, nobody else's, with room, stopped cleanly."""
+"""Checks log directories: existence, owner, access, lock, free space, clean shutdown."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from storage.meta_properties import META, read_properties
 
 _DATA = "data"
 _FREE_SHARE_MIN, _FREE_BYTES_MIN = 0.05, 1_000_000_000
-# More than clocks of one network differ.
+# More than the clocks of one network differ.
 _AHEAD_MAX_S = 300
 _LOCK_HOLDER = re.compile(r"\d+: (?:FLOCK|POSIX) +\w+ +\w+ +(\d+) \S+:(\d+) ")
 
 
 def check_directories(config: BrokerConfig, *, is_running: bool) -> Iterator[Finding]:
-    """Yield what is found in each log directory; `is_running` when its broker has it now."""
+    """Yield findings on each log directory; `is_running` means that its broker uses it now."""
     for name in config.data_directories:
         path = Path(name)
         try:
@@ -41,7 +41,7 @@ def _check(path: Path, config: BrokerConfig, is_running: bool) -> Iterator[Findi
         yield _check_parent(path)
         return
     if not path.is_dir():
-        yield Finding(PROBLEM, _DATA, f"{path} is no directory", "choose another log.dirs")
+        yield Finding(PROBLEM, _DATA, f"{path} is not a directory", "choose another log.dirs")
         return
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         yield Finding(PROBLEM, _DATA, f"{path} may not be read and written", _let_in(path))
@@ -52,7 +52,7 @@ def _check(path: Path, config: BrokerConfig, is_running: bool) -> Iterator[Findi
     if holder is None:
         yield from _check_left(path, config, held, has_partitions=bool(partitions))
     elif is_running:
-        yield Finding(OK, _DATA, f"{path} is in use by the broker that runs, {held}")
+        yield Finding(OK, _DATA, f"{path} is in use by the running broker, {held}")
     else:
         yield Finding(
             PROBLEM,
@@ -67,29 +67,29 @@ def _check(path: Path, config: BrokerConfig, is_running: bool) -> Iterator[Findi
 def _check_parent(path: Path) -> Finding:
     parent = next(one for one in path.absolute().parents if one.exists())
     if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
-        return Finding(OK, _DATA, f"{path} is not there yet: a start makes it")
+        return Finding(OK, _DATA, f"{path} does not exist yet: a start creates it")
     advice = f"let user {os.geteuid()} write to {parent}, or choose another log.dirs"
-    return Finding(PROBLEM, _DATA, f"{path} is not there and cannot be made", advice)
+    return Finding(PROBLEM, _DATA, f"{path} does not exist and cannot be created", advice)
 
 
 def _check_left(
     path: Path, config: BrokerConfig, held: str, *, has_partitions: bool
 ) -> Iterator[Finding]:
-    """Tell what the last who had the directory has left in it."""
+    """Yield findings on the data that the directory's last user left in it."""
     if (path / METADATA_DIRECTORY).exists() and not (path / DATABASE_NAME).exists():
-        advice = f"stop Kafka, and say `odradek adopt {path}`; or choose another log.dirs"
-        yield Finding(PROBLEM, _DATA, f"{path} has the data of Apache Kafka", advice)
+        advice = f"stop Kafka, and run `odradek adopt {path}`; or choose another log.dirs"
+        yield Finding(PROBLEM, _DATA, f"{path} holds data of Apache Kafka", advice)
         return
     if (path / META).exists():
         node_id = read_properties(RealFileSystem(), path / META).get("node.id")
-        # Where no setting names the node, its data do.
+        # Where no setting gives the node's id, its data give it.
         is_named = config.node_id != BrokerConfig().node_id
         if is_named and node_id not in (None, str(config.node_id)):
             advice = f"set node.id={node_id}, or choose another log.dirs"
             yield Finding(PROBLEM, _DATA, f"{path} belongs to node {node_id}", advice)
             return
     if has_partitions and not (path / CLEAN_MARKER).exists():
-        advice = "nothing to do, but its next start takes longer: it re-reads what was not flushed"
+        advice = "nothing to do, but the next start takes longer: it reads unflushed data again"
         yield Finding(WARNING, _DATA, f"{path} was not stopped cleanly, {held}", advice)
         return
     yield Finding(OK, _DATA, f"{path} is free and writable, {held}")
@@ -107,8 +107,8 @@ def _check_room(path: Path) -> Finding:
 def _check_times(path: Path) -> Iterator[Finding]:
     ahead_s = max((one.stat().st_mtime for one in path.iterdir()), default=0.0) - time.time()
     if ahead_s > _AHEAD_MAX_S:
-        told = f"{path} was written {ahead_s / 60:,.0f} minutes from now"
-        advice = "the clock was put back: have it kept right by NTP, retention goes by it"
+        told = f"{path} was written {ahead_s / 60:,.0f} minutes in the future"
+        advice = "the clock was set back: synchronize it by NTP, retention depends on it"
         yield Finding(WARNING, "clock", told, advice)
 
 
@@ -117,7 +117,7 @@ def _let_in(path: Path) -> str:
 
 
 def _holder(lock: Path) -> str | None:
-    """Return who holds a directory's lock, None when nobody does; it is held for an instant."""
+    """Return the process that holds a directory's lock, or None; this takes it for an instant."""
     if not lock.exists():
         return None
     with lock.open("r+b") as file:

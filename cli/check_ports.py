@@ -1,4 +1,4 @@
-"""Checks that the addresses a broker listens on are free, or names who has them."""
+"""Checks that the addresses a broker listens on are free, or names the process that uses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
 def check_port(name: str, host: str, port: int, health: Health) -> Finding:
-    """Look whether an address can be listened on; nobody can connect meanwhile."""
+    """Check whether a broker can listen on an address; clients cannot connect meanwhile."""
     where = f"{name} at {host or '*'}:{port}"
     try:
         for one in bind(host, port):
@@ -26,14 +26,14 @@ def check_port(name: str, host: str, port: int, health: Health) -> Finding:
             return Finding(OK, "port", f"{where} is the running broker's")
         holder = _process_at(port)
         who = f", by {holder}" if holder else ""
-        advice = "choose other listeners or another metrics.listener, or stop what uses it"
+        advice = "choose other listeners or another metrics.listener, or stop that process"
         return Finding(PROBLEM, "port", f"{error}{who}", advice)
     return Finding(OK, "port", f"{where} is free")
 
 
 def _answers(host: str, port: int) -> bool:
-    """Return whether somebody accepts connections there, as a broker that runs would."""
-    # None of them is bound here.
+    """Return whether a server accepts connections there, as a running broker would."""
+    # These addresses are not bound here.
     local = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104
     where = local.get(host, host)
     try:
@@ -44,7 +44,7 @@ def _answers(host: str, port: int) -> bool:
 
 
 def _process_at(port: int) -> str:
-    """Return the process that listens at a port, as far as this user may know."""
+    """Return the process that listens on a port, or "" when this user may not see it."""
     inodes = set(_listening(port))
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -59,7 +59,7 @@ def _process_at(port: int) -> str:
 
 
 def _listening(port: int) -> Iterator[str]:
-    """Yield the sockets that listen at a port, by the number that the system has for each."""
+    """Yield the inode number of each socket that listens on a port."""
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         lines = table.read_text().splitlines()[1:] if table.exists() else ()
         for line in lines:

@@ -1,4 +1,4 @@
-"""What doctor checks: this machine, the settings, and then what the settings name."""
+"""The checks of doctor: this machine, the settings, and the resources that settings name."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["PROBLEM", "check_all"]
 
 _PYTHON_MIN = (3, 11)
 # Kafka's own advice for a broker with many partitions is 100,000; with fewer than this many
-# there is not one left for each segment and client of a small one.
+# even a small broker has too few for its segments and clients.
 _OPEN_FILES_MIN = 10_000
-# When this was written: no clock that is right tells an earlier time.
+# The time when this was written: a correct clock never shows an earlier time.
 _NOW_MIN_S = 1_790_000_000
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:>=\s*([\d.]+))?")
 _ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +37,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 def check_all(
     config: Path | None, environment: Mapping[str, str], pairs: Sequence[str], url: str | None
 ) -> Iterator[Finding]:
-    """Yield what is found, in the order in which a start would meet it."""
+    """Yield findings in the order in which a start would meet them."""
     yield _check_python()
     yield _check_dependencies()
     yield _check_kernels(environment)
@@ -49,12 +49,12 @@ def check_all(
         endpoints = resolved.config.bound_endpoints
     except ConfigError as error:
         for problem in error.problems:
-            yield Finding(PROBLEM, "settings", problem, "put it right there")
+            yield Finding(PROBLEM, "settings", problem, "correct it there")
         if url is not None:
             yield from check_broker(url, ask_health(url))
         return
     for warning in resolved.warnings:
-        yield Finding(WARNING, "settings", warning, "put it right, or remove it")
+        yield Finding(WARNING, "settings", warning, "correct it, or remove it")
     for warning in open_secret_files(static):
         told, _, advice = warning.rpartition(": ")
         yield Finding(WARNING, "secrets", told, advice)
@@ -72,11 +72,11 @@ def check_all(
 
 
 def _own_url(config: BrokerConfig, http: HttpConfig) -> str:
-    """Return where the broker of these settings answers over HTTP."""
+    """Return the HTTP address of a broker with these settings, or "" if it has none."""
     if config.metrics_address is None or config.metrics_address[1] == 0:
         return ""
     host, port = config.metrics_address
-    # None of them is bound here.
+    # These addresses are not bound here.
     local = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104
     host = local.get(host, host)
     scheme = "http" if http.tls_files is None else "https"
@@ -111,7 +111,7 @@ def _check_dependencies() -> Finding:
     if wrong:
         advice = "install odradek again, into an environment of its own"
         return Finding(PROBLEM, "packages", "; ".join(wrong), advice)
-    return Finding(OK, "packages", f"all {len(wanted)} are there")
+    return Finding(OK, "packages", f"all {len(wanted)} are installed")
 
 
 def _numbers(version: str) -> list[int]:
@@ -119,7 +119,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def _check_kernels(environment: Mapping[str, str]) -> Finding:
-    # As Numba has it: beside the modules, or in the folder that it is told.
+    # Numba's places: beside the modules, or in the folder that the environment names.
     folder = environment.get("NUMBA_CACHE_DIR")
     where = [Path(folder)] if folder else [_ROOT / "protocol", _ROOT / "cleaner"]
     count = sum(1 for one in where for _ in one.rglob("*.nbi"))
@@ -129,8 +129,8 @@ def _check_kernels(environment: Mapping[str, str]) -> Finding:
         WARNING,
         "kernels",
         "none is compiled",
-        "a start compiles them in the background, during which a broker is slower; to have it "
-        f"done before, say {sys.executable} -m broker.process.warm_up",
+        "a start compiles them in the background, and the broker is slower meanwhile; to compile "
+        f"them before, run {sys.executable} -m broker.process.warm_up",
     )
 
 
@@ -149,6 +149,6 @@ def _check_clock() -> Finding:
     now_s = time.time()
     shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now_s))
     if now_s < _NOW_MIN_S:
-        advice = "set it, and have it kept right by NTP: retention goes by it"
-        return Finding(PROBLEM, "clock", f"says {shown}, which is past", advice)
+        advice = "set it, and synchronize it by NTP: retention depends on it"
+        return Finding(PROBLEM, "clock", f"says {shown}, which is in the past", advice)
     return Finding(OK, "clock", f"says {shown}")

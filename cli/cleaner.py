@@ -1,4 +1,4 @@
-"""odradek cleaner: asks a running broker what its cleaner does, will do and has done."""
+"""odradek cleaner: shows what a running broker's cleaner does, will do and has done."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ def _asking(command: F) -> F:
 
 @click.group()
 def cleaner() -> None:
-    """Ask a running broker's log cleaner.
+    """Inspect a running broker's log cleaner, or start a cleaning.
 
-    What will it do, when, and why not: `plan` and `why`. Have it clean now: `run`. What has it
-    done: `history`.
+    `plan` and `why` show what it will do, when, and why not yet. `run` cleans a topic now.
+    `history` shows the last runs. `verify` cleans a topic and proves the result.
     """
 
 
 @cleaner.command()
 @click.argument("topic", required=False)
-@click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
 @click.option(
     "--exact/--estimate",
     default=None,
-    help="Find out exact figures by a dry run, or tell bounds only. A TOPIC's are exact unless "
-    "it is said, all topics' are not.",
+    help="Compute exact figures by a dry run, or show bounds only. By default the figures of a "
+    "TOPIC are exact, and those of all topics are bounds.",
 )
 @_asking
 def plan(
     topic: str | None, partition: int | None, exact: bool | None, url: str, as_json: bool
 ) -> None:
-    """Show what the cleaner would do with a TOPIC, or with all of them.
+    """Show what the cleaner would do with a TOPIC, or with all topics.
 
-    Nothing is changed: a dry run reads and judges every record, and keeps what it finds.
+    Nothing is changed: a dry run reads and judges every record, and writes nothing.
 
     Example: odradek cleaner plan prices
     """
@@ -70,7 +70,7 @@ def plan(
 def why(topic: str, partition: int, url: str, as_json: bool) -> None:
     """Show every condition for the cleaning of a partition.
 
-    Each with its value, what it has to be, and when it will be.
+    Each condition has its value, its threshold, and the time at which it will be met.
 
     Example: odradek cleaner why prices 0
     """
@@ -84,7 +84,7 @@ def why(topic: str, partition: int, url: str, as_json: bool) -> None:
 
 @cleaner.command()
 @click.argument("topic")
-@click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for the result.")
 @_asking
 @token_option
@@ -96,10 +96,10 @@ def run(
     as_json: bool,
     token: str | None,
 ) -> None:
-    """Clean a TOPIC now, before all others and however dirty it is.
+    """Clean a TOPIC now.
 
-    The active segment is sealed first. Records younger than min.compaction.lag.ms and those of
-    open transactions stay as they are.
+    It is cleaned before all other topics, at any dirty ratio. The active segment is sealed first.
+    Records younger than min.compaction.lag.ms and records of open transactions stay unchanged.
 
     Example: odradek cleaner run prices
     """
@@ -121,7 +121,7 @@ def run(
 @click.argument("partition", type=click.IntRange(min=0))
 @_asking
 def history(topic: str, partition: int, url: str, as_json: bool) -> None:
-    """Show the last runs over a partition, the failed ones included.
+    """Show the last runs over a partition, including failed ones.
 
     Example: odradek cleaner history prices 0
     """

@@ -1,4 +1,4 @@
-"""Shows a plan: a table of all logs that have something to clean, or a topic's in full."""
+"""Shows a plan: a table of all logs with something to clean, or all about one topic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def show_plan(answer: PlanAnswer, topic: str | None) -> None:
 def _show_all(console: Console, plans: Sequence[Plan], answer: PlanAnswer) -> None:
     now_ms, rest = answer["now_ms"], answer["nothing_to_clean"]
     if not plans:
-        console.print(f"Nothing is to be cleaned in {words.count(rest, 'compacted log')}.")
+        console.print(f"There is nothing to clean in {words.count(rest, 'compacted log')}.")
         return
     table = new_table()
     table.add_column("Log", overflow="fold")
@@ -59,7 +59,7 @@ def _show_all(console: Console, plans: Sequence[Plan], answer: PlanAnswer) -> No
     if rest:
         console.print(f"\n{words.count(rest, 'more compacted log')} with nothing to clean.")
     if not answer["is_exact"]:
-        console.print("\nName a topic, or say --exact, to find out what would be given back.")
+        console.print("\nName a topic, or use --exact, to see how much would be given back.")
 
 
 def _when(one: Plan, now_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""Shows cleanings that have ended: those asked for just now, and the last ones of a log."""
+"""Shows cleanings that have ended: those just requested, and the last ones of a log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cli.answers import HistoryAnswer, Result, Run, RunAnswer
 from cli.tables import new_table, print_table
 
 _STYLES = {"CLEANED": "bold green", "NOTHING": "bold"}
-# Why a log is cleaned, in a word (cleaner.rules.policy.Reason).
+# The reason for a cleaning, in a word (cleaner.rules.policy.Reason).
 REASONS = {
     "OVERDUE": "overdue", "DIRTY": "dirty", "EXPIRED": "expired", "ASKED": "asked for",
     "RETRY": "retry",
@@ -18,7 +18,7 @@ REASONS = {
 
 
 def show_outcomes(answer: RunAnswer) -> None:
-    """Print how the cleanings that were asked for have ended."""
+    """Print the outcomes of the requested cleanings."""
     console = Console(highlight=False)
     for asked in answer.get("asked", []):
         console.print(f"{asked['topic']}-{asked['partition']} will be cleaned next.", markup=False)
@@ -100,7 +100,7 @@ def _gain(result: Result) -> str:
 
 
 def records_gone(result: Result) -> str:
-    """Say how many records go or went, and which of them are no ordinary ones."""
+    """Return the number of records that go or went, and how many of them are special ones."""
     kinds = [
         words.count(number, *nouns)
         for number, *nouns in (

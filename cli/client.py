@@ -1,6 +1,6 @@
-"""How commands reach any Kafka: the options that say where it is, and its clients.
+"""Connections of commands to any Kafka: the options for its address, and its clients.
 
-confluent_kafka is imported when a client is made, not before: it takes 50 ms.
+confluent_kafka is imported when a client is created, not before: it takes 50 ms.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_ADDRESS = "127.0.0.1:9092"
 ENVIRONMENT = "ODRADEK_BOOTSTRAP_SERVERS"
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
-# How long to try where all that was heard is that nobody is there.
+# The time to keep trying when every error so far means that no attempt can succeed.
 _HOPELESS_S = 1.0
 _SLICE_S = 0.25
 _HOPELESS = (
@@ -41,28 +41,28 @@ _HOPELESS = (
     "SSL handshake",
     "SSL alert",
 )
-# What librdkafka says when it is not let in: in what words to tell it, and what to change.
+# librdkafka's words when a broker refuses it, the project's words, and the remedy.
 _LOGIN = "SASL authentication error"
 _REFUSALS = (
-    (_LOGIN, "{address} does not let you in", "look at sasl.username and sasl.password"),
+    (_LOGIN, "{address} refuses the login", "check sasl.username and sasl.password"),
     (
         "certificate verify failed",
-        "the certificate of {address} is signed by nobody who is trusted",
-        "name its authority by ssl.truststore.location or ssl.ca.location",
+        "the certificate of {address} is not signed by a trusted authority",
+        "name its authority with ssl.truststore.location or ssl.ca.location",
     ),
     (
         "SSL alert",
         "{address} does not accept your certificate",
-        "look at ssl.keystore.location or ssl.certificate.location",
+        "check ssl.keystore.location or ssl.certificate.location",
     ),
 )
 
 
 @dataclass
 class Connection:
-    """Where the brokers are and how they are spoken to; makes clients.
+    """The brokers' addresses, and properties for clients; creates clients.
 
-    Keeps what its clients last said of their connections, for an error that needs a reason.
+    Keeps the last connection errors of its clients, for an error that needs a reason.
     """
 
     properties: Mapping[str, str]
@@ -76,7 +76,7 @@ class Connection:
 
     @property
     def reason(self) -> str | None:
-        """What was heard last."""
+        """The last connection error, or None."""
         return self.reasons[-1] if self.reasons else None
 
     def admin(self) -> Admin:
@@ -88,19 +88,19 @@ class Connection:
         return admin
 
     def producer(self, properties: Mapping[str, object]) -> Producer:
-        """Return a producer; what the user has set wins over the properties."""
+        """Return a producer; the user's own settings win over the properties."""
         from confluent_kafka import Producer
 
         return self.make(Producer, properties)
 
     def consumer(self, properties: Mapping[str, object]) -> Consumer:
-        """Return a consumer; what the user has set wins over the properties."""
+        """Return a consumer; the user's own settings win over the properties."""
         from confluent_kafka import Consumer
 
         return self.make(Consumer, properties)
 
     def make(self, kind: Callable[..., T], properties: Mapping[str, object]) -> T:
-        """Return a client of a kind, which keeps its log lines to itself."""
+        """Return a client of a kind; its log lines are discarded."""
         from confluent_kafka import KafkaException
 
         settings = {"client.id": "odradek", **properties, **self.properties}
@@ -117,7 +117,7 @@ class Connection:
 
 
 class Admin:
-    """Asks brokers, and says in one line what they refuse."""
+    """Sends requests to brokers, and reports their refusals in one line."""
 
     def __init__(self, connection: Connection, client: AdminClient) -> None:
         self.connection = connection
@@ -126,13 +126,13 @@ class Admin:
         self.brokers: list[int] = []
 
     def connect(self) -> None:
-        """Wait for an answer, and keep the topics and brokers that came with it."""
+        """Wait for an answer, and keep the topics and brokers in it."""
         from confluent_kafka import KafkaException
 
         started = time.monotonic()
         while True:
             try:
-                # Of all topics: to ask for one might create it.
+                # Metadata of all topics: a request for one topic might create it.
                 metadata = self.client.list_topics(timeout=_SLICE_S)
                 self.topics, self.brokers = metadata.topics, sorted(metadata.brokers)
                 return
@@ -145,7 +145,7 @@ class Admin:
                 raise CommandError(self._unreachable())
 
     def wait(self, future: Future[T], act: Act) -> T:
-        """Return an answer; raises CommandError when it is no."""
+        """Return an answer; raises CommandError when the broker refuses or is silent."""
         from confluent_kafka import KafkaException
 
         try:
@@ -157,13 +157,13 @@ class Admin:
             raise CommandError(f"could not {act.what}: there was no answer in time") from error
 
     def require_topics(self, names: Iterable[str]) -> list[TopicMetadata]:
-        """Return what is known of topics; raises CommandError for the first that is not there."""
+        """Return the metadata of topics; raises CommandError for the first that does not exist."""
         return [self.require_topic(name) for name in names]
 
     def require_topic(self, name: str, *, for_records: bool = False) -> TopicMetadata:
-        """Return what is known of a topic; raises CommandError when it is not there.
+        """Return the metadata of a topic; raises CommandError when it does not exist.
 
-        `for_records` when records are to be written or read: then it may be made first.
+        With `for_records` records will be written or read: the error says how to create it.
         """
         from confluent_kafka import KafkaException, TopicCollection
 
@@ -177,18 +177,18 @@ class Admin:
             told = error.args[0]
             if isinstance(error, KafkaException) and "UNKNOWN_TOPIC" not in told.name():
                 raise refused(told, act, self.connection.reason) from error
-        hint = ": odradek topics list shows those that there are"
+        hint = ": odradek topics list shows all topics"
         if for_records:
-            hint = f": odradek topics create {name} makes it"
+            hint = f": odradek topics create {name} creates it"
         elif not self.topics:
             hint = ": there are none that you may see"
         raise CommandError(f"there is no topic {name}{did_you_mean(name, self.topics) or hint}")
 
     def require_broker(self, number: int) -> None:
-        """Raise CommandError when there is no broker of an id: to ask it would take 30 s."""
+        """Raise CommandError when no broker has this id: a request to it would take 30 s."""
         if number not in self.brokers:
             told = ", ".join(map(str, self.brokers))
-            raise CommandError(f"there is no broker {number}: there is {told}")
+            raise CommandError(f"there is no broker {number}: the brokers are {told}")
 
     def _unreachable(self) -> str:
         address, reason = self.connection.address, self.connection.reason
@@ -198,8 +198,8 @@ class Admin:
                 return f"{told.format(address=address)} ({why}): {remedy} (--client-config, -X)"
         if not reason:
             return (
-                f"no answer that Kafka would give comes from {address}: it may ask for TLS or a "
-                "login, which --client-config or -X tell, or be no broker at all"
+                f"{address} does not answer as Kafka does: it may require TLS or a login "
+                "(--client-config, -X), or it is not a broker"
             )
         return (
             f"no broker answers at {address} ({reason}): start it, or name another with "
@@ -208,7 +208,7 @@ class Admin:
 
 
 def broker_options(command: F) -> F:
-    """Add the options that say where the brokers are; the command gets a Connection."""
+    """Add the options for the brokers' addresses; the command gets a Connection."""
 
     @click.option(
         "-b",
@@ -218,7 +218,7 @@ def broker_options(command: F) -> F:
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT,…",
-        help="Where the brokers are.",
+        help="The addresses of the brokers.",
     )
     @click.option(
         "-X",
@@ -230,7 +230,7 @@ def broker_options(command: F) -> F:
     @click.option(
         "--client-config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="A client's properties file, as Kafka's tools read it.",
+        help="A properties file of a client, as Kafka's tools read it.",
     )
     @functools.wraps(command)
     def run(
@@ -254,7 +254,7 @@ def broker_options(command: F) -> F:
 
 
 def json_option(command: F) -> F:
-    """Add the option that asks for JSON."""
+    """Add the option that selects JSON."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 

@@ -1,4 +1,4 @@
-"""Reads a client's properties as Kafka's tools have them, in librdkafka's words."""
+"""Translates a client's properties file for Kafka's tools into librdkafka's properties."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-# Properties of Java clients that say nothing to librdkafka, and that a person may well leave in.
+# Properties of Java clients that mean nothing to librdkafka; a user may well leave them in.
 _WITHOUT_MEANING = frozenset(
     {
         "key.serializer",
@@ -26,11 +26,11 @@ _PASSWORD_MODULES = ("PlainLoginModule", "ScramLoginModule")
 
 
 class ClientConfigError(Exception):
-    """A property cannot be used; the message says what to write instead."""
+    """A property cannot be used; the message names the remedy."""
 
 
 def client_properties(file: Path | None, pairs: Iterable[str]) -> dict[str, str]:
-    """Return librdkafka's properties: of a file, then of KEY=VALUE pairs, the last one wins."""
+    """Return librdkafka's properties from a file, then from KEY=VALUE pairs; the last one wins."""
     properties = translated(_read(file), str(file)) if file else {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -108,6 +108,6 @@ def _store(key: str, value: str, types: dict[str, str], file: str) -> dict[str, 
     if what == "password" and kind == "PEM":
         return {}
     raise ClientConfigError(
-        f"{file}: {key}: a Java key store ({kind}) cannot be read here: write it as PEM "
-        f"(keytool, openssl pkcs12), and say ssl.{which}.type=PEM"
+        f"{file}: {key}: a Java key store ({kind}) cannot be read here: convert it to PEM "
+        f"(keytool, openssl pkcs12), and set ssl.{which}.type=PEM"
     )

@@ -1,4 +1,4 @@
-"""odradek completion: what a shell runs to complete commands, and names that a broker knows."""
+"""odradek completion: the script that completes commands in a shell, and names from a broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cli.client import Admin
 
 _VARIABLE = "_ODRADEK_COMPLETE"
-# A person who waits for a completion would rather type.
+# After a longer wait the user would rather type the name.
 _TIMEOUT_S = 0.5
 
 
@@ -25,9 +25,9 @@ def completion(shell: str) -> None:
 
     For bash, put this into ~/.bashrc: eval "$(odradek completion bash)"
 
-    For zsh, into ~/.zshrc: eval "$(odradek completion zsh)"
+    For zsh, put this into ~/.zshrc: eval "$(odradek completion zsh)"
 
-    For fish: odradek completion fish > ~/.config/fish/completions/odradek.fish
+    For fish, run: odradek completion fish > ~/.config/fish/completions/odradek.fish
 
     Example: odradek completion bash
     """
@@ -35,7 +35,7 @@ def completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    # bash is asked for its version by source(), which a machine without it cannot answer.
+    # source() runs bash to learn its version, which fails on a machine without bash.
     made = kind(main, {}, "odradek", _VARIABLE)
     click.echo(made.source_template % made.source_vars())
 
@@ -43,14 +43,14 @@ def completion(shell: str) -> None:
 def complete_topics(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete the name of a topic by asking the broker; say nothing when there is none."""
+    """Complete the name of a topic by asking the broker; return nothing without a broker."""
     return _complete(context, incomplete, lambda admin: admin.topics)
 
 
 def complete_groups(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete the id of a group by asking the broker; say nothing when there is none."""
+    """Complete the id of a group by asking the broker; return nothing without a broker."""
 
     def group_ids(admin: Admin) -> Iterable[str]:
         found = admin.client.list_consumer_groups(request_timeout=_TIMEOUT_S)
@@ -62,7 +62,7 @@ def complete_groups(
 def _complete(
     context: click.Context, incomplete: str, names: Callable[[Admin], Iterable[str]]
 ) -> list[CompletionItem]:
-    # Whatever goes wrong, a shell wants no message in the middle of a line.
+    # No error may print a message into the middle of the shell's line.
     with contextlib.suppress(Exception):
         from cli.client import DEFAULT_ADDRESS, ENVIRONMENT, Connection
         from cli.client_config import client_properties
@@ -76,7 +76,7 @@ def _complete(
         return [
             CompletionItem(name)
             for name in sorted(names(admin))
-            # One that has line ends would be several, or none that a person can see.
+            # A name with line ends would become several; others cannot be seen.
             if name.isprintable() and name.startswith(incomplete) and name not in taken
         ]
     return []

@@ -25,11 +25,26 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 def _of_options(command: F) -> F:
-    """Add the options that say whose settings."""
+    """Add the options for the topic, broker or group that has the settings."""
     for option in (
-        click.option("--group", help="Of a group.", type=Name(), shell_complete=complete_groups),
-        click.option("--broker", type=click.IntRange(0), metavar="ID", help="Of a broker."),
-        click.option("--topic", help="Of a topic.", type=Name(), shell_complete=complete_topics),
+        click.option(
+            "--group",
+            help="The group that has the settings.",
+            type=Name(),
+            shell_complete=complete_groups,
+        ),
+        click.option(
+            "--broker",
+            type=click.IntRange(0),
+            metavar="ID",
+            help="The broker that has the settings.",
+        ),
+        click.option(
+            "--topic",
+            help="The topic that has the settings.",
+            type=Name(),
+            shell_complete=complete_topics,
+        ),
     ):
         command = option(command)
     return command
@@ -42,7 +57,7 @@ def configs() -> None:
 
 @configs.command()
 @_of_options
-@click.option("--all", "is_all", is_flag=True, help="Those that nobody has set, too.")
+@click.option("--all", "is_all", is_flag=True, help="Show defaults, too.")
 @json_option
 @broker_options
 def describe(
@@ -53,7 +68,7 @@ def describe(
     as_json: bool,
     connection: Connection,
 ) -> None:
-    """Show settings, who has set them, and what else has a say.
+    """Show settings, their sources, and the values they override.
 
     Example: odradek configs describe --topic prices
     """
@@ -83,8 +98,14 @@ def describe(
 
 @configs.command()
 @_of_options
-@pairs_option("--set", "configs", help="A setting, from now on.")
-@click.option("--delete", "deleted", multiple=True, metavar="KEY", help="Back to what it was.")
+@pairs_option("--set", "configs", help="Set a setting to a value.")
+@click.option(
+    "--delete",
+    "deleted",
+    multiple=True,
+    metavar="KEY",
+    help="Delete a setting: its value comes from the broker or the default again.",
+)
 @json_option
 @broker_options
 def alter(
@@ -96,14 +117,14 @@ def alter(
     as_json: bool,
     connection: Connection,
 ) -> None:
-    """Change settings, all that are named or none.
+    """Change settings: all of them, or none.
 
     Example: odradek configs alter --topic prices --set min.cleanable.dirty.ratio=0.1
     """
     kind, name = _resource(topic, broker, group)
     changes = Changes(dict(configs), deleted)
     if not changes:
-        raise click.UsageError("say what to change: --set KEY=VALUE or --delete KEY")
+        raise click.UsageError("name a change: --set KEY=VALUE or --delete KEY")
     admin = _connected(connection, kind, name)
     alter_settings(admin, kind, name, changes)
     if as_json:
@@ -115,12 +136,12 @@ def _resource(topic: str | None, broker: int | None, group: str | None) -> tuple
     given = {"topic": topic, "broker": broker, "group": group}
     chosen = [(kind, str(name)) for kind, name in given.items() if name is not None]
     if len(chosen) != 1:
-        raise click.UsageError("say whose settings: --topic, --broker or --group, one of them")
+        raise click.UsageError("name exactly one of --topic, --broker and --group")
     return chosen[0]
 
 
 def _connected(connection: Connection, kind: str, name: str) -> Admin:
-    """Connect, and see that there is what settings are asked of; a group need not be there."""
+    """Connect, and require that the topic or broker exists; a group need not exist."""
     admin = connection.admin()
     if kind == "topic":
         admin.require_topic(name)
@@ -130,6 +151,6 @@ def _connected(connection: Connection, kind: str, name: str) -> Admin:
 
 
 def _otherwise(setting: Setting) -> str:
-    """Tell what would count if a setting were deleted, in order."""
+    """Return the values that would apply if a setting were deleted, in order."""
     others = [one for one in setting.synonyms if one[2] != setting.source]
     return ", ".join(f"{name}={value} ({source_text(source)})" for name, value, source in others)

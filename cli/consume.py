@@ -31,24 +31,33 @@ from cli.refusals import CommandError
     type=PositionType(),
     metavar="POSITION",
     help="beginning, end, an offset (42), the last few of each partition (-10), or a time "
-    "(@2026-11-22T10:00:00Z, @MILLISECONDS). [default: beginning; with --group where it "
-    "has no offset yet]",
+    "(@2026-11-22T10:00:00Z, @MILLISECONDS). [default: beginning; with --group only "
+    "where the group has no offset yet]",
 )
 @click.option(
     "--to",
     "stop",
     type=PositionType(),
     metavar="POSITION",
-    help="Stop there, exclusive; end is where the partitions end now. [default: --follow]",
+    help="Stop before this position; end is the current end of each partition. "
+    "[default: --follow]",
 )
-@click.option("--count", "count_max", type=click.IntRange(1), help="Stop after so many records.")
-@click.option("--follow", is_flag=True, help="Go on with what will come; this is the default.")
-@click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, help="Only these.")
+@click.option(
+    "--count", "count_max", type=click.IntRange(1), help="Stop after this number of records."
+)
+@click.option("--follow", is_flag=True, help="Wait for new records; this is the default.")
+@click.option(
+    "--partition",
+    "numbers",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Read only this partition; may be repeated.",
+)
 @click.option(
     "--group",
     type=Name(),
     shell_complete=complete_groups,
-    help="Be a member of a group, and commit offsets.",
+    help="Join this consumer group, and commit offsets.",
 )
 @click.option(
     "--format",
@@ -56,19 +65,23 @@ from cli.refusals import CommandError
     default="value",
     show_default=True,
     metavar="value|key-value|json|TEMPLATE",
-    help=r"TEMPLATE has, as kcat's, %k key, %v value, %t topic, %p partition, %o offset, %T "
-    r"timestamp, %h headers, %K and %S sizes, \n, \t; it ends no line by itself.",
+    help=r"TEMPLATE is as kcat's: %k key, %v value, %t topic, %p partition, %o offset, %T "
+    r"timestamp, %h headers, %K and %S sizes, \n, \t; it adds no line end by itself.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option("--key-separator", default="\t", help="Of key-value. [default: a tab]")
-@click.option("--null-value", default="", metavar="TEXT", help="What is printed for null.")
-@click.option("--key", help="Only records with this key; all are read.")
+@click.option(
+    "--key-separator",
+    default="\t",
+    help="The text between key and value of --format key-value. [default: a tab]",
+)
+@click.option("--null-value", default="", metavar="TEXT", help="The text to print for null.")
+@click.option("--key", help="Print only records with this key; all records are read.")
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),
     default="read_committed",
     show_default=True,
-    help="Whether records of open and aborted transactions are left out.",
+    help="Whether to leave out records of open and aborted transactions.",
 )
 @broker_options
 def consume(
@@ -88,8 +101,8 @@ def consume(
 ) -> None:
     """Print the records of a topic.
 
-    It goes on until it is interrupted (exit status 130) unless --to or --count is said. Bytes
-    are printed as they are.
+    It runs until it is interrupted (exit status 130), unless --to or --count is given. Bytes
+    are printed unchanged.
 
     Example: odradek consume prices --to end
     """
@@ -129,13 +142,14 @@ def _require_group_options(
     start: Position | None, stop: Position | None, numbers: tuple[int, ...]
 ) -> None:
     if numbers:
-        raise click.UsageError("--partition does not go with --group, which shares them out")
+        raise click.UsageError("--partition contradicts --group, which assigns partitions itself")
     if start not in (None, BEGINNING, END):
         raise click.UsageError(
-            "--from is beginning or end with --group: odradek groups reset-offsets moves a group"
+            "--from must be beginning or end with --group: odradek groups reset-offsets moves a "
+            "group"
         )
     if stop not in (None, END):
-        raise click.UsageError("--to is end with --group")
+        raise click.UsageError("--to must be end with --group")
 
 
 def _writer(form: str, separator: str, null: str) -> Write:

@@ -1,4 +1,4 @@
-"""odradek doctor: looks whether a broker can run here, and how the one that runs is."""
+"""odradek doctor: checks that a broker can run here, and that a running one is healthy."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ _COLORS = {"ok": "green", "warning": "yellow", "problem": "red"}
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The server.properties file that the broker is started with.",
+    help="The server.properties file of the broker.",
 )
-@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="As for serve.")
+@click.option(
+    "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting, as for serve."
+)
 @click.option(
     "--url",
     envvar="ODRADEK_URL",
     show_envvar=True,
-    help=f"The metrics.listener of a broker that has to run; else that of the settings "
-    f"({DEFAULT_URL}), if one does.",
+    help="The URL of the metrics.listener of a broker that must be running. Without it, the "
+    f"settings give the URL (else {DEFAULT_URL}), and the broker may be stopped.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(config: Path | None, pairs: Sequence[str], url: str | None, as_json: bool) -> None:
-    """Check that a broker can run here, and look after the one that does.
+    """Check that a broker can run here, and that a running one is healthy.
 
-    Say it with the settings of `odradek serve`: --config, KAFKA_… variables and --set. Each line
-    is one thing that was checked, and what to do about it. Nothing is changed. Exit status 1
+    Use the settings of `odradek serve`: --config, KAFKA_… variables and --set. Each line shows
+    one check, and advice where something is wrong. Nothing is changed. The exit status is 1
     when there is a problem.
 
     Example: odradek doctor --config server.properties

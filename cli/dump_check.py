@@ -1,7 +1,7 @@
-"""Holds a segment's indexes against its log, as kafka-dump-log's checks of indexes do.
+"""Compares a segment's indexes with its log, as kafka-dump-log's checks of indexes do.
 
-Source: DumpLogSegments.dumpIndex and dumpTimeIndex of Kafka 4.3. Indexes only spare reading:
-when one is wrong, it may be deleted while the broker is stopped, and is built again.
+Source: DumpLogSegments.dumpIndex and dumpTimeIndex of Kafka 4.3. Indexes only save reading:
+a wrong one may be deleted while the broker is stopped; the broker builds it again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from storage.segment import INDEX, LOG, TIME_INDEX
 
 
 def check_offset_index(fs: FileSystem, path: Path) -> Iterator[CorruptFile]:
-    """Yield each entry that names no batch by its last offset where the batch begins."""
+    """Yield each entry that is not the last offset and the position of a batch."""
     base = max(base_offset_of(path.name), 0)
     batches = _batches_beside(fs, path, INDEX)
     if batches is None:
@@ -39,7 +39,7 @@ def check_offset_index(fs: FileSystem, path: Path) -> Iterator[CorruptFile]:
 
 
 def check_time_index(fs: FileSystem, path: Path) -> Iterator[CorruptFile]:
-    """Yield each entry whose timestamp is not the largest of the batch that has its offset."""
+    """Yield each entry whose timestamp is not the largest of the batch with its offset."""
     base = max(base_offset_of(path.name), 0)
     batches = _batches_beside(fs, path, TIME_INDEX)
     if batches is None:
@@ -63,7 +63,7 @@ def check_time_index(fs: FileSystem, path: Path) -> Iterator[CorruptFile]:
 
 
 def _batches_beside(fs: FileSystem, path: Path, suffix: str) -> Batches | None:
-    """Return the batches of the log that an index belongs to, be it on its way in or out."""
+    """Return the batches of an index's log; both may end in .cleaned, .swap or .deleted."""
     log = path.with_name(path.name.replace(suffix, LOG, 1))
     if not fs.exists(log):
         return None
@@ -72,7 +72,7 @@ def _batches_beside(fs: FileSystem, path: Path, suffix: str) -> Batches | None:
 
 
 def _without_log(path: Path) -> CorruptFile:
-    return CorruptFile(path, 0, "there is no log beside it to hold it against")
+    return CorruptFile(path, 0, "there is no log beside it to compare it with")
 
 
 def _batch_at(batches: Batches, position: int) -> Place | None:
@@ -88,4 +88,4 @@ def _intact(batches: Batches) -> Iterator[Place]:
     try:
         yield from batches.walk(0)
     except CorruptFile:
-        return  # the log's own dump tells it
+        return  # the log's own dump reports it

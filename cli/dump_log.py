@@ -1,4 +1,4 @@
-"""odradek dump-log: prints what the files of a log directory hold, as kafka-dump-log does."""
+"""odradek dump-log: prints the contents of files in a log directory, as kafka-dump-log does."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from config.printable import printable
 )
 @click.option("--records", is_flag=True, help="Print each record: its key, value and headers.")
 @click.option(
-    "--deep", is_flag=True, help="Decode every record, and hold indexes against their logs."
+    "--deep", is_flag=True, help="Decode every record, and compare indexes with their logs."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print an object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
 def dump_log(paths: Sequence[Path], records: bool, deep: bool, as_json: bool) -> None:
-    """Print what segments, indexes, snapshots and checkpoints hold.
+    """Print the contents of segments, indexes, snapshots and checkpoints.
 
-    Of a directory all that lies in and below it. Files of Odradek and of Apache Kafka; nothing
-    is repaired, and a broker may be running on them. A batch is a row; keys and values are
-    printed as text, else as base64, and those of Kafka's internal topics in words.
+    A directory stands for all such files in and below it. Files may be Odradek's or Apache
+    Kafka's; nothing is repaired, and a broker may be using them. A batch is a row. Keys and
+    values are printed as text, else as base64; records of Kafka's internal topics are decoded.
 
-    What is damaged is told in a line each, with the file, the position and the offset; then
-    the exit status is 1.
+    Each damage is reported in one line, with the file, the position and the offset; then the
+    exit status is 1.
 
     Example: odradek dump-log data/orders-0 --records
     """
@@ -45,6 +45,6 @@ def dump_log(paths: Sequence[Path], records: bool, deep: bool, as_json: bool) ->
         for file in files_of(path):
             for damage in dump(file, Wanted(records, deep), show):
                 failed = True
-                sys.stdout.flush()  # what could be read comes first
+                sys.stdout.flush()  # rows that could be read come first
                 click.echo(f"odradek: {printable(str(damage))}", err=True)
     sys.exit(1 if failed else 0)

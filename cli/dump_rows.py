@@ -1,7 +1,7 @@
-"""What the files of a log directory hold, row by row: read as they lie, never repaired.
+"""The contents of the files of a log directory, row by row: read unchanged, never repaired.
 
 Each kind of file has a reader, which yields rows and, where the file is damaged, the damage: it
-goes on behind that where it can. One chunk of a file is in memory at a time.
+continues behind the damage where it can. One chunk of a file is in memory at a time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CHECKPOINTS = (
 )
 _WORDS_OF_METADATA = re.compile(r"(\w+): (\S+)")
 
-# What is shown of one record: more than a broker takes unless it is configured to.
+# The most that is shown of one record: more than a broker accepts by default.
 _SHOWN_BYTES_MAX = 8 << 20
 _HEADERS_MAX = 10_000
 _METADATA_BYTES_MAX = 64 << 10
@@ -51,7 +51,7 @@ Fields = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing in a file: what it is, and what there is to say of it."""
+    """One item in a file: its kind and its fields."""
 
     kind: str
     fields: Fields
@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How much is to be told."""
+    """The level of detail."""
 
     records: bool = False
     deep: bool = False
@@ -70,7 +70,7 @@ Reader = Callable[[FileSystem, Path, Wanted], Rows]
 
 
 def reader_of(path: Path) -> Reader | None:
-    """Return what reads a file, by its name; None for a file of no known kind."""
+    """Return the reader for a file, by its name; None for a file of no known kind."""
     name = path.name
     for suffix in (CLEANED, SWAP, DELETED):
         name = name.removesuffix(suffix)
@@ -87,9 +87,9 @@ def _read_batches(fs: FileSystem, path: Path, wanted: Wanted) -> Rows:
         for at, header, data in batches.read(position):
             has_crc = legacy.stored_crc(header, data) == header.crc
             cause = None if has_crc else "the CRC does not match the bytes"
-            # Old producers gave the messages within a wrapper offsets of their own.
+            # Old producers gave the messages in a wrapper their own offsets.
             if has_crc and header.magic == MAGIC and header.base_offset < offset_min:
-                cause = f"offset {header.base_offset} where one from {offset_min} on must come"
+                cause = f"offset {header.base_offset} where at least {offset_min} is expected"
             yield Row("batch", _of_batch(at, header, has_crc=has_crc))
             if cause is not None:
                 yield CorruptFile(path, at, cause, offset=offset_min)
@@ -100,7 +100,7 @@ def _read_batches(fs: FileSystem, path: Path, wanted: Wanted) -> Rows:
                 offset_min = header.next_offset
         if position == batches.size_bytes:
             return
-        # Behind what is no batch there may be others.
+        # More batches may follow the damaged bytes.
         cause = f"no whole batch in the {batches.size_bytes - position} bytes that are left"
         following = batches.next_intact(position, offset_min, INT64_MAX, wasted)
         if following < batches.size_bytes:
@@ -143,7 +143,7 @@ def _records(
     decoder: Decoder | None,
 ) -> Rows:
     try:
-        # One at a time: a few bytes may hold millions of them, or of headers.
+        # One at a time: a few bytes may hold millions of records, or of headers.
         for record in legacy.iterate_stored(data, headers_max=_HEADERS_MAX):
             if wanted.records:
                 yield Row("record", _of_record(header, record, decoder))

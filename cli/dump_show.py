@@ -1,4 +1,4 @@
-"""How dump-log shows what it finds: as a table that grows as files are read, or as JSON."""
+"""The output of dump-log: a table that grows as files are read, or JSON."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from config.printable import printable
 from storage.errors import CorruptFile, StorageError
 from storage.files import RealFileSystem
 
-# Title, width (negative: to the left), and what to show of a row's fields.
+# Title, width (negative: to the left), and the function that picks the value from the fields.
 _Column = tuple[str, int, Callable[[Mapping[str, object]], object]]
-# Control characters that JSON leaves as they are, those that turn text around or break lines, and
-# halves of surrogate pairs, which is how bytes that are no UTF-8 stand in a name.
+# Control characters that JSON leaves unchanged, characters that reverse text or break lines, and
+# halves of surrogate pairs, which stand for bytes of a name that are not UTF-8.
 _UNPRINTABLE = re.compile(
     "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]+"
 )
@@ -36,22 +36,22 @@ def files_of(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         if reader_of(path) is None:
             raise click.ClickException(
-                f"{name} is no file that dump-log knows: name a .log, .index, .timeindex, "
-                ".txnindex, .snapshot or checkpoint file, or a directory that has such"
+                f"{name} is not a file that dump-log can read: name a .log, .index, .timeindex, "
+                ".txnindex, .snapshot or checkpoint file, or a directory with such files"
             )
         yield path
         return
     found = sorted(_below(path))
     if not found:
         raise click.ClickException(
-            f"{name} has no segments or checkpoints: name a directory of log.dirs, or a "
-            "partition's"
+            f"{name} has no segments or checkpoints: name a directory of log.dirs, or the "
+            "directory of a partition"
         )
     yield from found
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """Yield what lies in and below a directory and can be read; follows no links."""
+    """Yield the files in and below a directory that have a reader; follows no links."""
     for folder, _, names in os.walk(path):
         for one in (Path(folder, name) for name in names):
             if reader_of(one) is not None and one.is_file() and not one.is_symlink():
@@ -59,9 +59,9 @@ def _below(path: Path) -> Iterator[Path]:
 
 
 def dump(path: Path, wanted: Wanted, show: Callable[[Path, Row], None]) -> Iterator[str]:
-    """Show a file's rows, and yield what is wrong with it."""
+    """Show a file's rows, and yield a line for each damage."""
     reader = reader_of(path)
-    assert reader is not None, "files_of has seen to it"
+    assert reader is not None, "files_of yields files with a reader only"
     try:
         for row in reader(RealFileSystem(), path, wanted):
             if isinstance(row, Row):
@@ -80,7 +80,7 @@ def _named(damage: CorruptFile) -> str:
 
 
 def show_json(path: Path, row: Row) -> None:
-    """Print a row as an object in a line; bytes that are no text as base64."""
+    """Print a row as a JSON object in a line; bytes that are not text become base64."""
     told: dict[str, object] = {"file": str(path), "kind": row.kind}
     for name, value in row.fields.items():
         if isinstance(value, bytes):
@@ -94,7 +94,7 @@ def show_json(path: Path, row: Row) -> None:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """Write characters as JSON may: they mean the same there, and nothing to a terminal."""
+    """Write characters as JSON escapes: the same value, without effect on a terminal."""
     return "".join(
         json.dumps(one)[1:-1] if ord(one) > _ASCII_MAX else f"\\u{ord(one):04x}"
         for one in found[0]
@@ -120,14 +120,14 @@ def _base64(data: bytes) -> str:
 
 
 class Table:
-    """Prints rows as they come, in columns of fixed widths; a wider value moves its line on."""
+    """Prints rows as they come, in columns of fixed widths; a wider value shifts its line."""
 
     def __init__(self) -> None:
         self._under: tuple[Path, str] | None = None
         self._file: Path | None = None
 
     def show(self, path: Path, row: Row) -> None:
-        """Print a row, below the file's name and the titles where these are others."""
+        """Print a row; before it the file's name and the titles, where they change."""
         if path != self._file:
             click.echo(f"{'' if self._file is None else chr(10)}{printable(str(path))}")
             self._file = path

@@ -1,6 +1,6 @@
-"""The records of the internal topics in words: committed offsets, groups, transactions, shares.
+"""Decodes the records of internal topics: committed offsets, groups, transactions, shares.
 
-The broker's own decoders read them; what they return is turned into plain names and values.
+The broker's own decoders read them; this module turns the results into plain names and values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UUID_BYTES = 16
 
 
 def decoder_of(directory: str) -> Decoder | None:
-    """Return what decodes the records below a partition's directory; None for others' topics."""
+    """Return the decoder for records in a partition's directory; None for other topics."""
     found = _TOPIC.fullmatch(directory)
     topic = found["topic"] if found else ""
     if topic == topic_names.CONSUMER_OFFSETS:
@@ -41,7 +41,7 @@ def decoder_of(directory: str) -> Decoder | None:
 
 
 def sentence(decoded: Decoded) -> str:
-    """Write a decoded record in a line."""
+    """Return a decoded record as one line."""
     what, *rest = decoded.items()
     return f"{what[1]} {_listed(dict(rest))}"
 

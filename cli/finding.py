@@ -1,4 +1,4 @@
-"""One thing that doctor has checked."""
+"""The result of one check of doctor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OK, WARNING, PROBLEM = "ok", "warning", "problem"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found, and what to do about it where something is to be done."""
+    """A state, a sentence about it, and advice where the user should act."""
 
     state: str
     subject: str

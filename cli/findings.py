@@ -1,4 +1,4 @@
-"""Shows a person what was proved of a topic, and what was not."""
+"""Prints an audit's findings: the guarantees that a topic keeps, and the broken ones."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from config.printable import printable
     type=click.Choice(["text", "hex", "base64"]),
     default="text",
     show_default=True,
-    help="How KEY is written.",
+    help="The encoding of KEY.",
 )
 @click.option(
     "--format",
@@ -31,9 +31,9 @@ from config.printable import printable
     type=click.Choice(["text", "json", "hex", "base64"]),
     default="text",
     show_default=True,
-    help="How the value is printed.",
+    help="The format of the printed value.",
 )
-@click.option("--partition", type=click.IntRange(0), help="Look nowhere else.")
+@click.option("--partition", type=click.IntRange(0), help="Search only this partition.")
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),
@@ -41,7 +41,7 @@ from config.printable import printable
     show_default=True,
     help="Whether records of open and aborted transactions count.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the broker's answer as it is.")
+@click.option("--json", "as_json", is_flag=True, help="Print the broker's answer unchanged.")
 @url_option
 def get(
     topic: str,
@@ -55,12 +55,12 @@ def get(
 ) -> None:
     """Print the latest value of a key.
 
-    The value goes to standard output, and where it lies to standard error. Exit status 1 when
-    the key was deleted, or never seen, or when the value has more than 1 MiB: only so much of it
-    is printed then.
+    The value goes to standard output, its partition and offset to standard error. The exit
+    status is 1 when the key was deleted or never seen, or when the value has more than 1 MiB:
+    then only the first 1 MiB is printed.
 
-    It is looked for where Kafka's default partitioner puts it, and if it is not there in all
-    partitions.
+    The search begins in the partition that Kafka's default partitioner chooses. If the key is
+    not there, all partitions are searched.
 
     Example: odradek get latest-product-price p3
     """
@@ -97,7 +97,7 @@ def _shown(value: bytes, form: str) -> str | bytes:
     try:
         return json.dumps(json.loads(value), indent=2, ensure_ascii=False)
     except ValueError:
-        click.echo("odradek: the value is no JSON: try --format text, hex or base64", err=True)
+        click.echo("odradek: the value is not JSON: try --format text, hex or base64", err=True)
         sys.exit(1)
 
 
@@ -143,4 +143,4 @@ def _absence(answer: Mapping[str, Any]) -> str:
     count = len(answer["searched"])
     told = f"{topic} has no record of {key} in {count} partition{'s' if count != 1 else ''}"
     offline = ", ".join(map(str, answer["offline"]))
-    return f"{told}; not searched, for they are offline: {offline}" if offline else told
+    return f"{told}; offline and not searched: {offline}" if offline else told

@@ -42,8 +42,8 @@ _groups_argument = click.argument(
 def groups() -> None:
     """List, describe, delete and reset consumer groups.
 
-    Groups of both protocols, classic and consumer (KIP-848). Share groups are left out: librdkafka
-    does not ask for them.
+    Groups of both protocols are shown, classic and consumer (KIP-848). Share groups are left out:
+    librdkafka does not request them.
     """
 
 
@@ -73,9 +73,9 @@ def list_groups(as_json: bool, connection: Connection) -> None:
 @json_option
 @broker_options
 def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> None:
-    """Show a group's members, what each has, and how far behind it is.
+    """Show a group's members, their partitions, and the lag.
 
-    The lag is what lies between the committed offset and the end of the partition.
+    The lag is the number of offsets from the committed offset to the end of the partition.
 
     Example: odradek groups describe billing
     """
@@ -91,13 +91,13 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
 
 @groups.command()
 @_groups_argument
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @broker_options
 def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connection) -> None:
-    """Delete groups that have no members, with their committed offsets.
+    """Delete groups without members, and their committed offsets.
 
-    It asks first, unless --yes is said.
+    Asks for confirmation, unless --yes is given.
 
     Example: odradek groups delete billing --yes
     """
@@ -125,11 +125,17 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
     "names",
     multiple=True,
     required=True,
-    help="Whose.",
+    help="The topic whose offsets to move; may be repeated.",
     type=Name(),
     shell_complete=complete_topics,
 )
-@click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, help="Only these.")
+@click.option(
+    "--partition",
+    "numbers",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Move only the offset of this partition; may be repeated.",
+)
 @click.option(
     "--to",
     "position",
@@ -139,7 +145,7 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
     help="beginning, end, an offset (42), before the last few of each partition (-10), or a time "
     "(@2026-11-22T10:00:00Z, @MILLISECONDS).",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--dry-run", is_flag=True, help="Show the new offsets, but change nothing.")
 @json_option
 @broker_options
 def reset_offsets(
@@ -151,9 +157,10 @@ def reset_offsets(
     as_json: bool,
     connection: Connection,
 ) -> None:
-    """Move a group's committed offsets, all of a topic or of some partitions.
+    """Move a group's committed offsets.
 
-    The group must have no members. One that is not there yet is made.
+    They are moved in all partitions of each topic, or in some. The group must have no members. A
+    group that does not exist yet is created.
 
     Example: odradek groups reset-offsets billing --topic prices --to beginning --dry-run
     """
@@ -198,7 +205,7 @@ def _listed(admin: Admin) -> list[dict[str, str]]:
 
 
 def _require_groups(admin: Admin, names: Sequence[str]) -> None:
-    """Raise CommandError for the first group that is not there: librdkafka describes any."""
+    """Raise CommandError for the first group that does not exist; librdkafka describes any."""
     known = [one["group"] for one in _listed(admin)]
     for name in names:
         if name not in known:
@@ -234,9 +241,9 @@ def _described(admin: Admin, name: str) -> dict[str, Any]:
 
 
 def _with_coordinator(admin: Admin, name: str) -> ConsumerGroupDescription:
-    """Describe a group once it has a coordinator, which a new cluster makes when it is asked for.
+    """Describe a group once it has a coordinator; a new cluster creates it at the first request.
 
-    librdkafka 2.16 ends the process when it is asked for a group's offsets before that.
+    librdkafka 2.16 aborts the process when a group's offsets are requested before that.
     """
     from confluent_kafka import KafkaException
 
@@ -325,7 +332,7 @@ def _show(one: dict[str, Any]) -> None:
         columns = ["Topic", "Partition>", "Committed>", "End>", "Lag>", "Member"]
         print_rows(columns, [tuple(row.values()) for row in one["offsets"]])
     else:
-        click.echo("It has committed nothing.")
+        click.echo("It has committed no offsets.")
     if one["members"]:
         click.echo()
         print_rows(

@@ -1,4 +1,4 @@
-"""A group of commands whose modules are imported when one of them is used, and not before."""
+"""A group of commands, each of which is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _INTERRUPTED = 130  # 128 + SIGINT
 class LazyGroup(click.Group):
     """A group that knows commands by name, place ("module:attribute") and short help.
 
-    Its own help lists them without an import; tests/cli/test_commands.py holds the short helps
-    against the commands.
+    Its own help lists them without an import; tests/cli/test_commands.py compares the short
+    helps with the commands.
     """
 
     def __init__(
@@ -28,11 +28,11 @@ class LazyGroup(click.Group):
         self.lazy = dict(lazy or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name all commands, those not imported included."""
+        """Return the names of all commands, including those not imported."""
         return sorted({*super().list_commands(ctx), *self.lazy})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
+        """Return a command, imported if necessary."""
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self.lazy[cmd_name][0].partition(":")
@@ -41,14 +41,14 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what Ctrl-C ends has the exit status that shells know.
+        """Run a command; Ctrl-C ends it with the exit status that shells expect.
 
-        When the reader of a pipe has had enough, all is well.
+        A reader that closes the pipe early is no error.
         """
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # The interpreter would flush what is left, and complain.
+            # Otherwise the interpreter flushes the rest at its exit, and prints an error.
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(0) from None

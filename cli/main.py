@@ -13,10 +13,13 @@ import click
 from cli import VERSION
 from cli.one_line import OneLineGroup
 
-# Where a command is, and the first sentence of its help.
+# The module and attribute of each command, and the first sentence of its help.
 _COMMANDS = {
     "acls": ("cli.acls:acls", "List, create and delete access control lists."),
-    "cleaner": ("cli.cleaner:cleaner", "Ask a running broker's log cleaner."),
+    "cleaner": (
+        "cli.cleaner:cleaner",
+        "Inspect a running broker's log cleaner, or start a cleaning.",
+    ),
     "completion": (
         "cli.completion:completion",
         "Print the script that completes commands, topics and groups in a shell.",
@@ -25,16 +28,16 @@ _COMMANDS = {
     "consume": ("cli.consume:consume", "Print the records of a topic."),
     "doctor": (
         "cli.doctor:doctor",
-        "Check that a broker can run here, and look after the one that does.",
+        "Check that a broker can run here, and that a running one is healthy.",
     ),
     "dump-log": (
         "cli.dump_log:dump_log",
-        "Print what segments, indexes, snapshots and checkpoints hold.",
+        "Print the contents of segments, indexes, snapshots and checkpoints.",
     ),
     "get": ("cli.get:get", "Print the latest value of a key."),
     "groups": ("cli.groups:groups", "List, describe, delete and reset consumer groups."),
-    "perf": ("cli.perf:perf", "Put keyed load on a broker, and measure."),
-    "produce": ("cli.produce:produce", "Send records to a topic, one a line."),
+    "perf": ("cli.perf:perf", "Measure a broker under a load of records with keys."),
+    "produce": ("cli.produce:produce", "Send lines as records to a topic."),
     "topics": ("cli.topics:topics", "List, describe, create, alter and delete topics."),
 }
 
@@ -51,7 +54,7 @@ def main() -> None:
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A server.properties file, as Kafka's.",
+    help="A server.properties file, as Kafka reads it.",
 )
 @click.option(
     "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting; wins over the file."
@@ -60,7 +63,7 @@ def main() -> None:
     "--log-level",
     default="INFO",
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
-    help="What is written to standard error.",
+    help="The lowest level that is logged to standard error.",
 )
 @click.option(
     "--log-format",
@@ -69,7 +72,7 @@ def main() -> None:
     type=click.Choice(["text", "json"]),
     show_default=True,
     show_envvar=True,
-    help="Lines for people, or a JSON object a line.",
+    help="Lines of text, or a JSON object a line.",
 )
 def serve(
     config: Path | None, pairs: tuple[str, ...], log_level: str, log_format: str
@@ -81,7 +84,7 @@ def serve(
 
     Example: odradek serve --set log.dirs=/var/lib/odradek --set num.partitions=3
     """
-    gc.disable()  # what is imported is no garbage; the broker enables it once it is loaded
+    gc.disable()  # imports leave no garbage; the broker enables gc again once it is loaded
     from broker.main import StartError, StopError, run, say
 
     status = 0
@@ -90,8 +93,8 @@ def serve(
     except (StartError, StopError) as error:
         say(str(error), log_format)
         status = 1
-    # All is closed. A thread may still be compiling a kernel, which takes a while, and which
-    # the interpreter's own way out would wait for, or pull the ground from under.
+    # All is closed. A thread may still be compiling a kernel, which takes a while: a normal exit
+    # of the interpreter would wait for that thread, or crash it.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -108,15 +111,19 @@ def serve(
 @click.option(
     "--metadata-dir",
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    help="Where Kafka's metadata.log.dir is, when it is none of the DIRs.",
+    help="Kafka's metadata.log.dir, when it is not one of the DIRs.",
 )
 @click.option(
     "--without-metadata",
     is_flag=True,
-    help="Do without Kafka's metadata: topics keep their ids, and get no settings.",
+    help="Adopt without Kafka's metadata: topics keep their ids, but get no settings.",
 )
-@click.option("--force", is_flag=True, help="Leave out what is in the way, and adopt the rest.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Leave out topics and settings that cannot be adopted, and adopt the rest.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the plan, but change nothing.")
 def adopt(
     directories: tuple[Path, ...],
     metadata_dir: Path | None,
@@ -124,11 +131,12 @@ def adopt(
     force: bool,
     dry_run: bool,
 ) -> None:
-    """Take over the data of an Apache Kafka, in place.
+    """Take over the data of an Apache Kafka broker, in place.
 
-    Name every directory of Kafka's log.dirs, in the same order. Kafka has to be stopped.
-    Topics, their ids and settings, dynamic settings of the broker and committed offsets are
-    taken over; what is not is told. Kafka's files stay as they are.
+    Name every directory of Kafka's log.dirs, in the same order. Kafka must be stopped. Topics
+    with their ids and settings, dynamic settings of the broker, SCRAM credentials, ACLs and
+    committed offsets are taken over; the output lists all that is left behind. Kafka's files stay
+    unchanged.
 
     Example: odradek adopt /var/lib/kafka
     """
@@ -141,7 +149,7 @@ def adopt(
 
 @main.group()
 def pipeline() -> None:
-    """Spark jobs over compacted topics."""
+    """Run Spark jobs over compacted topics."""
 
 
 def _job(name: str, purpose: str) -> None:
@@ -169,8 +177,8 @@ _job("publish", "Publish a table into a compacted topic.")
 _job("materialize", "Keep the latest value of each key as a Delta Lake table.")
 _job("audit", "Prove that a cleaner keeps the guarantees of compaction.")
 _job("latest", "Keep the latest value of each key of a topic as a table.")
-_job("read", "Print a topic, or a kept table, as Spark reads it.")
-_job("segments", "Tell what segment files hold, without a broker.")
+_job("read", "Print a topic, or the rows of a table, as Spark reads them.")
+_job("segments", "Summarize segment files, without a broker.")
 _job("plan", "Plan the cleaning of topics from their segment files.")
 _job("fetch", "Fetch the jars that Spark needs, ahead of time.")
 

@@ -1,4 +1,4 @@
-"""Errors of the command line in one line: what is wrong, and what to say instead."""
+"""Errors of the command line in one line: the mistake, and the remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ASKS_FOR_HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 class OneLineGroup(LazyGroup):
-    """A group of commands that tells a wrong one as all else is told, without the usage."""
+    """A group of commands that reports usage errors in one line, as all other errors."""
 
     def main(
         self,
@@ -44,7 +44,7 @@ class OneLineGroup(LazyGroup):
 
 
 def one_line(error: click.ClickException) -> str:
-    """Return what was wrong with a command, and where its options are told."""
+    """Return the error of a command, and the command that shows its options."""
     text = printable(" ".join(error.format_message().split()).removesuffix("."))
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{text}: see `{context.command_path} --help`" if context else text

@@ -1,11 +1,12 @@
-"""Tells whose process is at the other end of a connection within this machine.
+"""Finds the user whose process is at the other end of a connection within this machine.
 
 Linux lists every TCP socket with its addresses and its owner, in /proc/net/tcp and /proc/net/tcp6:
 
     sl: local address:port  remote address:port  state  queues  timer  retransmits  uid  …  inode
 
-An address is written as 32-bit words, each in the machine's own order. A connection that nobody
-has accepted yet, or whose end is closed already, has the inode 0 and somebody else's uid.
+An address is written as 32-bit words, each in the machine's own order. A connection that no
+process has accepted yet, or whose end is closed already, has the inode 0 and a uid that means
+nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MAPPED = bytes(10) + b"\xff\xff"  # before an IPv4 address in an IPv6 socket
 
 
 def owner_of_peer(connection: socket.socket, tables: Path | None = None) -> int | None:
-    """Return the uid of who has accepted a connection; None where this machine cannot tell."""
+    """Return the uid of the process that accepted a connection; None where it is not known."""
     wanted = (_end(connection.getpeername()), _end(connection.getsockname()))
     for line in _lines(tables or TABLES):
         fields = line.split()

@@ -1,4 +1,4 @@
-"""odradek perf: puts keyed load on any Kafka, and measures."""
+"""odradek perf: measures any Kafka under a load of records with keys."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import click
 from cli.lazy import LazyGroup
 
 _COMMANDS = {
-    "consume": ("cli.perf_consume:consume", "Read a topic as fast as it goes."),
-    "produce": ("cli.perf_produce:produce", "Send made records with drawn keys to a topic."),
+    "consume": ("cli.perf_consume:consume", "Read a topic at full speed."),
+    "produce": ("cli.perf_produce:produce", "Send generated records with random keys."),
     "roundtrip": (
         "cli.perf_roundtrip:roundtrip",
         "Measure how long records take from a producer to a consumer.",
@@ -18,4 +18,4 @@ _COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS)
 def perf() -> None:
-    """Put keyed load on a broker, and measure."""
+    """Measure a broker under a load of records with keys."""

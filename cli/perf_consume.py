@@ -1,4 +1,4 @@
-"""odradek perf consume: reads a topic as fast as it goes."""
+"""odradek perf consume: reads a topic at full speed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _POLL_S = 0.1
 
 @dataclass
 class Received:
-    """What one consumer has read; owned by its thread, read by the one that tells."""
+    """Counts of one consumer; owned by its thread, read by the thread that reports."""
 
     records: int = 0
     size_bytes: int = 0
@@ -37,13 +37,15 @@ class Received:
 
 @click.command()
 @click.argument("topic", type=Name(), shell_complete=complete_topics)
-@click.option("--records", type=click.IntRange(1), help="Stop after so many; several "
-              "consumers may read a few thousand more.")  # fmt: skip
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
+@click.option("--records", type=click.IntRange(1), help="Stop after this number of "
+              "records; several consumers may read a few thousand more.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(0, min_open=True),
+              help="Stop after this number of seconds.")  # fmt: skip
 @click.option("--from", "start", type=PositionType(), default=BEGINNING, metavar="POSITION",
-              help="As of odradek consume. [default: beginning]")  # fmt: skip
+              help="As for odradek consume. [default: beginning]")  # fmt: skip
 @click.option("--consumers", type=click.IntRange(1, 64), default=1, show_default=True,
-              help="Consumers at the same time; partitions are shared out.")  # fmt: skip
+              help="The number of concurrent consumers; each reads its share of the "
+              "partitions.")  # fmt: skip
 @json_option
 @broker_options
 def consume(
@@ -55,9 +57,9 @@ def consume(
     as_json: bool,
     connection: Connection,
 ) -> None:
-    """Read a topic as fast as it goes.
+    """Read a topic at full speed.
 
-    It stops where the topic ended at the start, if not before.
+    It stops at the end that the topic had at the start, or earlier.
 
     Example: odradek perf consume prices
     """
@@ -118,7 +120,7 @@ class _Receiving:
         self.left = set(todo)
 
     def run(self, stop: threading.Event) -> None:
-        """Read until it is enough."""
+        """Read until the share is done, the count is reached, or `stop` is set."""
         from confluent_kafka import TopicPartition
 
         consumer = self.connection.consumer(

@@ -1,4 +1,4 @@
-"""Latencies as a histogram of bounded size, and the line and table that show a measurement."""
+"""A histogram of latencies, of bounded size, and the line and table that show a measurement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _LEAST_S, _MOST_S = 1e-6, 1e3
-_RESOLUTION = 1.01  # a percentile is told at most 1 % too large
+_RESOLUTION = 1.01  # a percentile is at most 1 % too large
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 _TICK_S = 0.2
 
@@ -36,7 +36,7 @@ class Latencies:
         self.count = 0
 
     def add(self, latencies_s: Sequence[float]) -> None:
-        """Count some, in seconds."""
+        """Count latencies, in seconds."""
         if not latencies_s:
             return
         array = np.asarray(latencies_s, dtype=np.float64)
@@ -47,13 +47,13 @@ class Latencies:
         self.count += len(array)
 
     def take(self, latencies_s: list[float]) -> None:
-        """Count what is in a list, and take it out; another thread may be appending to it."""
+        """Count the entries of a list, and remove them; another thread may append meanwhile."""
         count = len(latencies_s)
         self.add(latencies_s[:count])
         del latencies_s[:count]
 
     def quantile_ms(self, share: float) -> float | None:
-        """Return what a share of all latencies does not exceed, in milliseconds."""
+        """Return the milliseconds that a share of all latencies does not exceed, or None."""
         if not self.count:
             return None
         rank = max(1, int(np.ceil(share * self.count)))
@@ -62,7 +62,7 @@ class Latencies:
         return float(min(upper_s, self._max_s)) * 1000
 
     def document(self) -> dict[str, float | None]:
-        """Return mean, percentiles and maximum in milliseconds, None where nothing was counted."""
+        """Return mean, percentiles and maximum in milliseconds, or None for each without data."""
         mean = self._sum_s / self.count * 1000 if self.count else None
         found = {"mean": mean, **{k: self.quantile_ms(q) for k, q in _QUANTILES.items()}}
         found["max"] = self._max_s * 1000 if self.count else None
@@ -70,7 +70,7 @@ class Latencies:
 
 
 def rates(records: int, size_bytes: int, seconds: float) -> dict[str, float | int]:
-    """Return what every measurement has."""
+    """Return the figures that every measurement has."""
     span_s = max(seconds, 1e-9)
     return {
         "records": records,
@@ -111,13 +111,13 @@ def print_pairs(rows: Iterable[tuple[str, str]]) -> None:
 
 
 class Workers:
-    """Threads that measure until each is through; one that fails stops the others."""
+    """Threads that measure until all have ended; a failure of one stops the others."""
 
     def __init__(self, runs: Sequence[Callable[[threading.Event], None]]) -> None:
         self.stop = threading.Event()
         self._errors: list[BaseException] = []
-        # join() cannot be asked: when Ctrl-C interrupts it, Python 3.11 takes the thread for
-        # ended, though it goes on (bpo-45274).
+        # join() is not reliable: when Ctrl-C interrupts it, Python 3.11 regards the thread as
+        # ended, though it still runs (bpo-45274).
         self._ends = [threading.Event() for _ in runs]
         self._threads = [
             threading.Thread(target=self._run, args=pair, daemon=True)
@@ -125,15 +125,15 @@ class Workers:
         ]
 
     def wait(self, tick: Callable[[], None]) -> None:
-        """Start them and wait, telling how it goes; raises what one of them has raised.
+        """Start the threads, wait for them, and call `tick` meanwhile; raises a thread's error.
 
-        Ctrl-C stops them, and is raised once they are through.
+        Ctrl-C stops the threads, and is raised once they have ended.
         """
         interrupted = False
         for thread in self._threads:
             thread.start()
         while True:
-            # All of it within: an interrupt between two of its lines would leave threads behind.
+            # `try` has all the lines: an interrupt between two of them would leave threads behind.
             try:
                 running = [end for end in self._ends if not end.is_set()]
                 if not running:
@@ -161,7 +161,7 @@ class Workers:
 
 
 class LiveLine(AbstractContextManager["LiveLine"]):
-    """A line on a terminal that tells how far it is; elsewhere nothing."""
+    """A line on a terminal that shows the progress; elsewhere nothing."""
 
     def __init__(self, what: str, total: int | None) -> None:
         self._what, self._total = what, total
@@ -191,7 +191,7 @@ class LiveLine(AbstractContextManager["LiveLine"]):
             self._progress.stop()
 
     def show(self, records: int, size_bytes: int, p99_ms: float | None = None) -> None:
-        """Tell how far it is."""
+        """Show the progress."""
         if self._progress is None:
             return
         span_s = max(time.monotonic() - self._started_s, 1e-9)

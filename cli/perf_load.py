@@ -1,4 +1,4 @@
-"""Made records: drawn keys, values of a size, tombstones; all from one seed."""
+"""Generated records: random keys, values of one size, tombstones; all from one seed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-# Beyond this the table of a Zipf distribution takes more memory than a tool should.
+# With more keys the table of a Zipf distribution takes more memory than a tool should.
 ZIPF_KEYS_MAX = 20_000_000
-_VALUES = 997  # of which one is drawn; a prime, so that keys and values do not keep step
+_VALUES = 997  # used in turn; a prime, so that keys and values do not keep step
 _NAMED_KEYS_MAX = 1_000_000
 _LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How often keys come: uniform, sequential, or zipf with an exponent."""
+    """The frequencies of keys: uniform, sequential, or zipf with an exponent."""
 
     kind: str
     exponent: float = 1.0
@@ -34,7 +34,7 @@ class DistributionType(click.ParamType[Distribution]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Distribution:
-        """Read it."""
+        """Parse the text of a distribution."""
         if isinstance(value, Distribution):
             return value
         match = re.fullmatch(r"(uniform|sequential|zipf)(?::(\d+(?:\.\d+)?))?", str(value))
@@ -45,7 +45,7 @@ class DistributionType(click.ParamType[Distribution]):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What records are like; without keys they have none."""
+    """Properties of the records; with 0 keys, records have none."""
 
     keys: int
     distribution: Distribution
@@ -55,11 +55,11 @@ class Load:
     def require_drawable(self) -> None:
         """Raise UsageError when there are too many keys to draw from."""
         if self.distribution.kind == "zipf" and self.keys > ZIPF_KEYS_MAX:
-            raise click.UsageError(f"zipf is drawn of {ZIPF_KEYS_MAX:,} keys at most")
+            raise click.UsageError(f"zipf takes {ZIPF_KEYS_MAX:,} keys at most")
 
 
 class KeyDraw:
-    """Draws the numbers of keys, from 0; of a Zipf distribution 0 is the most frequent."""
+    """Draws the numbers of keys, from 0; in a Zipf distribution 0 is the most frequent."""
 
     def __init__(self, load: Load, random: np.random.Generator) -> None:
         self._keys, self._kind, self._random = load.keys, load.distribution.kind, random
@@ -82,7 +82,7 @@ class KeyDraw:
 
 
 class Records:
-    """Makes records of a load, the same for the same seed."""
+    """Generates the records of a load; the same seed gives the same records."""
 
     def __init__(self, load: Load, seed: np.random.SeedSequence) -> None:
         self._load = load
@@ -110,5 +110,5 @@ class Records:
 
 
 def key_name(number: int) -> bytes:
-    """Return the key of a number."""
+    """Return the key with a number."""
     return b"k%d" % number

@@ -1,4 +1,4 @@
-"""odradek perf produce: sends made records with drawn keys as fast as it goes, or at a rate."""
+"""odradek perf produce: sends generated records with random keys, at full speed or at a rate."""
 
 from __future__ import annotations
 
@@ -39,21 +39,23 @@ _SETTLE_S = 60.0
 
 
 def producer_options(command: F) -> F:
-    """Add the options of what producers are like, which roundtrip has, too."""
+    """Add the options for producers, which roundtrip has, too."""
     for option in (
         click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
                      help="The same seed draws the same keys."),
-        click.option("--linger-ms", type=click.FloatRange(0), help="Wait so long for a batch."),
+        click.option("--linger-ms", type=click.FloatRange(0),
+                     help="The time to wait for more records in a batch."),
         click.option("--compression", type=click.Choice(CODECS), default="none",
-                     show_default=True),
-        click.option("--acks", type=click.Choice(ACKS), default="all", show_default=True),
+                     show_default=True, help="The codec of batches."),
+        click.option("--acks", type=click.Choice(ACKS), default="all", show_default=True,
+                     help="The acknowledgements to wait for."),
         click.option("--distribution", type=DistributionType(), default="uniform",
                      show_default=True, metavar="uniform|zipf[:S]|sequential",
-                     help="How often keys come."),
+                     help="The frequencies of keys."),
         click.option("--keys", type=click.IntRange(0), default=10_000, show_default=True,
-                     help="How many keys; 0 for records without one."),
+                     help="The number of different keys; 0 sends records without keys."),
         click.option("--seconds", type=click.FloatRange(0, min_open=True),
-                     help="Stop after so long."),
+                     help="Stop after this number of seconds."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -62,7 +64,7 @@ def producer_options(command: F) -> F:
 def producer_properties(
     acks: str, compression: str, linger_ms: float, **more: object
 ) -> dict[str, object]:
-    """Return the properties that a load's producers have."""
+    """Return the properties of a load's producers."""
     return {
         "partitioner": PARTITIONER,
         "acks": acks,
@@ -75,7 +77,7 @@ def producer_properties(
 
 @dataclass
 class Sent:
-    """What one producer has sent; owned by its thread, read by the one that tells."""
+    """Counts of one producer; owned by its thread, read by the thread that reports."""
 
     records: int = 0
     size_bytes: int = 0
@@ -88,16 +90,18 @@ class Sent:
 
 @click.command()
 @click.argument("topic", type=Name(), shell_complete=complete_topics)
-@click.option("--records", type=click.IntRange(1), help=f"How many. [default: {RECORDS_DEFAULT:,}"
-              " unless --seconds is said]")  # fmt: skip
+@click.option("--records", type=click.IntRange(1), help="The number of records. [default: "
+              f"{RECORDS_DEFAULT:,} unless --seconds is given]")  # fmt: skip
 @click.option("--size", "size_bytes", type=click.IntRange(0, 10_000_000), default=100,
-              show_default=True, help="Bytes of a value.")  # fmt: skip
+              show_default=True, help="The size of each value in bytes.")  # fmt: skip
 @click.option("--tombstones", type=click.FloatRange(0, 1), default=0.0, show_default=True,
               help="The share of records without a value.")  # fmt: skip
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Records a second, at most.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True),
+              help="The largest number of records a second.")  # fmt: skip
 @click.option("--producers", type=click.IntRange(1, 64), default=1, show_default=True,
-              help="Producers at the same time, a thread and a connection each.")  # fmt: skip
-@click.option("--batch-size", type=click.IntRange(1), help="Bytes of a batch, at most.")
+              help="The number of concurrent producers, each with its own thread and "
+              "connection.")  # fmt: skip
+@click.option("--batch-size", type=click.IntRange(1), help="The largest size of a batch in bytes.")
 @producer_options
 @json_option
 @broker_options
@@ -114,9 +118,10 @@ def produce(
     connection: Connection,
     **how: Any,
 ) -> None:
-    """Send made records with drawn keys to a topic.
+    """Send generated records with random keys.
 
-    Latency is from the call that sends a record to the broker's answer, linger included.
+    Latency is the time from the call that sends a record to the broker's answer, including
+    linger.
 
     Example: odradek perf produce prices --records 20000 --keys 1000 --distribution zipf:1.1
     """
@@ -153,7 +158,7 @@ def produce(
 
 
 class _Sending:
-    """One producer's part."""
+    """One producer's share of the records."""
 
     def __init__(
         self,
@@ -169,9 +174,9 @@ class _Sending:
         self.total, self.seconds, self.rate, self.sent = total, seconds, rate, sent
 
     def run(self, stop: threading.Event) -> None:
-        """Send until it is enough, and wait for the answers."""
+        """Send until the count or time is reached, or `stop` is set, and wait for the answers."""
         started_s = time.monotonic()
-        # With a rate, small chunks: 50 a second, so that it is even.
+        # With a rate, chunks are small: 50 a second, so that the rate is even.
         chunk = _CHUNK if self.rate is None else max(1, min(_CHUNK, int(self.rate / 50)))
         while not stop.is_set():
             span_s = time.monotonic() - started_s
@@ -181,7 +186,7 @@ class _Sending:
             if left <= 0:
                 break
             if self.rate is not None and (early_s := self.sent.records / self.rate - span_s) > 0:
-                # A latency ends when its callback runs: nothing may sleep beside poll().
+                # A latency ends when its callback runs: only poll() may sleep here.
                 self.producer.poll(min(early_s, 0.1))
                 continue
             self._send(left, stop)
@@ -218,7 +223,7 @@ class _Sending:
 
 
 def _measure(sending: list[_Sending], total: int | None) -> tuple[float, Latencies, bool]:
-    """Run all; return the seconds it took, the latencies, and whether Ctrl-C ended it."""
+    """Run all producers; return the seconds taken, the latencies, and whether Ctrl-C ended it."""
     latencies = Latencies()
     workers = Workers([one.run for one in sending])
     started_s = time.monotonic()

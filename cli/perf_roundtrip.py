@@ -1,4 +1,4 @@
-"""odradek perf roundtrip: measures how long each record takes from a producer to a consumer."""
+"""odradek perf roundtrip: measures the time of each record from a producer to a consumer."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from cli.positions import END, Partition, resolve
 from cli.reading import is_passing
 from cli.refusals import Act, CommandError, explain, refused
 
-# A value begins with who sent it, so that others may write to the topic, and with when.
+# A value begins with its sender, so that others may write to the topic, its number and its time.
 _STAMP = struct.Struct(">16sqd")
 _LATE_S = 10.0
-# Two threads take turns; Python's 5 ms would be most of what is measured.
+# Two threads take turns; Python's 5 ms would be most of the measured time.
 _SWITCH_S = 0.0002
 
 
 @click.command()
 @click.argument("topic", type=Name(), shell_complete=complete_topics)
-@click.option("--records", type=click.IntRange(1), help="How many. [default: 10,000 unless "
-              "--seconds is said]")  # fmt: skip
+@click.option("--records", type=click.IntRange(1), help="The number of records. [default: 10,000 "
+              "unless --seconds is given]")  # fmt: skip
 @click.option("--size", "size_bytes", type=click.IntRange(_STAMP.size, 10_000_000), default=100,
-              show_default=True, help="Bytes of a value.")  # fmt: skip
+              show_default=True, help="The size of each value in bytes.")  # fmt: skip
 @click.option("--rate", type=click.FloatRange(0, min_open=True), default=1000.0,
-              show_default=True, help="Records a second, at most.")  # fmt: skip
+              show_default=True, help="The largest number of records a second.")  # fmt: skip
 @producer_options
 @json_option
 @broker_options
@@ -64,8 +64,8 @@ def roundtrip(
 ) -> None:
     """Measure how long records take from a producer to a consumer.
 
-    Both are in this process. Records are sent one at a time, at a rate, without linger unless
-    it is said.
+    Producer and consumer are in this process. Records are sent one at a time, at a rate, and
+    without linger unless --linger-ms is given.
 
     Example: odradek perf roundtrip prices --records 2000
     """
@@ -128,11 +128,11 @@ class _Trip:
 
     @property
     def span_s(self) -> float:
-        """The seconds from the first record sent to the last that came back."""
+        """The seconds from the first record sent to the last record received."""
         return max(0.0, self.last_s - self.first_s)
 
     def measure(self, total: int | None, seconds: float | None, rate: float) -> bool:
-        """Run both; return whether Ctrl-C ended it."""
+        """Run both threads; return whether Ctrl-C ended them."""
         workers = Workers([lambda stop: self._send(stop, total, seconds, rate), self._receive])
         interrupted = False
         with LiveLine("there and back", total) as line:
@@ -154,7 +154,7 @@ class _Trip:
     ) -> None:
         producer = self.connection.producer(self.properties)
         try:
-            producer.list_topics(timeout=_LATE_S)  # connected, before anything is measured
+            producer.list_topics(timeout=_LATE_S)  # connects before the measurement begins
             self.is_listening.wait(_LATE_S)
             started_s = time.monotonic()
             self.first_s = self.last_s = time.perf_counter()
@@ -213,7 +213,7 @@ class _Trip:
             consumer.close()
 
     def _note_end(self, partition: Partition) -> None:
-        """Begin to send once all partitions are being fetched."""
+        """Let the sender begin once all partitions are being fetched."""
         self.waiting.discard(partition)
         if not self.waiting:
             self.is_listening.set()

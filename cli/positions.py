@@ -1,4 +1,4 @@
-"""Where in partitions to begin or end: beginning, end, an offset, a time, or the last few."""
+"""Positions in partitions: the beginning, the end, an offset, a time, or the last few records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORMS = (
 
 
 class Kind(Enum):
-    """What a position counts from."""
+    """The kind of a position."""
 
     BEGINNING = "beginning"
     END = "end"
@@ -46,14 +46,14 @@ END = Position(Kind.END)
 
 
 class PositionType(click.ParamType[Position]):
-    """A position as the command line has it; a time without a zone is UTC, as Kafka takes it."""
+    """A position on the command line; a time without a zone is UTC, as in Kafka's tools."""
 
     name = "position"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Position:
-        """Read it."""
+        """Parse the text of a position."""
         if isinstance(value, Position):
             return value
         text = str(value)
@@ -83,10 +83,10 @@ def resolve(
     *,
     is_committed: bool = False,
 ) -> dict[Partition, int]:
-    """Ask for the offsets of a position, which are always within the partitions' ends.
+    """Request the offsets of a position, which always lie between the partitions' ends.
 
-    `is_committed` takes the last stable offset for the end. A time after the last record is the
-    end. An offset past the end is the end, and one before the beginning is the beginning.
+    With `is_committed` the end is the last stable offset. A time after the last record becomes
+    the end, an offset past the end the end, and an offset before the beginning the beginning.
     """
     wanted = [(topic, one) for topic, ids in partitions.items() for one in ids]
     if not wanted:

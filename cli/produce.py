@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("0", "1", "all")
-# Kafka's default partitioner: librdkafka's own puts keys elsewhere (CRC32), and a compacted topic
-# that both write to would keep a key's last value twice.
+# Kafka's default partitioner: librdkafka's own chooses other partitions (CRC32), and a compacted
+# topic with records of both would keep a key's last value twice.
 PARTITIONER = "murmur2_random"
 _SETTLE_S = 30.0
 
 
 @dataclass
 class Deliveries:
-    """What brokers have said of the records so far."""
+    """The brokers' answers for the records so far."""
 
     delivered: dict[int, list[int]] = field(default_factory=dict)  # count, first, last offset
     refused: int = 0
@@ -37,11 +37,11 @@ class Deliveries:
 
     @property
     def count(self) -> int:
-        """How many were delivered."""
+        """The number of delivered records."""
         return sum(one[0] for one in self.delivered.values())
 
     def note(self, number: int, error: KafkaError | None, message: Message) -> None:
-        """Note what became of the record of a line."""
+        """Note the delivery, or the error, of the record in a line."""
         if error is not None:
             self.refused += 1
             if self.first is None or number < self.first[0]:
@@ -55,25 +55,56 @@ class Deliveries:
 
 @click.command()
 @click.argument("topic", type=Name(), shell_complete=complete_topics)
-@click.option("--file", type=click.File("rb"), default="-", help="Read this; else standard input.")
+@click.option(
+    "--file",
+    type=click.File("rb"),
+    default="-",
+    help="The file to read. [default: standard input]",
+)
 @click.option(
     "--format",
     "form",
     type=click.Choice(["value", "key-value", "json"]),
-    help="What a line is: a value; a key, a separator and a value; or a JSON object with key, "
-    "value, headers, partition, timestamp_ms (key_base64, value_base64 for what is no text). "
-    "[default: value; key-value with --key-separator]",
+    help="The format of a line: a value; a key, a separator and a value; or a JSON object with "
+    "key, value, headers, partition, timestamp_ms (key_base64, value_base64 for bytes that are "
+    "not text). [default: value; key-value with --key-separator]",
 )
-@click.option("--key-separator", help="What ends a key. [default: a tab]")
-@click.option("--key", help="The key of all records whose line has none.")
+@click.option("--key-separator", help="The text between key and value. [default: a tab]")
+@click.option("--key", help="The key of records whose line has none.")
 @click.option(
-    "--header", "headers", multiple=True, type=Pair(), metavar="KEY=VALUE", help="Of all records."
+    "--header",
+    "headers",
+    multiple=True,
+    type=Pair(),
+    metavar="KEY=VALUE",
+    help="Add a header to all records.",
 )
-@click.option("--null-value", metavar="TEXT", help="Stands for null: as a value, a tombstone.")
-@click.option("--partition", type=click.IntRange(0), help="Else by key, as Java clients do.")
-@click.option("--acks", type=click.Choice(ACKS), default="all", show_default=True)
-@click.option("--compression", type=click.Choice(CODECS), default="none", show_default=True)
-@click.option("--transactional-id", help="Send all records in one transaction, or none.")
+@click.option(
+    "--null-value", metavar="TEXT", help="The text that stands for null; as a value, a tombstone."
+)
+@click.option(
+    "--partition",
+    type=click.IntRange(0),
+    help="The partition to write to. By default the key decides, as in Java clients.",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(ACKS),
+    default="all",
+    show_default=True,
+    help="The acknowledgements to wait for.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(CODECS),
+    default="none",
+    show_default=True,
+    help="The codec of batches.",
+)
+@click.option(
+    "--transactional-id",
+    help="Send all records in one transaction with this id: all of them are written, or none.",
+)
 @json_option
 @broker_options
 def produce(
@@ -89,18 +120,19 @@ def produce(
     connection: Connection,
     **fixed: Any,
 ) -> None:
-    """Send records to a topic, one a line.
+    """Send lines as records to a topic.
 
-    Exit status 1 when a line was no record or a record was refused; the first is named.
+    The exit status is 1 when a line is not a record, or a record was refused; the message names
+    the first such line.
 
     Example: odradek produce prices --key-separator : < prices.txt
     """
     if key_separator is not None and form not in (None, "key-value"):
-        raise click.UsageError("--key-separator goes with --format key-value only")
+        raise click.UsageError("--key-separator needs --format key-value")
     if key_separator == "":
         raise click.UsageError("--key-separator is empty")
     if transactional_id and acks != "all":
-        raise click.UsageError("--transactional-id takes --acks all")
+        raise click.UsageError("--transactional-id needs --acks all")
     form = form or ("value" if key_separator is None else "key-value")
     separator = (key_separator or "\t").encode() if form == "key-value" else None
     connection.admin().require_topic(topic, for_records=True)
@@ -141,7 +173,7 @@ class _Sending:
     transactional_id: str | None
 
     def run(self, lines: Iterator[tuple[int, Line]]) -> CommandError | None:
-        """Send all; return what went wrong first."""
+        """Send all records; return the first error, or None."""
         from confluent_kafka import KafkaException
 
         problem: CommandError | None = None
@@ -166,14 +198,14 @@ class _Sending:
             problem = problem or refused(error.args[0], act, self.connection.reason)
         if problem is not None and self.transactional_id:
             self.deliveries.delivered.clear()
-            return CommandError(f"{problem.message}; the transaction is aborted, all of it")
+            return CommandError(f"{problem.message}; the whole transaction is aborted")
         if problem is not None and not self.deliveries.refused:
             before = count(self.deliveries.count, "record")
-            return CommandError(f"{problem.message}; {before} before it delivered")
+            return CommandError(f"{problem.message}; {before} delivered before it")
         return problem
 
     def _send(self, number: int, line: Line) -> None:
-        """Queue a record; waits while the queue is full."""
+        """Queue a record, and wait while the queue is full."""
         from confluent_kafka import KafkaException
 
         arguments: dict[str, Any] = {"headers": list(line.headers)} if line.headers else {}
@@ -210,7 +242,7 @@ class _Sending:
             return CommandError(f"{told}, there was no answer in time")
         number, error = self.deliveries.first
         why = explain(error, f"WRITE on topic {self.topic}", self.connection.reason)
-        return CommandError(f"{told}, the first of line {number}: {why}")
+        return CommandError(f"{told}, the first in line {number}: {why}")
 
 
 def _records(
@@ -233,7 +265,7 @@ def _records(
 def _completed(
     numbered: tuple[int, Line], key: str | None, headers: Headers, partition: int | None
 ) -> tuple[int, Line]:
-    """Return a record with what the command line has for all."""
+    """Return a record with the key, headers and partition that the command line has for all."""
     number, line = numbered
     if key is None and not headers and partition is None:
         return numbered

@@ -32,7 +32,7 @@ _TIMESTAMP_TYPES = ("none", "create_time", "log_append_time")
 
 @dataclass(frozen=True)
 class Reading:
-    """What to read, and when to stop: at offsets, at the end as it is found, after a count."""
+    """The records to read, and where to stop: at offsets, at the current end, after a count."""
 
     topic: str
     isolation: str
@@ -46,14 +46,14 @@ class Reading:
 
 
 def read(connection: Connection, reading: Reading, write: Write, output: IO[bytes]) -> None:
-    """Read and write until a stop; a reader of the output that is gone is one."""
+    """Read and write records until a stop; a closed pipe at the output is one."""
     consumer = connection.consumer(
         {
             "group.id": reading.group or _NO_GROUP,
             "isolation.level": reading.isolation,
             "enable.partition.eof": True,
             "enable.auto.commit": reading.group is not None,
-            # What has been written counts as read.
+            # A record counts as read once it is written.
             "enable.auto.offset.store": False,
             "auto.offset.reset": "latest" if reading.begins_at_end else "earliest",
         }
@@ -62,7 +62,7 @@ def read(connection: Connection, reading: Reading, write: Write, output: IO[byte
         with _Interruption() as interruption:
             _Loop(connection, consumer, reading, write, output).run(interruption)
     except BrokenPipeError:
-        # The interpreter would flush what is left, and complain.
+        # Otherwise the interpreter flushes the rest at its exit, and prints an error.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
@@ -72,7 +72,7 @@ def read(connection: Connection, reading: Reading, write: Write, output: IO[byte
 
 
 class _Interruption:
-    """Puts Ctrl-C off until a record is both written and noted as read; a second is at once."""
+    """Defers Ctrl-C until a record is both written and noted as read; a second acts at once."""
 
     def __init__(self) -> None:
         self.is_asked = False
@@ -91,7 +91,7 @@ class _Interruption:
 
 
 def is_passing(error: KafkaError, group: str | None) -> bool:
-    """Return whether a consumer goes on by itself; without a group, nothing of groups matters."""
+    """Return whether a consumer continues by itself; without a group, group errors are ignored."""
     is_of_no_group = group is None and error.name().startswith("GROUP_")
     return is_of_no_group or error.name() in _PASSING or error.retriable()
 
@@ -160,7 +160,7 @@ class _Loop:
         )
 
     def _take(self, message: Message) -> bool:
-        """Write a record, unless it is past a stop; return whether there have been enough."""
+        """Write a record, unless it is past a stop; return whether reading is done."""
         partition = (message.topic() or "", _number(message.partition()))
         offset, stops = _number(message.offset()), self.reading.stops
         if stops is not None:
@@ -204,7 +204,7 @@ def _consumed(message: Message, topic: str, partition: int, offset: int) -> Cons
 
 
 def _reader_is_gone(output: IO[bytes]) -> bool:
-    """Return whether a pipe is closed at its other end, though there is nothing to write now."""
+    """Return whether a pipe is closed at its other end; writes nothing to find out."""
     try:
         descriptor = output.fileno()
     except (OSError, ValueError):

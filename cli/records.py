@@ -1,4 +1,4 @@
-"""Records as lines: what `odradek produce` reads, and `odradek consume` prints."""
+"""Records as lines, which `odradek produce` reads and `odradek consume` prints."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import Any
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# What else `consume` prints, so that its lines can be produced again.
+# Other fields that `consume` prints; they are ignored, so that its lines can be produced again.
 _IGNORED = frozenset({"topic", "offset", "timestamp_type"})
 _KNOWN = frozenset(
     {"key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp_ms"}
 )
 _INT64_MAX = (1 << 63) - 1
 _TEMPLATE = re.compile(r"%(.)|\\(.)", re.DOTALL)
-# Some readers end a line at these, too.
+# Some programs end a line at these characters, too.
 _BREAKS = {ord(one): f"\\u{ord(one):04x}" for one in "\x85\u2028\u2029"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 class LineError(Exception):
-    """A line is no record, or a template is none; the message says what it should be."""
+    """A line is not a record, or a template is wrong; the message names the correct form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A record to be sent."""
+    """A record to send."""
 
     key: bytes | None
     value: bytes | None
@@ -41,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """A record with its place."""
+    """A record with its partition and offset."""
 
     topic: str
     partition: int
@@ -57,30 +57,30 @@ Write = Callable[[Consumed], bytes]
 
 
 def split_line(line: bytes, separator: bytes | None, null: bytes | None) -> Line:
-    """Read key, separator and value, or only a value where there is no separator.
+    """Read key, separator and value, or only a value if `separator` is None.
 
-    What equals `null` is a null: as a value, a tombstone. Raises LineError.
+    A text equal to `null` becomes null: as a value, a tombstone. Raises LineError.
     """
     if separator is None:
         return Line(None, None if line == null else line)
     key, found, value = line.partition(separator)
     if not found:
-        raise LineError(f"there is no {_named(separator)} after a key in it")
+        raise LineError(f"there is no {_named(separator)} after a key")
     return Line(None if key == null else key, None if value == null else value)
 
 
 def read_json(line: bytes) -> Line:
     """Read one JSON object; raises LineError.
 
-    key and value are texts, key_base64 and value_base64 bytes; null, or nothing, is a null.
-    headers are a list of {"key", "value"}, or an object.
+    key and value are texts, key_base64 and value_base64 bytes; null and a missing field mean
+    null. headers are a list of {"key", "value"}, or an object.
     """
     try:
         found = json.loads(line)
     except ValueError as error:
-        raise LineError(f"it is no JSON ({error})") from error
+        raise LineError(f"it is not JSON ({error})") from error
     if not isinstance(found, dict):
-        raise LineError('it is no JSON object, as {"key": "p3", "value": "11"} is')
+        raise LineError('it is not a JSON object, as {"key": "p3", "value": "11"} is')
     unknown = sorted(set(found) - _KNOWN - _IGNORED)
     if unknown:
         raise LineError(f"{unknown[0]!r} is none of {', '.join(sorted(_KNOWN))}")
@@ -94,7 +94,7 @@ def read_json(line: bytes) -> Line:
 
 
 def write_json(record: Consumed) -> bytes:
-    """Write one JSON object and a newline: what is no text goes into key_base64, value_base64."""
+    """Return a JSON object and a newline; bytes that are not text become key_base64 and so on."""
     found: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -109,12 +109,12 @@ def write_json(record: Consumed) -> bytes:
 
 
 def write_value(null: bytes) -> Write:
-    """Return what writes values as lines."""
+    """Return a function that writes values as lines."""
     return lambda record: (null if record.value is None else record.value) + b"\n"
 
 
 def write_key_value(separator: bytes, null: bytes) -> Write:
-    """Return what writes keys and values as lines."""
+    """Return a function that writes keys and values as lines."""
 
     def write(record: Consumed) -> bytes:
         key = null if record.key is None else record.key
@@ -124,7 +124,7 @@ def write_key_value(separator: bytes, null: bytes) -> Write:
 
 
 def template(text: str, null: bytes) -> Write:
-    r"""Return what fills a template in, as kcat's; raises LineError.
+    r"""Return a function that fills in a template like kcat's; raises LineError.
 
     %t topic, %p partition, %o offset, %T timestamp in milliseconds, %k key, %v or %s value, %K
     and %S their sizes (-1 of a null), %h headers, %% a percent sign; \n, \t, \r, \0, \\.
@@ -137,7 +137,7 @@ def template(text: str, null: bytes) -> Write:
         letter, escape = match.groups()
         if escape is not None:
             if escape not in _ESCAPES:
-                raise LineError(rf"\{escape} is no escape: they are \n, \t, \r, \0 and \\")
+                raise LineError(rf"\{escape} is not an escape: they are \n, \t, \r, \0 and \\")
             parts.append(_ESCAPES[escape].encode())
         elif letter == "%":
             parts.append(b"%")
@@ -145,7 +145,7 @@ def template(text: str, null: bytes) -> Write:
             parts.append(_filler(letter, null))
     parts.append(text[position:].encode())
     if text.replace("%%", "").endswith("%"):
-        raise LineError("a % stands alone at its end: %% is a percent sign")
+        raise LineError("it ends with a single %: %% is a percent sign")
     return lambda record: b"".join(
         part if isinstance(part, bytes) else part(record) for part in parts
     )
@@ -174,20 +174,20 @@ def _filler(letter: str, null: bytes) -> Write:
 def _bytes(found: Mapping[str, Any], name: str) -> bytes | None:
     text, coded = found.get(name), found.get(f"{name}_base64")
     if text is not None and coded is not None:
-        raise LineError(f"{name} and {name}_base64 are both there")
+        raise LineError(f"{name} and {name}_base64 are both given")
     if coded is not None:
         try:
             return base64.b64decode(coded, validate=True)
         except (binascii.Error, TypeError, ValueError) as error:
-            raise LineError(f"{name}_base64 is no base64") from error
+            raise LineError(f"{name}_base64 is not base64") from error
     if text is None:
         return None
     if not isinstance(text, str):
-        raise LineError(f"{name} is no text: write JSON inside of it as a text, with its quotes")
+        raise LineError(f"{name} is not a text: write JSON in it as a text, with its quotes")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise LineError(f"{name} has half of a surrogate pair in it") from error
+        raise LineError(f"{name} contains half of a surrogate pair") from error
 
 
 def _headers(found: Any) -> Headers:
@@ -198,9 +198,9 @@ def _headers(found: Any) -> Headers:
     headers = []
     for one in found:
         if not isinstance(one.get("key"), str):
-            raise LineError("a header has no key that is a text")
+            raise LineError("the key of a header is not a text")
         if "\0" in one["key"]:
-            raise LineError("a header's key has a NUL in it, where librdkafka would cut it off")
+            raise LineError("a header's key contains a NUL, where librdkafka would cut it off")
         headers.append((one["key"], _bytes(one, "value")))
     return tuple(headers)
 
@@ -210,7 +210,7 @@ def _number(found: Mapping[str, Any], name: str, most: int) -> int | None:
     if number is None or (name == "timestamp_ms" and number == -1):
         return None
     if type(number) is not int or not 0 <= number <= most:
-        raise LineError(f"{name} is no number from 0 to {most}")
+        raise LineError(f"{name} is not a number from 0 to {most}")
     return number
 
 

@@ -1,4 +1,4 @@
-"""Says in one line why something could not be done."""
+"""Explains in one line why a command failed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import click
 from config.printable import printable
 
 _LACKS_RIGHT = "AUTHORIZATION_FAILED"
-# Where neither the broker's message nor the client's says what to do.
+# Explanations where neither the broker's message nor the client's names the remedy.
 MEANINGS = {
     "SECURITY_DISABLED": "this broker has no authorizer, so it keeps no ACLs: set "
     "authorizer.class.name",
-    "_UNSUPPORTED_FEATURE": "this broker does not offer it",
-    "UNSUPPORTED_VERSION": "this broker does not offer it",
+    "_UNSUPPORTED_FEATURE": "this broker does not support it",
+    "UNSUPPORTED_VERSION": "this broker does not support it",
     "_TIMED_OUT": "there was no answer in time",
     "_TRANSPORT": "the connection was lost",
-    "INVALID_RECORD": "the broker does not take it; in a compacted topic every record has a key",
+    "INVALID_RECORD": "the broker rejects it; in a compacted topic every record needs a key",
     "NON_EMPTY_GROUP": "it has members: stop them first",
     "UNKNOWN_MEMBER_ID": "it has members: stop them first",
     "_AUTHENTICATION": "the broker does not accept these credentials",
@@ -31,7 +31,7 @@ _ATTEMPT = re.compile(r"^(?:Connect to \S+ failed|Failed to resolve '[^']*'): ")
 
 
 class CommandError(click.ClickException):
-    """It went wrong: exit status 1, with one line for a person."""
+    """A command failed: exit status 1, with a message of one line."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line to standard error."""
@@ -44,23 +44,23 @@ class Denied(CommandError):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What is asked of a broker ("delete topic prices"), and the right that it takes."""
+    """A request to a broker ("delete topic prices"), and the right that it needs."""
 
     what: str
     right: str = ""
 
 
 def refused(error: Any, act: Act, reason: str | None = None) -> CommandError:
-    """Return what to raise for a KafkaError; `reason` is what the client met last."""
+    """Return the exception for a KafkaError; `reason` is the client's last connection error."""
     kind = Denied if error.name().endswith(_LACKS_RIGHT) else CommandError
     return kind(f"could not {act.what}: {explain(error, act.right, reason)}")
 
 
 def explain(error: Any, right: str = "", reason: str | None = None) -> str:
-    """Say what a KafkaError means, with its name."""
+    """Return the meaning of a KafkaError, and its name."""
     name: str = error.name()
     if name.endswith(_LACKS_RIGHT) and right:
-        return f"that takes the right {right} ({name})"
+        return f"this needs the right {right} ({name})"
     text = _one_line(error.str()).removeprefix("Broker: ").removeprefix("Local: ")
     text = MEANINGS.get(name, text)
     if reason and name in ("_TIMED_OUT", "_TRANSPORT"):
@@ -69,13 +69,13 @@ def explain(error: Any, right: str = "", reason: str | None = None) -> str:
 
 
 def connection_reason(text: str) -> str:
-    """Return why a connection fails, without where and when librdkafka noticed."""
+    """Return the reason why a connection fails, without librdkafka's addresses and times."""
     text = _ATTEMPT.sub("", _WHERE_AND_WHEN.sub("", _WHERE_AND_WHEN.sub("", _one_line(text))))
     return text.split(": possibly", 1)[0]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a question with the names most like one, or nothing."""
+    """Return a question with the most similar names, or ""."""
     near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
     return f": did you mean {' or '.join(near)}?" if near else ""
 

@@ -25,7 +25,7 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting as a broker tells it; of a secret there is no value."""
+    """A setting from a broker's answer; a secret has no value."""
 
     name: str
     value: str | None
@@ -36,13 +36,13 @@ class Setting:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether the value is the default."""
         return self.source == "DEFAULT_CONFIG"
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is set, and what goes back to its default."""
+    """Settings to set, and settings to delete."""
 
     values: Mapping[str, str]
     deleted: Sequence[str] = ()
@@ -51,7 +51,7 @@ class Changes:
         return bool(self.values or self.deleted)
 
     def document(self) -> dict[str, Any]:
-        """Return them for JSON."""
+        """Return the changes for JSON."""
         return {"set": dict(self.values), "deleted": list(self.deleted)}
 
 
@@ -60,7 +60,7 @@ def describe_settings(
 ) -> dict[str, dict[str, Setting]]:
     """Return the settings of resources of a kind (topic, broker, group) by name.
 
-    `omits_denied` leaves those out that the client may not read, else CommandError is raised.
+    `omits_denied` omits resources that the client may not read, else CommandError is raised.
     """
     resources = {name: _resource(kind, name) for name in names}
     if not resources:
@@ -104,7 +104,7 @@ def alter_settings(admin: Admin, kind: str, name: str, changes: Changes) -> None
 
 
 def source_text(source: str) -> str:
-    """Say who has set something, for a person."""
+    """Return the name of a setting's source, for a person."""
     return _SOURCES.get(source, source)
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from config.printable import printable
 
-# Wide enough for any name: what goes into a pipe is for grep and awk, one row a line.
+# Wide enough for any name: output to a pipe is for grep and awk, one row a line.
 _PIPE_COLUMNS = 10_000
 
 
@@ -24,7 +24,7 @@ def new_table(*, has_header: bool = True) -> Table:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table, its lines as long as what is in them."""
+    """Print a table without blanks at the ends of lines."""
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
@@ -32,7 +32,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows below titles; a title that ends with ">" is of numbers, aligned to the right.
+    """Print rows below titles; a title that ends with ">" has its column aligned to the right.
 
     None is shown as "-". On a terminal long cells are folded; a pipe gets one line a row.
     """

@@ -23,7 +23,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 _KNOWN_TIMEOUT_S = 5.0
 _KNOWN_CHECK_S = 0.02
-# In the place of what the client may not read.
+# Shown in place of a value that the client may not read.
 _NOT_TOLD = "?"
 _URL_SAFE = str.maketrans("+/", "-_")  # as Kafka writes ids
 
@@ -43,7 +43,7 @@ def topics() -> None:
 
 
 @topics.command("list")
-@click.option("--internal", is_flag=True, help="Those of the broker itself, too.")
+@click.option("--internal", is_flag=True, help="List the broker's internal topics, too.")
 @json_option
 @broker_options
 def list_topics(internal: bool, as_json: bool, connection: Connection) -> None:
@@ -69,7 +69,7 @@ def list_topics(internal: bool, as_json: bool, connection: Connection) -> None:
     if as_json:
         return print_json({"topics": found})
     if not found:
-        return click.echo("There are no topics: odradek topics create NAME makes one.")
+        return click.echo("There are no topics: odradek topics create NAME creates one.")
     from cli.tables import print_rows
 
     print_rows(
@@ -85,7 +85,7 @@ def list_topics(internal: bool, as_json: bool, connection: Connection) -> None:
         ],
     )
     if len(settings) < len(names):
-        click.echo(f"{_NOT_TOLD} takes the right DESCRIBE_CONFIGS on the topic.", err=True)
+        click.echo(f"{_NOT_TOLD} needs the right DESCRIBE_CONFIGS on the topic.", err=True)
 
 
 @topics.command()
@@ -93,9 +93,9 @@ def list_topics(internal: bool, as_json: bool, connection: Connection) -> None:
 @json_option
 @broker_options
 def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> None:
-    """Show a topic's partitions, their offsets, and the settings that are its own.
+    """Show a topic's partitions, offsets and settings.
 
-    The settings are those that differ from Kafka's defaults, whoever has set them.
+    Only settings from a source other than Kafka's defaults are shown.
 
     Example: odradek topics describe prices
     """
@@ -116,7 +116,7 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
         columns = ["Partition>", "Leader>", "Replicas", "In sync", "Start>", "End>"]
         print_rows(columns, [_partition_row(partition) for partition in partitions])
         if settings is None:
-            told = f"Its settings take the right DESCRIBE_CONFIGS on topic {one['topic']}."
+            told = f"Its settings need the right DESCRIBE_CONFIGS on topic {one['topic']}."
             click.echo(told, err=True)
         elif settings:
             click.echo()
@@ -129,14 +129,20 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", type=Name())
 @click.option(
-    "--partitions", type=click.IntRange(1), help="How many; else num.partitions of the broker."
+    "--partitions",
+    type=click.IntRange(1),
+    help="The number of partitions. [default: the broker's num.partitions]",
 )
 @click.option(
-    "--replication-factor", type=click.IntRange(1), default=1, show_default=True, help="Copies."
+    "--replication-factor",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="The number of replicas of each partition.",
 )
 @pairs_option("--config", "configs", help="A setting of the topic.")
 @click.option("--compact", is_flag=True, help="The same as --config cleanup.policy=compact.")
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there is fine.")
+@click.option("--if-not-exists", is_flag=True, help="Accept a topic that exists already.")
 @json_option
 @broker_options
 def create(
@@ -176,9 +182,9 @@ def create(
 
 
 def _wait_until_known(admin: Admin, names: Sequence[str]) -> None:
-    """Wait until a broker tells of new topics, so that whatever comes next finds them.
+    """Wait until a broker lists new topics, so that the next command finds them.
 
-    Kafka's controller answers when they are made; its brokers hear of them a little later.
+    Kafka's controller answers when they are created; its brokers learn of them a little later.
     """
     deadline = time.monotonic() + _KNOWN_TIMEOUT_S
     while not all(name in admin.topics for name in names) and time.monotonic() < deadline:
@@ -188,13 +194,13 @@ def _wait_until_known(admin: Admin, names: Sequence[str]) -> None:
 
 @topics.command()
 @_topics_argument
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @broker_options
 def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connection) -> None:
-    """Delete topics, with all that is in them.
+    """Delete topics, with all their records.
 
-    It asks first, unless --yes is said.
+    Asks for confirmation, unless --yes is given.
 
     Example: odradek topics delete prices --yes
     """
@@ -215,11 +221,19 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
 
 @topics.command()
 @click.argument("name", metavar="TOPIC", type=Name(), shell_complete=complete_topics)
-@pairs_option("--config", "configs", help="A setting, from now on.")
+@pairs_option("--config", "configs", help="Set a setting to a value.")
 @click.option(
-    "--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the broker's own."
+    "--delete-config",
+    "deleted",
+    multiple=True,
+    metavar="KEY",
+    help="Delete a setting of the topic: the broker's setting applies again.",
 )
-@click.option("--partitions", type=click.IntRange(1), help="So many; there can only be more.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    help="The new number of partitions, which can only grow.",
+)
 @json_option
 @broker_options
 def alter(
@@ -232,8 +246,8 @@ def alter(
 ) -> None:
     """Change a topic's settings, or give it more partitions.
 
-    With more partitions, keys go to other partitions than before: a compacted topic then keeps a
-    key's last value in both.
+    With more partitions, keys go to other partitions than before: a compacted topic then keeps
+    the last value of such a key in both partitions.
 
     Example: odradek topics alter prices --config delete.retention.ms=60000
     """
@@ -241,10 +255,10 @@ def alter(
 
     changes = Changes(dict(configs), deleted)
     if not changes and partitions is None:
-        raise click.UsageError("say what to change: --config, --delete-config or --partitions")
+        raise click.UsageError("name a change: --config, --delete-config or --partitions")
     admin = connection.admin()
     admin.require_topic(name)
-    # First what can be refused without a trace: settings are taken whole or not at all.
+    # Settings come first: if they are refused, nothing has changed.
     if changes:
         alter_settings(admin, "topic", name, changes)
     if partitions is not None:
@@ -301,9 +315,9 @@ def _partition_row(one: dict[str, Any]) -> tuple[object, ...]:
 def _report(
     admin: Admin, asked: Iterable[tuple[str, Any, Act]], words: tuple[str, str], *, as_json: bool
 ) -> None:
-    """Tell what became of each topic; raise what was refused first, after all are told.
+    """Print the outcome for each topic; then print all refusals but the last, and raise that.
 
-    `words` are for a topic of which something was asked, and for one where nothing had to be.
+    `words` are the outcomes of a topic with a request, and of a topic that needed none.
     """
     done: list[dict[str, str]] = []
     refusals: list[CommandError] = []

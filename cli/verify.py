@@ -13,21 +13,23 @@ from cli.ask import answer_or_exit, token_option, url_option
 
 @click.command("verify")
 @click.argument("topic")
-@click.option("--partition", type=click.IntRange(0), help="Only this one; else all of them.")
+@click.option("--partition", type=click.IntRange(0), help="Only this partition.")
 @click.option(
-    "--dry-run", is_flag=True, help="Clean nothing: prove what can be proved of the log as it is."
+    "--dry-run",
+    is_flag=True,
+    help="Clean nothing; prove the guarantees that can be proved without a cleaning.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the broker's answer as it is.")
+@click.option("--json", "as_json", is_flag=True, help="Print the broker's answer unchanged.")
 @url_option
 @token_option
 def verify(
     topic: str, partition: int | None, dry_run: bool, as_json: bool, url: str, token: str | None
 ) -> None:
-    """Clean a topic now, and prove that only what may go has gone.
+    """Clean a topic now, and prove that no needed record is lost.
 
-    The log is read before and after, record by record, as a consumer reads it: one that keeps
-    up sees every record, order and offsets never change, and a reader from the start sees the
-    final state of every key. Exit status 1 when anything was not proved.
+    The log is read before and after, record by record, as a consumer reads it: a consumer that
+    keeps up sees every record, order and offsets never change, and a reader from the start sees
+    the final state of every key. The exit status is 1 when anything was not proved.
 
     It takes a while: plain Python reads the log several times, no faster than
     log.cleaner.io.max.bytes.per.second allows, and keeps its keys in memory.

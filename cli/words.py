@@ -1,4 +1,4 @@
-"""Sizes, durations, moments and names of others as a person reads them."""
+"""Sizes, durations, moments, counts and a broker's texts, written for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from config.printable import printable
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _SPANS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-# Beyond this a moment is as good as never, and no calendar has it.
+# A moment beyond this means never, and datetime may not represent it.
 _YEARS_100_MS = 100 * 365 * 86_400_000
 
 
@@ -38,7 +38,7 @@ def duration(span_ms: int) -> str:
 
 
 def moment(at_ms: int, now_ms: int) -> str:
-    """Write when something is or was: 2026-11-21 22:22:50, in 1 h 3 min."""
+    """Write a moment: 2026-11-21 22:22:50, in 1 h 3 min."""
     if abs(at_ms - now_ms) > _YEARS_100_MS:
         return "never" if at_ms > now_ms else "long ago"
     at = datetime.fromtimestamp(at_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
@@ -46,7 +46,7 @@ def moment(at_ms: int, now_ms: int) -> str:
 
 
 def distance(at_ms: int, now_ms: int) -> str:
-    """Write how far off a moment is: in 1 h 3 min, 5 s ago."""
+    """Write the distance of a moment from now: in 1 h 3 min, 5 s ago."""
     if at_ms > now_ms:
         return f"in {duration(at_ms - now_ms)}"
     return f"{duration(now_ms - at_ms)} ago"
@@ -69,20 +69,20 @@ def time_text(timestamp_ms: int) -> str:
 
 
 def printable_answer(answer: Mapping[str, object]) -> dict[str, object]:
-    """Return what a broker has answered, with all of its text printable."""
+    """Return a broker's answer with all of its texts made printable."""
     return {name: _printable(value) for name, value in answer.items()}
 
 
 def key_text(data: Mapping[str, Any]) -> str:
-    """Return bytes as the broker shows them in JSON: their text, or base64 if they are none."""
+    """Return bytes as the broker shows them in JSON: their text, or base64 if not printable."""
     text: str | None = data["text"]
     shown = text if text is not None and text.isprintable() else f"base64:{data['base64']}"
-    # A broker that cuts nothing does not say so.
+    # The field is absent where the broker cuts nothing.
     return cut_text(shown, data["size_bytes"]) if data.get("is_cut") else shown
 
 
 def cut_text(shown: str, size_bytes: int) -> str:
-    """Return the beginning of a text with the size of all of it."""
+    """Return the beginning of a text, with the size of the whole text."""
     return f"{shown}… ({size_bytes:,} bytes)"
 
 

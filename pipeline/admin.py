@@ -1,7 +1,7 @@
-"""Ask a broker about its topics, and make them, with the Kafka client that Spark itself uses.
+"""Query a broker's topics, and create topics, with the Kafka client that Spark itself uses.
 
-The client is the connector's, in Spark's Java process: what lets Spark in, such as
-``kafka.security.protocol``, lets this in too, and nothing more is installed.
+The client is the connector's, in Spark's Java process: settings that give Spark access, such as
+``kafka.security.protocol``, give this module access too, and nothing more is installed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ class TopicAdmin:
         return [name for name in names if pattern.matches(source.subscribe_pattern, name)]
 
     def partition_count(self, topic: str) -> int | None:
-        """Return how many partitions a topic has, none where there is no such topic."""
+        """Return the number of a topic's partitions, None if the topic does not exist."""
         try:
             described = self.client.describeTopics([topic]).allTopicNames().get()
         except Py4JJavaError as error:
@@ -44,7 +44,7 @@ class TopicAdmin:
         return int(described[topic].partitions().size())
 
     def create(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
-        """Make a topic, with the broker's replication factor."""
+        """Create a topic, with the broker's replication factor."""
         java = self.jvm.java.util.Optional
         new = self.jvm.org.apache.kafka.clients.admin.NewTopic(
             topic, java.of(partitions), java.empty()
@@ -59,7 +59,7 @@ class TopicAdmin:
         return str(described.get(name).value())
 
     def offsets(self, topic: str, *, earliest: bool = False) -> dict[int, int]:
-        """Return each partition's first offset, or where a reader of what is committed ends."""
+        """Return each partition's last stable offset, or with ``earliest`` its first offset."""
         count = self.partition_count(topic) or 0
         admin, common = self.jvm.org.apache.kafka.clients.admin, self.jvm.org.apache.kafka.common
         spec = admin.OffsetSpec.earliest() if earliest else admin.OffsetSpec.latest()
@@ -85,9 +85,9 @@ def open_admin(spark: SparkSession, source: TopicSource) -> Iterator[TopicAdmin]
 
 
 def require_compacted(admin: TopicAdmin, source: TopicSource) -> int:
-    """Return the count of partitions of a topic that there is and that is compacted.
+    """Return the number of partitions of a topic, which must exist and be compacted.
 
-    Raises PipelineError for any other.
+    Raises PipelineError otherwise.
     """
     topic = str(source.topic)
     count = admin.partition_count(topic)

@@ -1,8 +1,8 @@
-"""Prove on a live topic that its cleaner keeps what compaction promises.
+"""Prove on a live topic that its cleaner keeps the guarantees of compaction.
 
-Two readings of the topic, or a table kept of it and a reading, are held against each other
-(`pipeline.guarantees`). The topic may be written and cleaned all the while. What is broken is
-told with its partition, offset and key, and the exit status is 1.
+Two readings of the topic, or a table of it and a reading, are compared (`pipeline.guarantees`).
+The topic may be written and cleaned meanwhile. Each breach is reported with its partition, offset
+and key, and the exit status is 1.
 """
 
 import json
@@ -56,7 +56,7 @@ class Breach:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a check: how much was held against it, and what breaks it, of so many."""
+    """The result of a check: the number of rows checked, of breaches, and some of the breaches."""
 
     name: str
     checked: int
@@ -79,12 +79,12 @@ class Report:
 
     @property
     def held(self) -> bool:
-        """Say whether every guarantee held."""
+        """Return whether every guarantee held."""
         return not any(verdict.breaches for verdict in self.verdicts)
 
 
 def compare(spark: SparkSession, topic: str, first: str, second: str, examples: int) -> Report:
-    """Hold two readings of a topic, in their folders, against each other."""
+    """Compare two readings of a topic, in their folders."""
     earlier, before = load(spark, first, topic)
     later, after = load(spark, second, topic)
     offsets = by_offset(before, after, earlier, later).persist()
@@ -107,7 +107,7 @@ def compare(spark: SparkSession, topic: str, first: str, second: str, examples: 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A table as a batch left it, and the offsets of its topic's partitions that it ended at."""
+    """A table after a batch, and the end offsets of the batch by partition of the topic."""
 
     table: str
     rows: DataFrame
@@ -115,21 +115,21 @@ class Kept:
 
 
 def find_kept(spark: SparkSession, topic: str, table: str, checkpoint: str) -> Kept:
-    """Find what a job has made of a topic so far.
+    """Find the rows that a job has written for a topic so far.
 
-    Raises PipelineError where it has made nothing.
+    Raises PipelineError where there are none.
     """
     progress, rows = read_kept(spark, table)
     ends = ending_offsets(spark, checkpoint, progress.batch_id).get(topic)
     if ends is None:
-        raise PipelineError(f"{table} is kept of other topics than {topic}: name one of its own")
+        raise PipelineError(f"{table} is of other topics than {topic}: name one of its topics")
     return Kept(table, rows.where(f.col("topic") == topic), ends)
 
 
 def compare_table(
     spark: SparkSession, topic: str, kept: Kept, second: str, examples: int
 ) -> Report:
-    """Hold a table that is kept of a topic against a reading that was taken after."""
+    """Compare a table of a topic with a reading that was taken later."""
     later, after = load(spark, second, topic)
     earlier = replace(later, ends=kept.ends)
     last = kept.rows.select(
@@ -150,7 +150,7 @@ def compare_table(
 
 
 def tell(report: Report) -> Iterator[str]:
-    """Tell a report in lines for a person."""
+    """Yield the lines of a report for a person."""
     first, second = (
         time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000))
         for ms in (report.first_at_ms, report.second_at_ms)
@@ -170,7 +170,7 @@ def tell(report: Report) -> Iterator[str]:
 
 
 def as_json(report: Report) -> str:
-    """Tell a report as JSON."""
+    """Return a report as JSON."""
     return json.dumps({"held": report.held, **asdict(report)}, indent=2)
 
 
@@ -179,22 +179,24 @@ def as_json(report: Report) -> str:
 @click.option(
     "--against",
     metavar="FOLDER",
-    help="Compare with the reading in this folder; where there is none yet, take it and end.",
+    help="Compare with the reading in this folder; if there is none yet, take one and exit.",
 )
 @click.option(
-    "--wait-seconds", type=click.IntRange(min=0), help="Take two readings, so far apart."
+    "--wait-seconds",
+    type=click.IntRange(min=0),
+    help="Take two readings, this many seconds apart.",
 )
-@click.option("--table", metavar="FOLDER", help="Compare with the table that is kept here.")
+@click.option("--table", metavar="FOLDER", help="Compare with the table in this folder.")
 @click.option(
     "--checkpoint",
     metavar="FOLDER",
-    help="Folder of the progress of the job that keeps it.  [default: TABLE/_checkpoint]",
+    help="Folder of the progress of the table's job.  [default: TABLE/_checkpoint]",
 )
 @value_options
 @click.option(
     "--work",
     metavar="FOLDER",
-    help="Where readings are put meanwhile; a cluster needs one that all its machines see.",
+    help="Folder for temporary readings; on a cluster all machines must see it.",
 )
 @click.option("--report", "report_file", metavar="FILE", help="Write the report as JSON.")
 @click.option(
@@ -202,7 +204,7 @@ def as_json(report: Report) -> str:
     type=click.IntRange(min=1),
     default=_EXAMPLES,
     show_default=True,
-    help="Name at most so many records that break a guarantee.",
+    help="Show at most this many records that break a guarantee.",
 )
 @session_options
 def audit_command(
@@ -238,7 +240,7 @@ def audit_command(
                     reading = take(spark, source, first, values)
                     click.echo(f"took a reading of topic {topic}: {sum_of(reading)} offsets")
                     if against:
-                        click.echo("the same command compares, once the cleaner has been there")
+                        click.echo("after a cleaning, run the same command again to compare")
                         return
                     time.sleep(wait_seconds or 0)
                 take(spark, source, f"{folder}/second", values)
@@ -257,12 +259,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def sum_of(reading: Reading) -> int:
-    """Return how many offsets a reading covers."""
+    """Return the number of offsets that a reading covers."""
     return sum(reading.ends.values()) - sum(reading.starts.values())
 
 
 def _judge(rows: DataFrame, checks: Sequence[Check], examples: int) -> list[Verdict]:
-    """Make checks of the same rows, counting for all in one pass."""
+    """Apply checks to the same rows, and count for all of them in one pass."""
     breaks = [check.applies & check.what.isNotNull() for check in checks]
     columns = [f.count_if(check.applies) for check in checks] + [f.count_if(one) for one in breaks]
     rows = rows.persist()
@@ -293,7 +295,7 @@ def _examples(breaches: DataFrame, check: Check, count: int) -> list[Breach]:
 
 
 def _key(rows: DataFrame) -> Column:
-    """Return the key of a row of any join: that of before where there is nothing now."""
+    """Return the key of a row of any join: the key before where there is none now."""
     return f.coalesce("key", "key_before") if "key_before" in rows.columns else f.col("key")
 
 

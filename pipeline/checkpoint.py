@@ -1,9 +1,9 @@
-"""Read what a streaming query of Spark's keeps in its checkpoint.
+"""Read the checkpoint of a Spark streaming query.
 
     <checkpoint>/
       metadata       {"id": "<query id>"}
-      offsets/7      what batch 7 covers, written before it runs: a line "v1", a line about the
-                     batch, and a line a source, {"<topic>": {"<partition>": <ending offset>}}
+      offsets/7      the offsets of batch 7, written before it runs: a line "v1", a line about the
+                     batch, and for each source {"<topic>": {"<partition>": <ending offset>}}
       commits/7      written after it ran
 """
 
@@ -20,14 +20,14 @@ from pipeline.files import exists, list_names, read_text
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a checkpoint has come: its query, and its last committed batch (-1 for none)."""
+    """The progress of a checkpoint: its query, and its last committed batch (-1 for none)."""
 
     query_id: str
     batch_id: int
 
 
 def checkpoint_progress(spark: SparkSession, checkpoint: str) -> Progress | None:
-    """Read how far a streaming query's checkpoint has come; none where it has yet to start.
+    """Read the progress of a streaming query's checkpoint; None before the query's start.
 
     Raises PipelineError for a checkpoint that is not Spark's.
     """
@@ -46,7 +46,7 @@ def checkpoint_progress(spark: SparkSession, checkpoint: str) -> Progress | None
 def ending_offsets(
     spark: SparkSession, checkpoint: str, batch_id: int
 ) -> Mapping[str, Mapping[int, int]]:
-    """Read the offsets that a batch ended before, by topic and partition, of a Kafka source."""
+    """Read the end offsets of a batch of a Kafka source, exclusive, by topic and partition."""
     lines = read_text(spark, f"{checkpoint}/offsets/{batch_id}").splitlines()
     return {
         topic: {int(partition): int(offset) for partition, offset in partitions.items()}

@@ -1,7 +1,7 @@
-"""Work out what a log cleaner would do to a partition, run by run, without a broker.
+"""Compute the runs of a log cleaner over a partition, without a broker.
 
-A partition is a list of records in order of offset. For each it matters only which record of its
-key came before it, and which one of the dirty section comes next, here from offset 1 on:
+A partition is a list of records in order of offset. For each only two others matter: the previous
+record of its key, and the next one in the dirty section, which begins at offset 1 here:
 
     offset     0   1   2   3   4   5
     key        a   b   a   c   b   a
@@ -9,9 +9,10 @@ key came before it, and which one of the dirty section comes next, here from off
     next       2   4   5   -   -   -
 
 Kafka's cleaner fills a map of fixed size with the keys of the dirty section, and stops where it is
-full. Then it copies every segment that begins before that, from the first one of the log on, but
-for records whose next one is in the map. What is dirty still waits for another run, which copies
-all of it again. Source: Cleaner.buildOffsetMap, Cleaner.doClean and SkimpyOffsetMap of Kafka 4.3.
+full. Then it copies every segment that begins before that offset, from the first one of the log
+on, except records whose next one is in the map. The rest of the dirty section waits for another
+run, which copies from the start of the log again. Source: Cleaner.buildOffsetMap, Cleaner.doClean
+and SkimpyOffsetMap of Kafka 4.3.
 """
 
 import math
@@ -32,7 +33,7 @@ _KAFKA_BUFFER_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class KafkaCleaner:
-    """The settings of Kafka's cleaner that count here, with their defaults."""
+    """The settings of Kafka's cleaner that matter here, with their defaults."""
 
     dedupe_buffer_bytes: int = 134_217_728
     threads: int = 1
@@ -40,7 +41,7 @@ class KafkaCleaner:
 
     @property
     def thread_bytes(self) -> int:
-        """Return the share of one thread."""
+        """Return the share of the buffer that one thread has."""
         return self.dedupe_buffer_bytes // self.threads
 
     @property
@@ -50,18 +51,18 @@ class KafkaCleaner:
 
     @property
     def keys_max(self) -> int:
-        """Return how many keys the map of one run can hold."""
+        """Return the number of keys that the map of one run can hold."""
         return int(self.map_bytes // _KAFKA_SLOT_BYTES * self.load_factor)
 
     def buffer_bytes_for(self, keys: int) -> int:
-        """Return the least log.cleaner.dedupe.buffer.size with which a run holds so many keys."""
+        """Return the least log.cleaner.dedupe.buffer.size with which a run holds these keys."""
         slots = math.ceil(keys / self.load_factor)
         return (slots + 1) * _KAFKA_SLOT_BYTES * self.threads
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run over a partition: the dirty offsets that it takes in, and its bytes.
+    """One run over a partition: the dirty offsets that it covers, and its bytes.
 
     ``indexed_bytes`` are read to fill the map, ``read_bytes`` and ``written_bytes`` are copied.
     """
@@ -74,7 +75,7 @@ class Run:
 
 
 class RunFinder:
-    """Finds where each run of a cleaner ends whose map holds so many keys.
+    """Finds the end of each run of a cleaner whose map holds a number of keys.
 
     Takes the records of the dirty section piece by piece, in order of offset.
     """
@@ -82,18 +83,18 @@ class RunFinder:
     def __init__(self, first_dirty_offset: int, keys_max: int) -> None:
         self.ends: list[int] = []
         self._start, self._keys_max, self._keys = first_dirty_offset, keys_max, 0
-        # Where the run ends if a record follows: without one it takes in the whole section.
+        # The end of the run if a record follows; else the run covers the whole section.
         self._full_at: int | None = None
 
     def feed(self, offsets: Offsets, previous: Offsets) -> None:
-        """Take the next records: their offsets, and those of the previous ones of their keys."""
+        """Take the offsets of the next records, and of the previous records of their keys."""
         at = 0
         while at < len(offsets):
             if self._full_at is not None:
                 self._start, self._keys = self._full_at, 0
                 self.ends.append(self._full_at)
                 self._full_at = None
-            # Records below the start of this run were for other runs to take in.
+            # Records below the start of this run belong to earlier runs.
             is_new = previous[at:] < self._start
             counts = self._keys + np.cumsum(is_new)
             filled = int(np.searchsorted(counts, self._keys_max))
@@ -104,7 +105,7 @@ class RunFinder:
             self._full_at = int(offsets[at - 1]) + 1
 
     def finish(self, end_offset: int) -> list[int]:
-        """Return the ends of all runs; the last is that of the section."""
+        """Return the ends of all runs; the last one is the end of the section."""
         return [*self.ends, end_offset]
 
 
@@ -112,7 +113,8 @@ class RunFinder:
 class Sizes:
     """The bytes of a partition by segment and by the run that removes them.
 
-    ``bytes_by_run`` has a row a segment and a column a run, and a last column for what stays.
+    ``bytes_by_run`` has a row for each segment, a column for each run, and a last column for the
+    bytes that stay.
     """
 
     base_offsets: Offsets
@@ -120,9 +122,9 @@ class Sizes:
 
 
 def removal_runs(next_offsets: Offsets, run_ends: Sequence[int]) -> Offsets:
-    """Return the number of the run that removes each record, the count of runs for none.
+    """Return the number of the run that removes each record, the count of runs if none does.
 
-    That is the run whose map holds the next record of the same key.
+    A record is removed by the run whose map holds the next record of the same key.
     """
     runs = np.searchsorted(np.asarray(run_ends, np.int64), next_offsets, side="right")
     return np.where(next_offsets == NEVER, len(run_ends), runs).astype(np.int64)
@@ -135,9 +137,9 @@ def kafka_runs(
     *,
     min_cleanable_ratio: float,
 ) -> list[Run]:
-    """Return the runs that Kafka's cleaner makes, until the log is not dirty enough for another.
+    """Return the runs of Kafka's cleaner, until the log is not dirty enough for another.
 
-    ``sizes`` are those of the segments below the first uncleanable offset, which is the last of
+    ``sizes`` has the segments below the first uncleanable offset, which is the last of
     ``run_ends``.
     """
     runs = []
@@ -178,5 +180,5 @@ def _in_range(base_offsets: Offsets, log_end: int, start: int, end: int) -> Byte
 
 
 def _first_at(base_offsets: Offsets, offset: int) -> int:
-    """Return the place of the segment that an offset lies in."""
+    """Return the index of the segment that contains an offset."""
     return max(int(np.searchsorted(base_offsets, offset, side="right")) - 1, 0)

@@ -1,19 +1,18 @@
-"""Choose the jars that a session needs past Spark's own, and where they come from.
+"""Choose the jars that a session needs in addition to Spark's own, and the place to fetch them.
 
 Spark's Kafka source is not part of PySpark, nor are Delta Lake, Avro and Protobuf: they are jars
-on Maven Central that Spark fetches, with what they need, through Ivy when a session starts
-(``spark.jars.packages``). Left alone, Ivy asks the user's local Maven repository (``~/.m2``)
-first. Where that holds a POM without its jar, as Maven leaves behind whenever it only needed the
-POM, Ivy settles on it and then fails with "download failed". So Ivy gets settings of our own,
-which name Maven Central alone, and a cache folder of our own, which nothing but Maven Central has
-filled.
+on Maven Central that Spark fetches, with their dependencies, through Ivy when a session starts
+(``spark.jars.packages``). By default Ivy asks the user's local Maven repository (``~/.m2``)
+first. Where that holds a POM without its jar, which Maven leaves behind whenever it only needed
+the POM, Ivy chooses it and then fails with "download failed". So Ivy gets settings that name Maven
+Central alone, and a cache folder of its own, filled from Maven Central alone.
 
-Two more things can fail and are settled here:
+This module also handles two other failures:
 
-- PySpark releases appear for which there is no such jar: `Package.coordinates`.
-- Connectors later than 4.0.0 ask for a token provider of their own version, which Maven Central
-  may lack. The settings then take 4.0.0's jar in its place. It serves only Kafka delegation
-  tokens, and connectors 4.1.2 and 4.2.0 were seen to read through it.
+- PySpark releases appear without such a jar: `Package.coordinates`.
+- Connectors later than 4.0.0 request a token provider of their own version, which Maven Central
+  may lack. The settings then use 4.0.0's jar in its place. It serves only Kafka delegation
+  tokens, and connectors 4.1.2 and 4.2.0 were seen to read with it.
 """
 
 import re
@@ -29,25 +28,24 @@ Version: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package of Maven Central, with what it was published for.
+    """A package of Maven Central, and the versions of Spark that it was published for.
 
     ``published`` maps Spark's version to the package's coordinates, as Maven Central listed them
-    in November 2026. ``class_name`` is of a class in it; ``settings`` are what Spark needs to use
-    it.
+    in November 2026. ``class_name`` names a class in it; Spark needs ``settings`` to use it.
     """
 
     published: Mapping[Version, str]
     class_name: str
     settings: Mapping[str, str] = field(default_factory=dict)
-    serves_later_lines: bool = True  # whether it works with a Spark newer than all it names
+    serves_later_lines: bool = True  # whether it works with a Spark newer than all of these
 
     def coordinates(self, spark_version: str) -> str:
-        """Return what to ask Maven Central for, given Spark's version.
+        """Return the coordinates to request from Maven Central for Spark's version.
 
-        That is the newest of the same line, as in 4.1, that is not newer than Spark, or else the
-        line's oldest; a line that has none takes the newest of the lines before it: Spark 4.3.0
-        was seen to read with connector 4.2.0. Raises PipelineError for a Spark that is not a 4,
-        and for one that the package does not work with.
+        They are of the newest release of the same line, such as 4.1, that is not newer than
+        Spark, or else of the line's oldest. A line without a release uses the newest of the lines
+        before it: Spark 4.3.0 was seen to read with connector 4.2.0. Raises PipelineError for a
+        Spark that is not a 4, and for a Spark that the package does not work with.
         """
         found = re.match(r"(\d+)\.(\d+)\.(\d+)", spark_version)
         if found is None or int(found[1]) != 4:
@@ -69,7 +67,7 @@ class Package:
 
 
 def _of_spark(module: str, class_name: str, *versions: str) -> Package:
-    """Describe a module of Spark itself, each version for the Spark of the same version."""
+    """Return the package of a Spark module; each version is for the Spark of the same version."""
     coordinates = {}
     for version in versions:
         major, minor, patch = version.split(".")
@@ -97,11 +95,11 @@ DELTA = Package(
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     },
-    # It is built on Spark's insides: with 4.3.0 its MERGE ends in NoSuchMethodError.
+    # It uses Spark's internals: with 4.3.0 its MERGE ends in NoSuchMethodError.
     serves_later_lines=False,
 )
 
-# What the packages depend on and a Spark distribution already holds: organisation -> jar names.
+# Dependencies of the packages that a Spark distribution already holds: organisation, jar name.
 # Leaving these out fetches 10 MB instead of 63 MB, and never a second version of the same class.
 _OFTEN_PRESENT = (
     ("com.fasterxml.jackson.core", "jackson-annotations"),
@@ -157,9 +155,9 @@ def package_settings(
 ) -> Mapping[str, str]:
     """Return the Spark settings that put packages on the class path, and set them up.
 
-    ``jar_names`` are the jars that there are, of the Spark distribution, as an image may have
-    them, or named in ``spark.jars``: none of these is asked for. ``version`` is Spark's;
-    ``folder`` holds Ivy's settings, written by `prepare`, and its cache.
+    ``jar_names`` are the jars at hand, in the Spark distribution, as an image may have them, or
+    named in ``spark.jars``: none of these is fetched. ``version`` is Spark's; ``folder`` holds
+    Ivy's settings, written by `prepare`, and its cache.
     """
     settings: dict[str, str] = {}
     wanted = []
@@ -180,7 +178,7 @@ def package_settings(
 
 
 def prepare(folder: Path) -> None:
-    """Write Ivy's settings into a folder, made if need be.
+    """Write Ivy's settings into a folder, which is created if necessary.
 
     Raises PipelineError where the folder cannot be written.
     """

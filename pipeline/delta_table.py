@@ -1,20 +1,20 @@
-"""Keep a table of Delta Lake's with one row a key of a topic.
+"""Keep a Delta Lake table with one row for each key of a topic.
 
 The table's rows have the columns ``topic``, ``partition``, ``key``, ``value``, ``offset``,
 ``timestamp`` and ``headers``, and ``mismatched`` where values are read by a schema. ``value`` is
 binary, or a struct of the schema's fields.
 
-A row goes by offset. Applied to a table, a record that is older than the row of its key, or the
-same, does nothing; so a batch may be applied twice, or half of it before a crash:
+Offsets decide. A record that is older than the row of its key, or the same record, changes
+nothing; so a batch may be applied twice, or half of it before a crash:
 
     table      batch                 table after it, however often
     p3 @ 3     p3 @ 6  value         p3 @ 6
     p5 @ 4     p5 @ 7  tombstone
     p6 @ 9     p6 @ 8  value         p6 @ 9
 
-The table says which streaming query wrote it (the property ``odradek.query``), and each commit
-which batch of that query it holds (its user metadata), so that a checkpoint that belongs to
-another table, or to another state of it, is refused.
+The table's property ``odradek.query`` names the streaming query that wrote it, and the user
+metadata of each commit name the batch of that query, so that a checkpoint that belongs to another
+table, or to another state of it, is refused.
 """
 
 import json
@@ -32,13 +32,13 @@ _QUERY = "odradek.query"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _IDENTITY = "t.topic = s.topic AND t.partition = s.partition AND t.key = s.key"
 
-# So many commits of others, such as OPTIMIZE, are passed over in looking for the last of ours.
+# The search for the job's last commit covers this many commits, with others such as OPTIMIZE.
 _HISTORY_COMMITS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a batch did to a table: counts of rows."""
+    """The effect of a batch on a table: counts of rows."""
 
     inserted: int
     updated: int
@@ -46,7 +46,7 @@ class Merged:
 
 
 def is_there(spark: SparkSession, table: str) -> bool:
-    """Say whether there is a table of Delta Lake's in a folder."""
+    """Return whether a folder holds a Delta Lake table."""
     return exists(spark, f"{table}/_delta_log")
 
 
@@ -57,15 +57,15 @@ def read_delta(spark: SparkSession, table: str) -> DataFrame:
     """
     if not is_there(spark, table):
         raise PipelineError(
-            f"{table} holds no table of Delta Lake's: run odradek pipeline materialize first"
+            f"{table} holds no Delta Lake table: run odradek pipeline materialize first"
         )
     return spark.read.format("delta").load(table)
 
 
 def read_kept(spark: SparkSession, table: str) -> tuple[Progress, DataFrame]:
-    """Read a table as its last batch left it, whatever a job does to it meanwhile.
+    """Read a table as it was after its last batch, even while a job writes to it.
 
-    Raises PipelineError where there is no table, or none that a job keeps.
+    Raises PipelineError where there is no table, or no batch of a job in it.
     """
     read_delta(spark, table)
     for row in _history(spark, table):
@@ -77,7 +77,7 @@ def read_kept(spark: SparkSession, table: str) -> tuple[Progress, DataFrame]:
 
 
 def create(table: str, rows: DataFrame, progress: Progress, properties: Mapping[str, str]) -> None:
-    """Make an empty table for rows like these, that belongs to a query."""
+    """Create an empty table for rows like these, which belongs to a query."""
     spark = rows.sparkSession
     writer = rows.drop("is_tombstone").limit(0).write.format("delta")
     for name, value in properties.items():
@@ -87,7 +87,7 @@ def create(table: str, rows: DataFrame, progress: Progress, properties: Mapping[
 
 
 def merge(table: str, rows: DataFrame, progress: Progress) -> Merged:
-    """Apply the last records of keys to a table, and note which batch they are.
+    """Apply the last records of keys to a table, and note their batch.
 
     ``rows`` has the table's columns and ``is_tombstone``. Raises PipelineError where the columns
     are not the table's.
@@ -100,7 +100,7 @@ def merge(table: str, rows: DataFrame, progress: Progress) -> Merged:
     values = ", ".join(f"s.{column}" for column in columns)
     spark.conf.set(_USER_METADATA, _told(progress))
     try:
-        # Columns have names of ours, and the table's is quoted.
+        # The columns' names are fixed in this project, and the table's name is quoted.
         counts = spark.sql(
             f"MERGE INTO {_name(spark, table)} t USING odradek_batch s ON {_IDENTITY} "
             "WHEN MATCHED AND s.offset > t.offset AND s.is_tombstone THEN DELETE "
@@ -116,7 +116,7 @@ def merge(table: str, rows: DataFrame, progress: Progress) -> Merged:
 
 
 def note_batch(spark: SparkSession, table: str, progress: Progress) -> None:
-    """Note a batch in which there was nothing to merge."""
+    """Note a batch with nothing to merge."""
     spark.conf.set(_USER_METADATA, _told(progress))
     try:
         _note_query(spark, table, progress)
@@ -125,7 +125,7 @@ def note_batch(spark: SparkSession, table: str, progress: Progress) -> None:
 
 
 def delete_missing(table: str, keys: DataFrame) -> int:
-    """Delete the rows whose key is not among these, and return how many they were."""
+    """Delete the rows whose key is not among these, and return their number."""
     keys.select("topic", "partition", "key").distinct().createOrReplaceTempView("odradek_keys")
     spark = keys.sparkSession
     counts = spark.sql(
@@ -137,7 +137,7 @@ def delete_missing(table: str, keys: DataFrame) -> int:
 
 
 def table_progress(spark: SparkSession, table: str) -> Progress | None:
-    """Read which query wrote a table and which of its batches the table holds; none for no table.
+    """Read the query that wrote a table, and its last batch in the table; None without a table.
 
     The batch is -1 where the table's history has been cut off since.
     """
@@ -160,8 +160,8 @@ def require_match(
 ) -> None:
     """Refuse a table and a checkpoint that do not belong together.
 
-    ``held`` is of the table and ``read`` of the checkpoint, which says what is behind. With either
-    from elsewhere, records would be lost in silence. Raises PipelineError.
+    ``held`` is the table's progress and ``read`` the checkpoint's, from which a job continues. If
+    one of them belonged elsewhere, records would be lost silently. Raises PipelineError.
     """
     fresh = "give a new --table and a new --checkpoint to start from the beginning"
     if held is None:
@@ -194,7 +194,7 @@ def _require_columns(table: str, held: DataFrame, rows: DataFrame) -> None:
             if before.get(name) != now.get(name)
         )
         raise PipelineError(
-            f"in {table} the column {changed}: give the --format and --schema that it was made "
+            f"in {table} the column {changed}: give the --format and --schema that it was created "
             "with, or a new --table and a new --checkpoint"
         )
 
@@ -212,7 +212,7 @@ def _history(spark: SparkSession, table: str) -> list[Row]:
 
 
 def _name(spark: SparkSession, table: str) -> str:
-    # In SQL Delta Lake takes no relative path for a table's.
+    # In SQL, Delta Lake does not accept a relative path of a table.
     return f"delta.`{qualify(spark, table).replace('`', '``')}`"
 
 

@@ -1,7 +1,7 @@
-"""Give a message of Protobuf's a field by which it is told whether bytes were read as one.
+"""Add a field to a Protobuf message that shows whether bytes were read as such a message.
 
-Of bytes that are no such message Spark's ``from_protobuf`` makes a row of nulls, as it does of an
-empty one. But a repeated field of what was read is an array, if an empty one, and never null.
+Spark's ``from_protobuf`` turns bytes that are not such a message into a row of nulls, and an empty
+message too. But a repeated field of a message that was read is an array, empty or not, never null.
 """
 
 from google.protobuf.descriptor_pb2 import (
@@ -13,20 +13,20 @@ from google.protobuf.message import DecodeError
 
 from pipeline.errors import PipelineError
 
-# The highest that there is: the least likely to be in use.
+# The highest number of a field: the least likely to be in use.
 _LAST_NUMBER = 2**29 - 1
 
 
 def add_repeated_field(descriptor_set: bytes, message: str, name: str) -> bytes:
     """Add an empty field to a message, named with its package or without.
 
-    Raises PipelineError for a descriptor set that is none, or lacks the message.
+    Raises PipelineError for bytes that are not a descriptor set, or lack the message.
     """
     try:
         files = FileDescriptorSet.FromString(descriptor_set)
     except DecodeError as error:
         raise PipelineError(
-            "--schema is no descriptor set of Protobuf's: protoc --include_imports "
+            "--schema is not a Protobuf descriptor set: protoc --include_imports "
             "--descriptor_set_out=FILE writes one"
         ) from error
     named: dict[str, list[DescriptorProto]] = {}

@@ -1,9 +1,9 @@
-"""Tell what `min.cleanable.dirty.ratio` costs and spares, from the size of a compacted topic.
+"""Compute the costs and savings of `min.cleanable.dirty.ratio` for a compacted topic's size.
 
 A log is cleaned when more than this share of it is dirty. So it grows, from the base that
 compaction leaves, by base * r / (1 - r), and a reader of everything may have to read as much in
 vain. A cleaner that copies the whole log each time, as Kafka's does, copies (1 - r) / r bytes of
-the base for each dirty one.
+the base for each dirty byte.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def dirty_ratios(
     updates_per_second: float | None = None,
     ratios: Sequence[float] = RATIOS,
 ) -> list[DirtyRatio]:
-    """Return the effect of each ratio, which are above 0 and below 1, on a compacted topic."""
+    """Return the effect of each ratio, above 0 and below 1, on a compacted topic."""
     effects = []
     for ratio in ratios:
         growth = ratio / (1 - ratio)

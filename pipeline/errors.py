@@ -1,16 +1,16 @@
-"""What goes wrong between Spark and a broker, told in one line that says what to change.
+"""Explain failures between Spark and a broker in one line that names the option to change.
 
-Spark reports a missing topic as forty lines of Java. A person at a terminal needs one: what was
-tried, where, and which option to change. The Java stays available behind ``--debug``.
+Spark reports a missing topic as forty lines of Java. A person at a terminal needs one: the action,
+the place, and the option to change. The Java trace stays available with ``--debug``.
 """
 
 import re
 
-# Text in Spark's report -> what to tell. The first entry whose text occurs wins, so causes stand
-# before the wrappers that Spark puts around them. {where} and {what} are filled by the caller,
-# {0} and so on by the groups of the text.
+# Text in Spark's report, and our message. The first entry whose text occurs wins, so causes stand
+# before the wrappers that Spark puts around them. The caller fills in {where} and {what}, the
+# groups of the text {0} and so on.
 _EXPLANATIONS = (
-    # What a job's own code found inside a batch comes back through Java.
+    # An error that a job's own code raises inside a batch comes back through Java.
     (r"pipeline\.errors\.PipelineError: ([^\n]+)", "{0}"),
     (
         r"RecordTooLargeException: The message is (\d+) bytes when serialized",
@@ -19,7 +19,7 @@ _EXPLANATIONS = (
     ),
     (
         r"RecordTooLargeException",
-        "a record is larger than {what} takes: raise its max.message.bytes",
+        "a record is larger than {what} accepts: raise its max.message.bytes",
     ),
     (r"\[PATH_NOT_FOUND\] Path does not exist: (\S+?)\.?\s", "there is no table at {0}"),
     (
@@ -34,15 +34,15 @@ _EXPLANATIONS = (
     ),
     (
         r"\[UNRESOLVED_COLUMN[^\]]*\] ([^\n]+?) SQLSTATE",
-        "--where or --deleted-where names a column that is not there: {0}",
+        "--where or --deleted-where names a column that does not exist: {0}",
     ),
     (
         r"\[PARSE_SYNTAX_ERROR\] ([^\n]+?) SQLSTATE",
-        "--where, --deleted-where or --schema is not written as Spark's SQL is: {0}",
+        "--where, --deleted-where or --schema is not valid Spark SQL: {0}",
     ),
     (
         r"SchemaParseException|AvroRuntimeException|AvroTypeException: Undefined schema",
-        "--schema is no schema of Avro's: write it as in "
+        "--schema is not an Avro schema: write it as in "
         '{{"type": "record", "name": "Ticket", "fields": [{{"name": "id", "type": "long"}}]}}',
     ),
     (
@@ -72,9 +72,9 @@ _EXPLANATIONS = (
     (
         r"Partition .* offset was changed from|Some data may have been lost|"
         r"KAFKA_DATA_LOSS|Set\(\S+\) are gone|failOnDataLoss",
-        "records of {what} that were still to be read are gone from {where} (deleted by "
-        "retention, or the topic was made again): start again with a new --table and "
-        "--checkpoint, or go on past the loss with --no-fail-on-data-loss",
+        "records of {what} are gone from {where} before they were read (deleted by "
+        "retention, or the topic was created again): start again with a new --table and "
+        "--checkpoint, or continue past the loss with --no-fail-on-data-loss",
     ),
     (
         r"Cannot fetch record for offset|Timeout.*poll",
@@ -100,16 +100,16 @@ _EXPLANATIONS = (
 
 
 class PipelineError(Exception):
-    """Stop the pipeline with one line that says what to change."""
+    """The pipeline must stop; the message is one line that names the remedy."""
 
 
 def explain(error: BaseException, *, where: str, what: str) -> str:
-    """Tell a failure of Spark, py4j or Kafka's client in one line.
+    """Return one line about a failure of Spark, py4j or Kafka's client.
 
     ``where`` names the broker and ``what`` the topic, as they should read inside a sentence.
     """
     report = _report(error)
-    # One of our own, raised in a process of Spark's: it has been told as it should be.
+    # A PipelineError that was raised in a Spark process already has the right message.
     told = re.search(r"^(?:\w+\.)*PipelineError: (.+)$", report, re.MULTILINE)
     if told:
         return told[1]
@@ -121,7 +121,7 @@ def explain(error: BaseException, *, where: str, what: str) -> str:
 
 
 def _report(error: BaseException) -> str:
-    """Join what an exception and its causes say, Java's side included."""
+    """Join the texts of an exception and its causes, including Java's."""
     parts: list[str] = []
     seen: BaseException | None = error
     while seen is not None and len(parts) < 10:  # a cause chain can be a cycle
@@ -133,14 +133,14 @@ def _report(error: BaseException) -> str:
 
 
 def _batch_failure(report: str) -> str | None:
-    """Return what ended the Python that a batch is handed to, below the trace that Spark shows."""
+    """Return the error that ended the Python code of a batch, from below the trace of Spark."""
     _, is_one, trace = report.partition("[FOREACH_BATCH_USER_FUNCTION_ERROR]")
     found = re.search(r"^(?:\w+\.)*\w+(?:Exception|Error): (.+)$", trace, re.MULTILINE)
     return _first_line(found[1]) if is_one and found else None
 
 
 def _first_line(report: str) -> str:
-    """Return the first line that says something, without Spark's labels and codes."""
+    """Return the first line with a text, without Spark's labels and codes."""
     for line in report.splitlines():
         text = re.sub(r"^An error occurred while calling \S+", "", line).strip(" .:")
         text = re.sub(r"\s*SQLSTATE: \w+", "", text)

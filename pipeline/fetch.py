@@ -21,7 +21,7 @@ def fetch_command(*, session: SessionOptions) -> None:
     """Fetch the jars that Spark needs to read Kafka, and start Spark once to prove it."""
     session = replace(session, packages=(KAFKA, DELTA, AVRO))
     with told_in_one_line(debug=session.debug), open_session(session) as spark:
-        # Loading the source asks for its class, and so for the connector.
+        # Loading the source needs its class, and so the connector.
         spark.read.format("kafka").options(
             **{"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "none"}
         ).load()

@@ -1,7 +1,7 @@
-"""Reach the files of whatever file system Spark itself reads and writes.
+"""Access files through the file system that Spark itself reads and writes.
 
-Spark gives Python no file system, but Java's is a call away: the one, with the credentials, that
-Spark goes through. A path is local, ``s3a://``, ``hdfs://`` or any other that Hadoop knows.
+Spark gives Python no file system, but Python can call Java's: the same file system, with the same
+credentials. A path is local, ``s3a://``, ``hdfs://`` or any other that Hadoop knows.
 """
 
 from py4j.java_gateway import JavaObject
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 
 def list_names(spark: SparkSession, folder: str) -> list[str]:
-    """Return the names of what is in a folder, none for a folder that is not there."""
+    """Return the names in a folder, none if the folder does not exist."""
     files, path = _locate(spark, folder)
     if not files.exists(path):
         return []
@@ -23,19 +23,19 @@ def qualify(spark: SparkSession, name: str) -> str:
 
 
 def exists(spark: SparkSession, name: str) -> bool:
-    """Say whether there is a file or folder of this name."""
+    """Return whether a file or folder of this name exists."""
     files, path = _locate(spark, name)
     return bool(files.exists(path))
 
 
 def modified_ms(spark: SparkSession, name: str) -> int:
-    """Return when a file was last written, in milliseconds since 1970."""
+    """Return the time of a file's last change, in milliseconds since 1970."""
     files, path = _locate(spark, name)
     return int(files.getFileStatus(path).getModificationTime())
 
 
 def remove(spark: SparkSession, name: str) -> None:
-    """Remove a file, or a folder with all in it; nothing happens where there is none."""
+    """Remove a file, or a folder with its contents; do nothing if there is none."""
     files, path = _locate(spark, name)
     files.delete(path, True)
 
@@ -51,7 +51,7 @@ def read_text(spark: SparkSession, name: str) -> str:
 
 
 def write_text(spark: SparkSession, name: str, text: str) -> None:
-    """Write a small file as UTF-8, with its folder; it is there whole or not at all."""
+    """Write a small file as UTF-8, and create its folder; readers see the whole file or none."""
     files, draft = _locate(spark, f"{name}.draft")
     stream = files.create(draft, True)
     try:

@@ -1,8 +1,8 @@
-"""Read the values of records: bytes as they are, or JSON, Avro or Protobuf by a schema.
+"""Read the values of records: bytes unchanged, or JSON, Avro or Protobuf by a schema.
 
 Spark's own functions do the reading (``from_json``, ``from_avro``, ``from_protobuf``). A value
-that does not fit the schema is never dropped or emptied in silence: it is told apart. Spark itself
-makes a row of nulls of it, which may also be what a value says.
+that does not fit the schema is never dropped or emptied silently: it is kept apart. Spark itself
+turns it into a row of nulls, which may also be a valid value.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from pipeline.connector import AVRO, PROTOBUF, Package
 from pipeline.descriptors import add_repeated_field
 from pipeline.errors import PipelineError
 
-# Names that no schema of a user's has: one is null for what fits, the other for what does not.
+# Columns that no user's schema has: one is null for values that fit, the other for the rest.
 _CORRUPT, _FITTING = "_odradek_corrupt", "_odradek_fitting"
 
 
 class Format(StrEnum):
-    """What a value's bytes are."""
+    """The format of a value's bytes."""
 
     RAW = "raw"
     JSON = "json"
@@ -41,12 +41,12 @@ PACKAGES: dict[Format, tuple[Package, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ValueFormat:
-    """How to read values.
+    """The format and schema of values.
 
     ``schema`` is Spark's own, as in ``id BIGINT, status STRING``, for JSON; Avro's, in JSON, for
     Avro; a descriptor set, as ``protoc --descriptor_set_out`` writes it, for Protobuf, with the
-    name of the ``message``. ``skipped_bytes`` stand before each value and are no part of it, such
-    as the 5 with which Confluent's serializers name a schema.
+    name of the ``message``. ``skipped_bytes`` precede each value and are not part of it, such as
+    the 5 bytes in which Confluent's serializers name a schema.
     """
 
     format: Format = Format.RAW
@@ -56,10 +56,10 @@ class ValueFormat:
 
 
 def read_values(records: DataFrame, values: ValueFormat) -> DataFrame:
-    """Replace the column ``value`` by what it says, and add ``mismatched``.
+    """Replace the column ``value`` by the decoded value, and add ``mismatched``.
 
     ``mismatched`` holds the bytes of a value that does not fit the schema, whose ``value`` is then
-    null, and is null for all others. Raises PipelineError for a schema that cannot be one.
+    null, and is null for all others. Raises PipelineError for an invalid schema.
     """
     data = f.col("value")
     if values.skipped_bytes:
@@ -70,7 +70,7 @@ def read_values(records: DataFrame, values: ValueFormat) -> DataFrame:
     parsed = records.withColumn("_read", read)
     told = f.col("_read")
     fits = told.isNotNull()
-    # The column by which it is told is not the user's.
+    # The column that shows a misfit is not part of the user's schema.
     if values.format is Format.JSON:
         fits, told = fits & told[_CORRUPT].isNull(), told.dropFields(_CORRUPT)
     elif values.format is Format.PROTOBUF:
@@ -86,10 +86,10 @@ def _read_json(data: Column, values: ValueFormat) -> Column:
         schema = t.StructType.fromDDL(str(values.schema))
     except PySparkException as error:
         raise PipelineError(
-            f"--schema {values.schema!r} is no schema of Spark's: write it as in "
+            f"--schema {values.schema!r} is not a Spark schema: write it as in "
             "'id BIGINT, status STRING'"
         ) from error
-    assert isinstance(schema, t.StructType), "what a list of columns says"
+    assert isinstance(schema, t.StructType), "a list of columns is a struct"
     fields = t.StructType([*schema.fields, t.StructField(_CORRUPT, t.StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     return f.from_json(data.cast("string"), fields, options)
@@ -98,8 +98,8 @@ def _read_json(data: Column, values: ValueFormat) -> Column:
 def _read_avro(data: Column, values: ValueFormat) -> Column:
     from pyspark.sql.avro.functions import from_avro
 
-    # A record around a value adds no byte to what Avro writes of it, and has a null for a value
-    # that does not fit. The schema is not parsed here: Avro's own parser allows comments.
+    # A record around a value adds no byte to its Avro encoding, and has a null for a value that
+    # does not fit. The schema is not parsed here: Avro's own parser allows comments.
     around = '{"type": "record", "name": "OdradekRecord", "fields": [{"name": "value", "type": '
     schema = around + str(values.schema) + "\n}]}"
     return from_avro(data, schema, {"mode": "PERMISSIVE"})["value"]
@@ -111,7 +111,7 @@ def _read_protobuf(data: Column, values: ValueFormat) -> Column:
     schema = values.schema
     assert isinstance(schema, bytes), "a descriptor set is bytes"
     schema = add_repeated_field(schema, values.message, _FITTING)
-    # What proto3 does not write is zero, and no null.
+    # A field that proto3 does not write is zero, not null.
     options = {"mode": "PERMISSIVE", "emit.default.values": "true"}
     return from_protobuf(data, values.message, options=options, binaryDescriptorSet=schema)
 

@@ -1,16 +1,16 @@
-"""Hold two readings of a topic against what compaction promises.
+"""Check the guarantees of compaction on two readings of a topic.
 
-Between them the cleaner may have removed records, and producers may have added some. What must
-hold all the same (https://kafka.apache.org/documentation/#design_compactionguarantees):
+Between them the cleaner may have removed records, and producers may have added some. These must
+hold nevertheless (https://kafka.apache.org/documentation/#design_compactionguarantees):
 
 1. a reader that keeps up sees every record: none younger than ``min.compaction.lag.ms`` is gone
 2. the order of records does not change
-3. the offset of a record does not change: what is at an offset was there before
+3. the offset of a record does not change: a record at an offset was there before
 4. a reader from the start sees the final value of every key; and every tombstone for
    ``delete.retention.ms`` at least
 
-A check is made on rows that two readings were joined to: one a key, or one an offset. A row that
-breaks it has something to say of it.
+A check applies to the rows of a join of two readings: one row for each key, or for each offset. A
+row that breaks it has a text about the breach.
 """
 
 import json
@@ -25,9 +25,9 @@ from pipeline.reading import Reading
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A guarantee: its name, which rows it is held against, and ``what`` breaks it, or null.
+    """A guarantee: its name, the rows it applies to, and ``what``: a text on a breach, or null.
 
-    ``explained`` adds to what some rows that break it say of it.
+    ``explained`` adds details to the texts of some rows that break it.
     """
 
     name: str
@@ -49,7 +49,7 @@ def by_key(last: DataFrame, after: DataFrame, second: Reading) -> DataFrame:
     """Join the last rows of keys with a reading.
 
     Adds ``later``, the last offset of the key in it, null for none, and ``start``, the first
-    offset of the partition: retention or DeleteRecords has taken off what is below.
+    offset of the partition: retention or DeleteRecords has removed the records below.
     """
     later = after.where(f.col("key").isNotNull()).groupBy("partition", "key")
     joined = last.join(later.agg(f.max("offset").alias("later")), ["partition", "key"], "left")
@@ -91,9 +91,9 @@ def key_checks(second: Reading, *, with_tombstones: bool = True) -> list[Check]:
 def by_offset(before: DataFrame, after: DataFrame, first: Reading, second: Reading) -> DataFrame:
     """Join two readings by offset.
 
-    Columns of before have ``_before`` added to their names, and are null where there was nothing,
-    as those of after are where there is nothing. ``end`` is where the first reading ended, and
-    ``start`` where the second began.
+    Columns of the first reading have ``_before`` added to their names. Columns are null where
+    their reading has no record. ``end`` is the end offset of the first reading, and ``start`` the
+    start offset of the second.
     """
     place = ["partition", "offset"]
     renamed = before.select(
@@ -107,7 +107,7 @@ def by_offset(before: DataFrame, after: DataFrame, first: Reading, second: Readi
 
 
 def offset_checks(rows: DataFrame, second: Reading) -> list[Check]:
-    """Return the checks of `by_offset`'s rows: offsets keep their records, the young are there."""
+    """Return the checks of `by_offset`'s rows: offsets keep their records, young records stay."""
     is_here, was_here = f.col("digest").isNotNull(), f.col("digest_before").isNotNull()
     same = f.col("key").eqNullSafe(f.col("key_before")) & (
         f.col("digest") == f.col("digest_before")
@@ -142,8 +142,8 @@ def offset_checks(rows: DataFrame, second: Reading) -> list[Check]:
 
 
 def in_order(after: DataFrame) -> DataFrame:
-    """Add ``previous`` to a reading, the offset that came before in the same partition."""
-    # The upper bits of an arrival number the task that read: tasks read apart.
+    """Add ``previous`` to a reading, the offset that arrived before in the same partition."""
+    # The upper bits of an arrival are the number of the reading task: tasks read separately.
     task = f.shiftright("arrival", 33)
     came = Window.partitionBy("partition", task).orderBy("arrival")
     return after.withColumn("previous", f.lag("offset").over(came))
@@ -162,10 +162,10 @@ def order_check() -> Check:
 
 
 def by_key_of_table(last: DataFrame, after: DataFrame, first: Reading) -> DataFrame:
-    """Join what a reading comes to with the rows of a table that is kept of the topic.
+    """Join the last rows of a reading's keys with the rows of a table of the topic.
 
-    ``first`` says how far the table had come. Adds ``offset_kept`` and ``digest_kept``, null for a
-    key without a row.
+    ``first`` has the end offsets of the table. Adds ``offset_kept`` and ``digest_kept``, null for
+    a key without a row.
     """
     below = _with_bound(after, first.ends, "end").where("offset < end")
     rows = last.select(
@@ -197,7 +197,7 @@ def _with_bound(rows: DataFrame, offsets: Mapping[int, int], name: str) -> DataF
 
 
 def _bounds(spark: SparkSession, offsets: Mapping[int, int], name: str) -> DataFrame:
-    # Rows that come from Python would have each machine of a cluster run the same Python.
+    # Rows that come from Python would require the same Python on each machine of a cluster.
     told = f.from_json(f.lit(json.dumps(offsets)), "map<string,bigint>")
     bounds = spark.range(1).select(f.explode(told).alias("partition", name))
     return bounds.withColumn("partition", f.col("partition").cast("int"))

@@ -1,4 +1,4 @@
-"""Find the Java that Spark will run on, and say what to install where there is none.
+"""Find the Java that Spark will run on, and name a package to install where there is none.
 
 Spark's own complaint about a missing or old Java comes after a shell script's, and names neither
 the version it wants nor a package that has it.
@@ -37,7 +37,7 @@ def require_java(environment: Mapping[str, str]) -> int:
         raise PipelineError(f"{java} does not run ({error}): {_INSTALL}") from error
     major = parse_version(answer.stderr + answer.stdout)
     if major is None:
-        raise PipelineError(f"{java} -version says no version: {_INSTALL}")
+        raise PipelineError(f"{java} -version names no version: {_INSTALL}")
     if major < OLDEST_JAVA:
         raise PipelineError(f"Spark 4 needs Java 17 or 21 and {java} is Java {major}: {_INSTALL}")
     return major

@@ -22,7 +22,7 @@ from pipeline.errors import PipelineError
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """How rows become records.
+    """The rules by which rows become records.
 
     ``key`` names the columns of the key; ``value`` a column to take as the value instead of the
     row as JSON; ``deleted_where`` is a condition in SQL for rows that become tombstones.
@@ -36,7 +36,7 @@ class Keyed:
 def as_records(table: DataFrame, keyed: Keyed) -> DataFrame:
     """Return a row of ``key`` and ``value``, both binary, for each row of a table.
 
-    Raises PipelineError for a column that is not there, or that has no text.
+    Raises PipelineError for a column that does not exist.
     """
     for name in (*keyed.key, *([keyed.value] if keyed.value else [])):
         if name not in table.columns:
@@ -57,14 +57,14 @@ def as_records(table: DataFrame, keyed: Keyed) -> DataFrame:
 def tombstones_of_missing(records: DataFrame, latest: DataFrame) -> DataFrame:
     """Return a tombstone for each key that is in a topic and not among records.
 
-    ``latest`` holds the topic's keys, at least those that it has a value of.
+    ``latest`` holds the topic's keys, at least those with a value.
     """
     missing = latest.select("key").distinct().join(records, "key", "left_anti")
     return missing.select("key", f.lit(None).cast("binary").alias("value"))
 
 
 def require_unique_keys(records: DataFrame) -> None:
-    """Refuse records that no reader could tell apart: without a key, or with another one's.
+    """Refuse records that no reader could distinguish: without a key, or with the same key.
 
     Raises PipelineError with examples.
     """
@@ -78,7 +78,7 @@ def require_unique_keys(records: DataFrame) -> None:
         )
     examples = ", ".join(f"{bytes(row['key'])!r} {row['count']} times" for row in found)
     raise PipelineError(
-        f"several rows have one key ({examples}): name columns that tell all rows apart with --key"
+        f"several rows have one key ({examples}): name columns that identify a row with --key"
     )
 
 
@@ -86,7 +86,7 @@ def _key(table: DataFrame, columns: Sequence[str]) -> Column:
     if len(columns) == 1:
         return _as_bytes(table, columns[0])
     together = f.struct(*(f.col(f"`{name}`") for name in columns))
-    # No key where a column of it is null, as with one column.
+    # The key is null where one of its columns is null, as with one column.
     known = functools.reduce(operator.and_, (f.col(f"`{name}`").isNotNull() for name in columns))
     return f.when(known, f.to_json(together)).cast("binary")
 

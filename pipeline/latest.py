@@ -1,7 +1,7 @@
 """Keep the latest value of every key of a topic as a table, continuously.
 
-This is what a compacted topic is for, seen from the other end: the broker's cleaner drops records
-that a later one with the same key has replaced, and this job drops them from a table at once.
+This is the purpose of a compacted topic, seen from the other end: the broker's cleaner drops
+records that a later one with the same key has replaced; this job drops them from a table at once.
 
     topic, in order of offset            table
     p3:10  p5:7  p3:11  p6:25  p6:12     p3:11  p6:12  p5:17
@@ -45,16 +45,16 @@ from pipeline.table import (
     write_snapshot,
 )
 
-# The local property through which Spark tells code inside a batch which query runs it.
+# The local property in which code inside a batch finds the id of its query.
 _QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True)
 class LatestJob:
-    """What to keep where: a source, a table, the job's memory of how far it has come.
+    """A source, a table to keep, and the job's progress.
 
     With ``available_now`` the job ends at the offsets that the topic has when it starts;
-    otherwise it starts a batch every ``interval_seconds``. ``keep_snapshots`` counts the newest.
+    otherwise it starts a batch every ``interval_seconds``. ``keep_snapshots`` includes the newest.
     """
 
     source: TopicSource
@@ -66,16 +66,16 @@ class LatestJob:
 
 
 def merge(table: DataFrame, records: DataFrame) -> DataFrame:
-    """Return the table with later records applied: a row a key, none for a deleted one.
+    """Return the table with later records applied: a row for each key that is not deleted.
 
-    ``records`` must be those that follow in the topic. Splitting a topic into such batches
-    anywhere and merging them one by one comes to `latest_per_key` of the whole.
+    ``records`` must be the next ones in the topic. Splitting a topic into such batches anywhere
+    and merging them one by one gives `latest_per_key` of the whole.
     """
     return latest_per_key(table.unionByName(records))
 
 
 def apply_batch(job: LatestJob, records: DataFrame, batch_id: int, query_id: str) -> bool:
-    """Commit the table with one more batch in it; return False if it was in there already."""
+    """Commit the table with one more batch in it; return False if the batch was in it already."""
     spark = records.sparkSession
     newest = newest_snapshot(spark, job.table)
     if newest is not None and newest.batch_id >= batch_id:
@@ -89,7 +89,7 @@ def apply_batch(job: LatestJob, records: DataFrame, batch_id: int, query_id: str
 def start(
     spark: SparkSession, job: LatestJob, committed: Callable[[int, int], None]
 ) -> StreamingQuery:
-    """Start the job; ``committed`` hears each batch's number and the table's count of keys.
+    """Start the job; ``committed`` gets each batch's number and the table's count of keys.
 
     Raises PipelineError where the table and the checkpoint do not belong together.
     """
@@ -132,7 +132,7 @@ def wait(query: StreamingQuery) -> None:
     metavar="FOLDER",
     help="Folder of the job's progress; belongs to the table.  [default: TABLE/_checkpoint]",
 )
-@click.option("--available-now", is_flag=True, help="Read what the topic holds now, then end.")
+@click.option("--available-now", is_flag=True, help="Read the topic's present records, then exit.")
 @click.option(
     "--interval-seconds",
     type=click.IntRange(min=0),
@@ -145,7 +145,7 @@ def wait(query: StreamingQuery) -> None:
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="How many versions of the table to keep, for readers still on an old one.",
+    help="Number of versions of the table to keep, for readers that still use an old one.",
 )
 @session_options
 def latest_command(

@@ -1,7 +1,7 @@
-"""Keep the latest value of every key of a topic as a table of Delta Lake's.
+"""Keep the latest value of every key of a topic as a Delta Lake table.
 
-It runs until it is stopped, or with ``--available-now`` until the table holds what the topic held
-at its start. `pipeline.materializing` says how.
+It runs until it is stopped, or with ``--available-now`` until the table has all records that the
+topic held at the start. `pipeline.materializing` describes the method.
 """
 
 import sys
@@ -44,7 +44,7 @@ from pipeline.values import value_options
     is_flag=True,
     help="Keep values that do not fit the schema, as bytes in the column mismatched.",
 )
-@click.option("--available-now", is_flag=True, help="Read what the topic holds now, then end.")
+@click.option("--available-now", is_flag=True, help="Read the topic's present records, then exit.")
 @click.option(
     "--interval-seconds",
     type=click.IntRange(min=0),
@@ -55,14 +55,14 @@ from pipeline.values import value_options
 @click.option(
     "--reconcile",
     is_flag=True,
-    help="First delete the rows whose key the topic no longer has; reads all of it.",
+    help="First delete the rows whose key the topic no longer has; reads the whole topic.",
 )
 @click.option(
     "--table-property",
     "properties",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Set a property of Delta's on a table that is made.",
+    help="Set a Delta property on a new table.",
 )
 @session_options
 def materialize_command(
@@ -78,7 +78,7 @@ def materialize_command(
     reconcile: bool,
     properties: Sequence[str],
 ) -> None:
-    """Keep the latest value of every key of a topic as a table of Delta Lake's."""
+    """Keep the latest value of every key of a topic as a Delta Lake table."""
     job = MaterializeJob(
         source=source,
         table=table.rstrip("/"),

@@ -1,12 +1,12 @@
-"""Keep the latest value of every key of a topic as a table of Delta Lake's, continuously.
+"""Keep the latest value of every key of a topic as a Delta Lake table, continuously.
 
-Each micro-batch of a stream is merged into the table (`pipeline.delta_table`) in one commit of
-Delta's. Spark writes down what a batch covers before it runs it, and repeats just that after a
-crash; a batch that is merged twice comes to the same table. So each record counts exactly once.
+Each micro-batch of a stream is merged into the table (`pipeline.delta_table`) in one Delta commit.
+Spark records the offsets of a batch before it runs the batch, and repeats exactly these after a
+crash; a batch that is merged twice gives the same table. So each record counts exactly once.
 
-Tombstones delete rows. The broker keeps one for ``delete.retention.ms`` after its cleaner has met
-it; a job that was away for longer may never see it, and would keep the row for good. Such a job
-refuses to start until it is told to compare its table with the whole topic.
+Tombstones delete rows. The broker keeps a tombstone for ``delete.retention.ms`` after its cleaner
+has reached it; a job that was stopped for longer may never see it, and would keep the row forever.
+Such a job refuses to start without ``--reconcile``, which compares its table with the whole topic.
 """
 
 import time
@@ -35,17 +35,17 @@ from pipeline.formats import Format, ValueFormat, read_values
 from pipeline.per_key import last_per_key
 from pipeline.source import TopicSource, committed, read_batch, read_stream
 
-# The local property through which Spark tells code inside a batch which query runs it.
+# The local property in which code inside a batch finds the id of its query.
 _QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True)
 class MaterializeJob:
-    """What to keep where: a source, a table, the job's memory of how far it has come.
+    """A source, a table to keep, and the job's progress.
 
     With ``available_now`` the job ends at the offsets that the topic has when it starts;
     otherwise it starts a batch every ``interval_seconds``. Values that do not fit the schema stop
-    it, unless ``keep_mismatched``. ``properties`` are Delta's, for a table that is made.
+    it, unless ``keep_mismatched``. ``properties`` are Delta's, for a new table.
     """
 
     source: TopicSource
@@ -59,9 +59,9 @@ class MaterializeJob:
 
 
 def as_rows(records: DataFrame, job: MaterializeJob) -> DataFrame:
-    """Turn records into what the table keeps of them: the last of each key, its value read.
+    """Turn records into rows of the table: the last record of each key, with its value decoded.
 
-    Adds ``is_tombstone``. Raises PipelineError for a schema that cannot be one.
+    Adds ``is_tombstone``. Raises PipelineError for an invalid schema.
     """
     last = last_per_key(records).withColumn("is_tombstone", f.col("value").isNull())
     rows = read_values(last, job.values)
@@ -69,7 +69,7 @@ def as_rows(records: DataFrame, job: MaterializeJob) -> DataFrame:
 
 
 def apply_batch(job: MaterializeJob, records: DataFrame, progress: Progress) -> Merged:
-    """Merge a batch into the table, which is made if need be.
+    """Merge a batch into the table, which is created if necessary.
 
     Raises PipelineError for a value that does not fit the schema.
     """
@@ -95,11 +95,11 @@ def start(
     *,
     reconciled: Callable[[int], None] | None = None,
 ) -> StreamingQuery:
-    """Start the job; ``merged`` hears each batch's number and what it did.
+    """Start the job; ``merged`` gets each batch's number and its effect.
 
-    With ``reconciled`` the table is compared with the whole topic first, and that hears how many
-    rows were deleted. Raises PipelineError where the table and the checkpoint do not belong
-    together, or the job was away for so long that it may have missed deletes.
+    With ``reconciled`` the table is compared with the whole topic first, and ``reconciled`` gets
+    the number of deleted rows. Raises PipelineError where the table and the checkpoint do not
+    belong together, or the job was stopped for so long that it may have missed deletes.
     """
     held = table_progress(spark, job.table)
     read = checkpoint_progress(spark, job.checkpoint)
@@ -131,7 +131,7 @@ def _require_fitting(rows: DataFrame, job: MaterializeJob) -> None:
     if found is not None:
         raise PipelineError(
             f"the value at offset {found['offset']} of {found['topic']}-{found['partition']} does "
-            f"not fit the {job.values.format} schema: mend --schema, or keep such values apart "
+            f"not fit the {job.values.format} schema: correct --schema, or keep such values apart "
             "with --keep-mismatched"
         )
 
@@ -143,7 +143,7 @@ def _require_no_missed_deletes(spark: SparkSession, job: MaterializeJob, read: P
             kept_ms = int(admin.config(topic, "delete.retention.ms"))
             if away_ms > kept_ms:
                 raise PipelineError(
-                    f"the job was away for {away_ms / 3_600_000:.1f} h and topic {topic} keeps "
+                    f"the job was stopped for {away_ms / 3_600_000:.1f} h and topic {topic} keeps "
                     f"tombstones for {kept_ms / 3_600_000:.1f} h (delete.retention.ms), so that "
                     "deletes may have been missed: run it once with --reconcile, which compares "
                     "the table with the whole topic"

@@ -1,10 +1,10 @@
-"""Find what a cleaner would do to each record, at scale, from segment files.
+"""Find a cleaner's effect on each record, at scale, from segment files.
 
-What counts is only which record of the same key came before, and which one comes next (see
-`pipeline.cleaner_model`). A record whose key is null, or whose transaction was aborted, hides
-none and is removed by whichever run takes it in: its next one is itself.
+Only two other records matter: the previous one of the same key, and the next one (see
+`pipeline.cleaner_model`). A record whose key is null, or whose transaction was aborted, replaces
+none, and the run that covers it removes it: its next record is itself.
 
-Partitions are numbered, in the order in which their extents are given: the column ``place``.
+Partitions are numbered in the order of their extents: the column ``place``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ COLUMNS = (
     "segment_offset",
 )  # fmt: skip
 
-# A segment's records that no run comes to yet.
+# The run of records that no run covers yet.
 UNCLEANABLE = -1
 
 _ENDS = "place int, model string, ends array<bigint>"
@@ -34,7 +34,7 @@ _ENDS = "place int, model string, ends array<bigint>"
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A partition, and the offsets that a cleaner would take in."""
+    """A partition, and the offsets that a cleaner would cover."""
 
     topic: str
     partition: int
@@ -45,11 +45,11 @@ class Extent:
 def with_neighbours(
     spark: SparkSession, records: DataFrame, extents: Sequence[Extent]
 ) -> DataFrame:
-    """Tell of each record the offsets of the previous and the next one of its key.
+    """Add to each record the offsets of the previous and the next record of its key.
 
-    A row is ``place, offset, segment_offset, size_bytes, is_void, is_tombstone, is_in_map`` (that
-    it is dirty, and its key counts), ``previous`` and ``next`` as the model has them,
-    ``following`` (the next one even where no run comes to it), ``first`` (the first one in the
+    A row is ``place, offset, segment_offset, size_bytes, is_void, is_tombstone, is_in_map``
+    (whether it is dirty and its key counts), ``previous`` and ``next`` as in the model,
+    ``following`` (the next one even where no run covers it), ``first`` (the first one in the
     map), NEVER for none, and the extent's ``first_dirty`` and ``first_uncleanable``.
     """
     key_columns = ("place", "is_void", "key_hash")
@@ -65,7 +65,7 @@ def with_neighbours(
         "first_dirty",
         "first_uncleanable",
         _is_void().alias("is_void"),
-        # Nothing goes by the key of a void record: together they might be most of all.
+        # The key of a void record does not matter; as one key they might be most of all records.
         f.when(_is_void(), offset).otherwise(f.xxhash64("key")).alias("key_hash"),
         f.col("value_size_bytes").isNull().alias("is_tombstone"),
     )
@@ -93,9 +93,9 @@ def with_neighbours(
 def find_run_ends(
     neighbours: DataFrame, keys_max: Mapping[str, int]
 ) -> dict[tuple[int, str], list[int]]:
-    """Find where the map of each model, which holds so many keys, is full: all but the last end.
+    """Find the offsets at which the map of each model is full: all run ends but the last.
 
-    The keys of what is returned are places and models.
+    ``keys_max`` is the capacity of each model's map. The keys of the result are places and models.
     """
     limits = dict(keys_max)
 
@@ -120,9 +120,9 @@ def sum_sizes(
 ) -> DataFrame:
     """Sum the records of each segment by the run that removes them.
 
-    ``run_ends`` are Kafka's, by place, each with the end of the section; ``full_at`` is where
-    Odradek's map is full. A row is ``place, segment_offset, run`` (`UNCLEANABLE`, or how many runs
-    there are for what stays), ``size_bytes, tombstones, spilled``.
+    ``run_ends`` are Kafka's, by place, each with the end of the section; ``full_at`` are the
+    offsets at which Odradek's map is full. A row is ``place, segment_offset, run`` (`UNCLEANABLE`,
+    or the count of runs for records that stay), ``size_bytes, tombstones, spilled``.
     """
     rows = [(place, list(ends), full_at.get(place)) for place, ends in run_ends.items()]
     known = spark.createDataFrame(rows, "place int, ends array<bigint>, full_at bigint")
@@ -146,7 +146,7 @@ def sum_sizes(
 
 
 def sum_keys(neighbours: DataFrame) -> DataFrame:
-    """Count each partition's records and keys, and what of it the last records of keys are.
+    """Count each partition's records and keys, and sum the last records of its keys.
 
     A row is ``place, records, size_bytes, keys, live_bytes, tombstones`` (live ones),
     ``dirty_records, dirty_keys``.

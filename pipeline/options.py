@@ -1,7 +1,7 @@
-"""The command-line options that the pipeline's commands share, and how they fail.
+"""The command-line options that the pipeline's commands share, and the report of failures.
 
-A command takes a `TopicSource` and `SessionOptions`, made here from what was typed. Whatever
-stops it is told in one line (`pipeline.errors`), with Java's trace only behind ``--debug``.
+A command takes a `TopicSource` and `SessionOptions`, built here from the options. Each failure is
+reported in one line (`pipeline.errors`), with Java's trace only with ``--debug``.
 """
 
 import functools
@@ -28,7 +28,7 @@ _BOOTSTRAP = click.option(
     envvar="ODRADEK_BOOTSTRAP_SERVERS",
     show_envvar=True,
     metavar="HOST:PORT,…",
-    help="Where the broker listens.",
+    help="The address of the broker.",
 )
 _OPTION = click.option(
     "--option",
@@ -42,15 +42,15 @@ _TOPIC_OPTIONS = (_BOOTSTRAP, click.option("--topic", required=True, help="The t
 
 _SOURCE_OPTIONS = (
     _BOOTSTRAP,
-    click.option("--topic", help="The topic to read; several with commas between."),
+    click.option("--topic", help="The topic to read; separate several by commas."),
     click.option("--subscribe-pattern", metavar="REGEX", help="Read every topic that matches."),
     click.option(
         "--starting-offsets",
         default="earliest",
         show_default=True,
         metavar="OFFSETS",
-        help='Where to start: earliest, or JSON such as {"prices": {"0": 23}}. A stream also '
-        "takes latest, and starts there only while it has no checkpoint.",
+        help='The offsets to start at: earliest, or JSON such as {"prices": {"0": 23}}. A stream '
+        "also accepts latest, and uses this option only while it has no checkpoint.",
     ),
     click.option(
         "--fail-on-data-loss/--no-fail-on-data-loss",
@@ -66,15 +66,16 @@ _SEGMENT_OPTIONS = (
         "--path",
         required=True,
         metavar="FOLDER",
-        help="A folder of log.dirs, a partition's or a .log file; several with commas between.",
+        help="A folder of log.dirs, a partition's folder or a .log file; separate several by "
+        "commas.",
     ),
-    click.option("--topic", help="Read these topics only; several with commas between."),
+    click.option("--topic", help="Read only this topic; separate several by commas."),
 )
 
 _SESSION_OPTIONS = (
     click.option(
         "--master",
-        help="Where Spark runs its tasks.  [default: where spark-submit says, or local[2]]",
+        help="The Spark master that runs the tasks.  [default: spark-submit's, or local[2]]",
     ),
     click.option(
         "--conf",
@@ -88,14 +89,14 @@ _SESSION_OPTIONS = (
         default=_DEFAULT_CACHE,
         show_default=True,
         metavar="FOLDER",
-        help="Where fetched jars are kept.",
+        help="The folder for fetched jars.",
     ),
     click.option("--debug", is_flag=True, help="Show Spark's own log, and whole traces."),
 )
 
 
 def segment_options(command: _Command) -> _Command:
-    """Give a command the segment files to read, as options of their data source: ``source``."""
+    """Add options for segment files; the command gets options of their data source, ``source``."""
 
     @functools.wraps(command)
     def with_segments(*, path: str, topic: str | None, **others: object) -> None:
@@ -106,7 +107,7 @@ def segment_options(command: _Command) -> _Command:
 
 
 def source_options(command: _Command) -> _Command:
-    """Give a command the options of a source, and it their sum as ``source``."""
+    """Add the options of a source; the command gets a TopicSource, ``source``."""
 
     @functools.wraps(command)
     def with_source(
@@ -137,7 +138,7 @@ def source_options(command: _Command) -> _Command:
 
 
 def topic_options(command: _Command) -> _Command:
-    """Give a command one topic and how to reach it, as ``source``."""
+    """Add the options of one topic; the command gets a TopicSource, ``source``."""
 
     @functools.wraps(command)
     def with_topic(
@@ -150,7 +151,7 @@ def topic_options(command: _Command) -> _Command:
 
 
 def session_options(command: _Command) -> _Command:
-    """Give a command the options of a Spark session, and it their sum as ``session``."""
+    """Add the options of a Spark session; the command gets SessionOptions, ``session``."""
 
     @functools.wraps(command)
     def with_session(
@@ -169,7 +170,7 @@ def session_options(command: _Command) -> _Command:
 
 @contextmanager
 def told_in_one_line(source: TopicSource | None = None, *, debug: bool) -> Iterator[None]:
-    """Turn what Spark, Java and the pipeline raise into click's one line and exit code 1."""
+    """Turn errors of Spark, Java and the pipeline into click's one line and exit code 1."""
     try:
         yield
     except PipelineError as error:
@@ -183,9 +184,9 @@ def told_in_one_line(source: TopicSource | None = None, *, debug: bool) -> Itera
 
 
 def pairs(option: str, entries: Sequence[str]) -> dict[str, str]:
-    """Split the values of an option that may be given often, each NAME=VALUE.
+    """Split the values of a repeated option, each NAME=VALUE.
 
-    Raises click's UsageError for one that is not.
+    Raises click's UsageError for a value in another form.
     """
     split = {}
     for entry in entries:
@@ -197,7 +198,7 @@ def pairs(option: str, entries: Sequence[str]) -> dict[str, str]:
 
 
 def run_command(command: click.Command, argv: Sequence[str]) -> int:
-    """Run a command on arguments and return its exit code, with its errors shown in a line."""
+    """Run a command on arguments, print its errors in one line, and return its exit code."""
     name = f"odradek pipeline {command.name}"
     try:
         status = command.main(args=list(argv), prog_name=name, standalone_mode=False)
@@ -215,7 +216,7 @@ def run_command(command: click.Command, argv: Sequence[str]) -> int:
 
 
 def decorated(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
-    """Give a command options, in the order in which its help is to list them."""
+    """Add options to a command, in the order in which its help lists them."""
     for option in reversed(options):  # click lists the option that was applied last first
         command = option(command)
     return command

@@ -1,6 +1,6 @@
-"""Where a table to publish comes from: a file, a database, or nowhere.
+"""The origin of a table to publish: a file, a database, or generated rows.
 
-Spark's own readers read it, in any format that they know.
+Spark's own readers read the table, in any format that they know.
 """
 
 import functools
@@ -16,7 +16,7 @@ from pipeline.tickets import tickets
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """Where a table is: a path or a JDBC address, its format as Spark calls it, and options."""
+    """The place of a table: a path or a JDBC address, Spark's name of its format, and options."""
 
     path: str
     format: str = ""
@@ -24,7 +24,7 @@ class TableSource:
     where: str | None = None
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """Return the table's rows, or those that the condition in SQL holds for."""
+        """Return the table's rows, or the rows that meet the condition in SQL."""
         options = dict(self.options)
         if self._format == "csv":
             options = {"header": "true", "inferSchema": "true"} | options
@@ -45,7 +45,7 @@ class TableSource:
 
 @dataclass(frozen=True, slots=True)
 class Tickets:
-    """A table that is made: so many tickets of so many bytes; see `pipeline.tickets`."""
+    """A generated table: a number of tickets of equal size; see `pipeline.tickets`."""
 
     count: int
     bytes_each: int = 5000
@@ -72,7 +72,7 @@ _OPTIONS = (
         "format_",
         default="",
         metavar="NAME",
-        help="The table's format as Spark calls it.  [default: jdbc for jdbc:…, csv for ….csv, "
+        help="Spark's name of the table's format.  [default: jdbc for jdbc:…, csv for ….csv, "
         "else parquet]",
     ),
     click.option(
@@ -82,22 +82,26 @@ _OPTIONS = (
         metavar="NAME=VALUE",
         help="Set an option of Spark's reader of tables, such as dbtable=tickets.",
     ),
-    click.option("--where", metavar="SQL", help="Publish only the rows that this holds for."),
-    click.option("--tickets", type=click.IntRange(min=1), help="Make so many tickets instead."),
+    click.option("--where", metavar="SQL", help="Publish only the rows that meet this condition."),
+    click.option(
+        "--tickets",
+        type=click.IntRange(min=1),
+        help="Publish this number of generated tickets instead of a table.",
+    ),
     click.option(
         "--bytes",
         "bytes_each",
         type=click.IntRange(min=1),
         default=5000,
         show_default=True,
-        help="Size of a ticket.",
+        help="The size of a ticket in bytes.",
     ),
     click.option(
         "--accounts",
         type=click.IntRange(min=1),
         default=1000,
         show_default=True,
-        help="Spread the tickets over so many accounts.",
+        help="Spread the tickets over this number of accounts.",
     ),
     click.option(
         "--version",
@@ -105,13 +109,13 @@ _OPTIONS = (
         type=int,
         default=1,
         show_default=True,
-        help="Another number makes other contents for the same tickets.",
+        help="Another number gives the same tickets other contents.",
     ),
 )
 
 
 def origin_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a table, and it their sum as ``origin``."""
+    """Add the options of a table; the command gets its origin as ``origin``."""
 
     @functools.wraps(command)
     def with_origin(
@@ -132,7 +136,7 @@ def origin_options(command: Callable[..., None]) -> Callable[..., None]:
         elif tickets is not None and table is None:
             origin = Tickets(tickets, bytes_each, accounts, version_)
         else:
-            raise click.UsageError("name what to publish with one of --table and --tickets")
+            raise click.UsageError("name the rows to publish with one of --table and --tickets")
         command(origin=origin, **others)
 
     return decorated(with_origin, _OPTIONS)

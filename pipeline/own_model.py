@@ -1,9 +1,9 @@
-"""Work out what one run of Odradek's cleaner would do to a partition, without a broker.
+"""Compute one run of Odradek's cleaner over a partition, without a broker.
 
-It takes in all that is dirty in one run, whatever the number of keys: those that its map has no
-room for are spilled into temporary files. A segment that loses nothing is not written, and a clean
-one whose key filter (its .keys file) has none of the dirty keys is not even read. Source: this
-project's `cleaner`, whose arithmetic is told once more here, in numbers of records.
+One run covers the whole dirty section, with any number of keys: keys that its map has no room for
+are spilled into temporary files. A segment that loses nothing is not written, and a clean segment
+whose key filter (its .keys file) has none of the dirty keys is not even read. Source: this
+project's `cleaner`, whose arithmetic is repeated here, in numbers of records.
 """
 
 import struct
@@ -26,20 +26,20 @@ _FILTER_HASH_BYTES = 8
 _HASHES_SHARE = 4
 _FACTS = struct.Struct("<4sHH8xq8xq")  # magic, version, flags, size, next delete horizon
 _FACTS_MAGIC = b"OdrK"
-_HAS_FILTER = 2  # of the flags; the other one is that the segment must be read
-# A smaller record than this has hardly a key and a value: then offsets are gaps, not records.
+_HAS_FILTER = 2  # one of the flags; the other one means that the segment must be read
+# A smaller record hardly has a key and a value: then most offsets are gaps, not records.
 _RECORD_BYTES = 16
-# A segment stays alone when it has more than so many times the bytes of those after it.
+# A segment stays alone when it has more than this many times the bytes of the segments after it.
 _SETTLED_RATIO = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """What is known of a partition's cleanable segments, an element of each array a segment.
+    """A partition's cleanable segments; each array has an element for each segment.
 
-    ``sizes_bytes`` and ``kept_bytes`` are those before and after a run that takes in all.
-    ``is_changed`` tells that it loses a record, or marks a tombstone. ``spilled_records`` counts
-    those whose key comes when the map is full.
+    ``sizes_bytes`` and ``kept_bytes`` are the sizes before and after a run over all of them.
+    ``is_changed`` means that a segment loses a record, or that a tombstone in it is marked.
+    ``spilled_records`` counts records whose key comes when the map is full.
     """
 
     base_offsets: Offsets
@@ -52,9 +52,9 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class OwnRun:
-    """What one run takes and does.
+    """The costs and the work of one run.
 
-    ``memory_bytes`` are those of the map, of a bit for each record, and of hashes for key filters.
+    ``memory_bytes`` are for the map, a bit for each record, and hashes for key filters.
     """
 
     keys: int
@@ -66,7 +66,7 @@ class OwnRun:
 
 
 def map_keys_max(buffer_bytes: int) -> int:
-    """Return how many keys a map that takes a whole buffer holds before others are spilled."""
+    """Return the number of keys that a map in a whole buffer holds before it spills others."""
     return int(_slots_max(buffer_bytes) * _LOAD_FACTOR)
 
 
@@ -83,14 +83,14 @@ def own_run(
     dirty_keys: int,
     buffer_bytes: int,
 ) -> OwnRun:
-    """Return what a run over the dirty section of a partition takes and does."""
+    """Return the costs and the work of a run over the dirty section of a partition."""
     ends = np.append(segments.base_offsets[1:], first_uncleanable_offset)
     is_clean = ends <= first_dirty_offset
     indexed_bytes = float(segments.sizes_bytes[~is_clean].sum())
     records = first_uncleanable_offset - first_dirty_offset
     if records > indexed_bytes // _RECORD_BYTES:
         records = dirty_records
-    # Hashes of the dirty keys may take a quarter of the buffer; without them no filter is asked.
+    # Hashes of the dirty keys may take a quarter of the buffer; without them no filter is used.
     asks_filters = _HASHES_SHARE * _FILTER_HASH_BYTES * records <= buffer_bytes
     is_skipped = is_clean & segments.has_filter & ~segments.is_changed & asks_filters
     spilled = dirty_keys > map_keys_max(buffer_bytes)
@@ -114,10 +114,10 @@ def own_run(
 
 
 def has_filter(segment: Path, now_ms: int) -> bool:
-    """Return whether a clean segment has a file that says, without reading it, which keys it has.
+    """Return whether a clean segment has a key filter that can make reading it unnecessary.
 
-    Not so one whose transactions, or whose tombstones by now, must be looked at in any case. The
-    file's header is drawn in cleaner/passes/facts.py.
+    It has none if its transactions, or tombstones that are due by now, must be read in any case.
+    The file's header is drawn in cleaner/passes/facts.py.
     """
     try:
         with segment.with_suffix(".keys").open("rb") as file:
@@ -133,10 +133,10 @@ def has_filter(segment: Path, now_ms: int) -> bool:
 
 
 def _written(segments: Segments) -> npt.NDArray[np.bool_]:
-    """Tell which segments are written: those that change, and those merged with others."""
+    """Return which segments are written: segments that change, and segments merged with others."""
     written = segments.is_changed.copy()
     sizes = segments.sizes_bytes.tolist()
-    # What filled a segment when it was rolled is about the topic's segment.bytes.
+    # The largest segment has about the topic's segment.bytes: it was rolled when it was full.
     for group in _groups(sizes, max(sizes, default=0.0)):
         for part in _split_settled(sizes, group):
             if len(part) > 1:

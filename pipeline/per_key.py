@@ -1,10 +1,10 @@
-"""Keep each key's last record: what a compacted topic comes to.
+"""Keep each key's last record, as in a topic that is compacted completely.
 
 A key is a key of its partition, as it is for the broker's cleaner, because Kafka orders records
 only within one. A record without a key replaces nothing and is left out.
 
-Both functions take and give the columns of `pipeline.source.RECORD_COLUMNS`, and are pure: the
-result depends on which records there are, never on their order or on how often one occurs.
+Both functions take and return the columns of `pipeline.source.RECORD_COLUMNS`, and are pure: the
+result depends on the set of records, never on their order or their repetition.
 """
 
 from pyspark.sql import DataFrame

@@ -1,8 +1,8 @@
 """Plan the cleaning of topics from their segment files: for capacity, without a broker.
 
-Tells of each topic how many keys it has and how much of it is garbage; how many runs Kafka's
-cleaner would take with a given log.cleaner.dedupe.buffer.size, and Odradek's; what both would read
-and write, and the memory that it takes; and what each min.cleanable.dirty.ratio would mean.
+A plan has for each topic: the number of its keys and the share of garbage; the runs that Kafka's
+cleaner would need with a given log.cleaner.dedupe.buffer.size, and Odradek's; the bytes that both
+would read and write, and their memory; and the effect of each min.cleanable.dirty.ratio.
 """
 
 import sys
@@ -30,31 +30,31 @@ _DEFAULTS = KafkaCleaner()
     default=_DEFAULTS.dedupe_buffer_bytes,
     show_default=True,
     metavar="BYTES",
-    help="log.cleaner.dedupe.buffer.size.",
+    help="The value of log.cleaner.dedupe.buffer.size.",
 )
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
     default=_DEFAULTS.threads,
     show_default=True,
-    help="log.cleaner.threads, which share the buffer.",
+    help="The value of log.cleaner.threads, which share the buffer.",
 )
 @click.option(
     "--load-factor",
     type=click.FloatRange(min=0, max=1, min_open=True),
     default=_DEFAULTS.load_factor,
     show_default=True,
-    help="log.cleaner.io.buffer.load.factor.",
+    help="The value of log.cleaner.io.buffer.load.factor.",
 )
 @click.option(
     "--dirty-ratio",
     type=click.FloatRange(min=0, max=1),
     default=PlanOptions(_DEFAULTS).min_cleanable_ratio,
     show_default=True,
-    help="min.cleanable.dirty.ratio.",
+    help="The value of min.cleanable.dirty.ratio.",
 )
 @click.option(
-    "--with-active", is_flag=True, help="Take in last segments, as if they were rolled now."
+    "--with-active", is_flag=True, help="Include the last segments, as if they were rolled now."
 )
 @click.option(
     "--from-start", is_flag=True, help="Plan as if nothing had been cleaned before."
@@ -62,7 +62,7 @@ _DEFAULTS = KafkaCleaner()
 @click.option(
     "--updates-per-second",
     type=click.FloatRange(min=0, min_open=True),
-    help="How often records of a topic change, for the time between runs.",
+    help="Updates of a topic per second, from which to compute the time between runs.",
 )
 @click.option("--report", "report_file", metavar="FILE", help="Write the plan as JSON.")
 @click.option("--plots", metavar="FOLDER", help="Draw a picture of each topic's plan.")

@@ -1,4 +1,4 @@
-"""Draw what a plan of a topic's cleaning tells: a picture a topic."""
+"""Draw the plan of each topic's cleaning as a picture."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -73,7 +73,7 @@ def _draw_runs(axes: "Axes", plan: TopicPlan) -> None:
 
 
 def _draw_ratios(axes: "Axes", plan: TopicPlan) -> None:
-    """Draw how large the log grows, and how much is copied, by the dirty ratio."""
+    """Draw the size of the log, and the bytes copied, by the dirty ratio."""
     curve: Sequence[DirtyRatio] = dirty_ratios(
         plan.total("live_bytes"), plan.total("keys"), ratios=_CURVE
     )

@@ -1,4 +1,4 @@
-"""Tell a plan of cleanings to people, topic by topic, and to programs as JSON."""
+"""Write a plan of cleanings as text, topic by topic, or as JSON."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ _NOTHING = "-"
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """The plans of a topic's partitions, and what ratios of dirt would mean for it."""
+    """The plans of a topic's partitions, and the effects of dirty ratios on it."""
 
     topic: str
     partitions: Sequence[PartitionPlan]
@@ -36,7 +36,7 @@ class TopicPlan:
 def by_topic(
     plans: Sequence[PartitionPlan], updates_per_second: float | None
 ) -> list[TopicPlan]:
-    """Put partitions together by their topics; the rate of updates is that of a topic."""
+    """Group partitions by their topics; the rate of updates is that of a topic."""
     topics = []
     for topic in sorted({one.topic for one in plans}):
         partitions = [one for one in plans if one.topic == topic]
@@ -48,7 +48,7 @@ def by_topic(
 
 
 def tell(plan: TopicPlan, options: PlanOptions) -> Iterator[str]:
-    """Tell the plan of a topic in lines for a person."""
+    """Yield the lines of a topic's plan for a person."""
     partitions = plan.partitions
     yield (
         f"topic {plan.topic}: {show_count(len(partitions), 'partition')}, "
@@ -72,7 +72,7 @@ def tell(plan: TopicPlan, options: PlanOptions) -> Iterator[str]:
 
 
 def as_json(plans: Sequence[TopicPlan], options: PlanOptions) -> str:
-    """Tell plans as JSON."""
+    """Return plans as JSON."""
     topics = [{**asdict(one), "garbage_ratio": one.garbage_ratio} for one in plans]
     return json.dumps({"options": asdict(options), "topics": topics}, indent=2)
 
@@ -92,7 +92,7 @@ def _partition_rows(partitions: Sequence[PartitionPlan]) -> Iterator[Sequence[st
 
 
 def _tell_runs(partitions: Sequence[PartitionPlan], cleaner: KafkaCleaner) -> Iterator[str]:
-    """Tell what both cleaners do to all partitions, and what one run would take of Kafka's."""
+    """Yield the work of both cleaners on all partitions, and the buffer for one run of Kafka's."""
     runs = [run for one in partitions for run in one.kafka]
     own = [one.odradek for one in partitions if one.odradek]
     most = max(len(one.kafka) for one in partitions)
@@ -127,7 +127,7 @@ def _tell_runs(partitions: Sequence[PartitionPlan], cleaner: KafkaCleaner) -> It
 
 
 def _moved(runs: Sequence[Run | OwnRun]) -> Iterator[str]:
-    """Tell what runs index, read and write in all."""
+    """Yield the totals of bytes that runs index, read and write."""
     for name in ("indexed_bytes", "read_bytes", "written_bytes"):
         yield show_size(sum(getattr(run, name) for run in runs))
 

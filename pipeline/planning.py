@@ -1,7 +1,7 @@
-"""Plan the cleaning of topics from their segment files: what Kafka's cleaner would do, and ours.
+"""Plan the cleaning of topics from their segment files, by Kafka's cleaner and by Odradek's.
 
-`plan_topics` reads each record once, without its value. What it counts is what a cleaner would do
-to the files as they are, if nothing more were written.
+`plan_topics` reads each record once, without its value. Its figures are for the present files, if
+nothing more is written.
 """
 
 import time
@@ -29,10 +29,10 @@ _KAFKA, _OWN = "kafka", "odradek"
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What to plan for: the cleaner's settings, and what of the files is to be cleaned.
+    """The cleaner's settings, and the part of the files to clean.
 
-    ``with_active`` takes in each partition's last segment, as if it were rolled; ``from_start``
-    disregards how far a cleaner has come.
+    ``with_active`` includes each partition's last segment, as if it were rolled; ``from_start``
+    ignores earlier cleanings.
     """
 
     cleaner: KafkaCleaner
@@ -43,10 +43,10 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """What is in a partition, and what a cleaner would do; sizes are of files, in bytes.
+    """The contents of a partition, and the runs of cleaners over it; sizes are of files, in bytes.
 
-    ``live_bytes`` are those of the last record of each key. ``kafka`` and ``odradek`` are empty,
-    or None, where the partition is not dirty enough.
+    ``live_bytes`` are the bytes of the last record of each key. ``kafka`` and ``odradek`` are
+    empty, or None, where the partition is not dirty enough.
     """
 
     topic: str
@@ -67,13 +67,13 @@ class PartitionPlan:
 
     @property
     def dirty_ratio(self) -> float:
-        """Return the share of what can be cleaned that is dirty."""
+        """Return the dirty share of the cleanable bytes."""
         return self.dirty_bytes / self.cleanable_bytes if self.cleanable_bytes else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """A partition's segments, and how far a cleaner has come."""
+    """A partition's segments, and the offsets that a cleaner would cover."""
 
     extent: Extent
     segments: Sequence[Segment]
@@ -89,13 +89,13 @@ def plan_topics(
 ) -> list[PartitionPlan]:
     """Plan the cleaning of partitions, named by the options of the data source of segments.
 
-    Raises PipelineError for what cannot be read.
+    Raises PipelineError for files that cannot be read.
     """
     partitions = find_partitions(options, plan)
     extents = [one.extent for one in partitions]
     records = read_segments(spark, columns=",".join(neighbours.COLUMNS), **options)
     rows = neighbours.with_neighbours(spark, records, extents)
-    # Three questions to what a shuffle of everything has made.
+    # Three queries use the result of one shuffle of all records.
     rows = rows.persist(StorageLevel.DISK_ONLY)
     try:
         keys = {row["place"]: row for row in neighbours.sum_keys(rows).collect()}
@@ -120,10 +120,10 @@ def plan_topics(
 
 
 def find_partitions(options: Mapping[str, str], plan: PlanOptions) -> list[_Partition]:
-    """Find the partitions to plan for, and what of each a cleaner would take in.
+    """Find the partitions to plan for, and the offsets that a cleaner would cover in each.
 
-    Raises PipelineError for a checkpoint file that cannot be read, and for what `find_segments`
-    cannot find.
+    Raises PipelineError for a checkpoint file that cannot be read, and where `find_segments`
+    does.
     """
     parsed = parse_options(options)
     found: dict[Path, list[Segment]] = defaultdict(list)
@@ -142,7 +142,7 @@ def find_partitions(options: Mapping[str, str], plan: PlanOptions) -> list[_Part
         start = first.base_offset
         name = first.topic, first.partition
         start = max(start, cleaned.get(folder.parent, {}).get(name, start))
-        # What is clean already is no more than what can be cleaned.
+        # The clean section ends within the cleanable one.
         start = min(start, end)
         partitions.append(_Partition(Extent(first.topic, first.partition, start, end), segments))
     names = Counter((one.extent.topic, one.extent.partition) for one in partitions)
@@ -155,13 +155,13 @@ def find_partitions(options: Mapping[str, str], plan: PlanOptions) -> list[_Part
 
 
 def cleaned_offsets(path: Path) -> dict[tuple[str, int], int]:
-    """Read up to where each log of a log directory has been cleaned: nothing where none was.
+    """Read the offset up to which each log of a log directory is cleaned; {} without a file.
 
         0                    version
         2                    count of the lines that follow
         orders 3 1042        topic, partition, offset
 
-    Raises PipelineError for a file that is not so. Source: OffsetCheckpointFile of Kafka 4.3.
+    Raises PipelineError for another kind of file. Source: OffsetCheckpointFile of Kafka 4.3.
     """
     try:
         version, _, *lines = path.read_text("utf-8").splitlines()
@@ -173,7 +173,7 @@ def cleaned_offsets(path: Path) -> dict[tuple[str, int], int]:
         return {}
     except (OSError, ValueError):
         raise PipelineError(
-            f"{path} cannot be read: say --from-start to plan as if nothing had been cleaned"
+            f"{path} cannot be read: use --from-start to plan as if nothing had been cleaned"
         ) from None
 
 
@@ -182,7 +182,7 @@ def _end_offset(segment: Segment) -> int:
     from protocol.batch_scan import LAST_OFFSET
 
     end = segment.base_offset
-    # From the last entry of its index on; damage is told when the records are read.
+    # Read from the last entry of its index on; damage is reported when the records are read.
     for chunk in read_chunks(
         segment, lambda _: None, start_offset=segment.offsets.end - 1, checks_crc=False
     ):
@@ -246,9 +246,9 @@ def _plan(
 
 
 def _sizes(segments: Sequence[Segment], rows: Sequence[Row], runs: int) -> Sizes:
-    """Lay the bytes of segments out by run: a file's, shared as its records' sizes are.
+    """Return the bytes of segments by run: a file's bytes, in proportion to its records' sizes.
 
-    So a batch's header and its compression count as much as its records do.
+    So the headers and the compression of batches are shared in the same proportion.
     """
     places = _places(segments)
     table = np.zeros((len(segments), runs + 1))

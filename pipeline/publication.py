@@ -1,15 +1,15 @@
-"""Keep a publication: what is to be sent to a topic, and how much of it was.
+"""Keep a publication: the records to send to a topic, and the progress.
 
     <work>/publication/
-      plan.json               what it is: topic, count of records; written last: it is whole
-      records/part-….parquet  the records in order of key, a file a chunk
-      sent/0000000017         one for each chunk that the broker has acknowledged
+      plan.json               topic and counts of records; written last: then the folder is whole
+      records/part-….parquet  the records in order of key, a file for each chunk
+      sent/0000000017         a file for each chunk that the broker has acknowledged
 
-The folder is there from the first row written until the last record is sent.
+The folder exists from the first row written until the last record is sent.
 
-All is settled before the first record is sent. So a publication that was killed goes on with what
-it began with, whatever became of the table since, and sends again the chunk that it was in at
-most: each key is in it once, so that a record sent twice says the same thing twice.
+All records are fixed before the first one is sent. So a publication that was killed continues with
+the same records, even if the table has changed, and sends at most its present chunk again: each
+key is in it once, so that a record sent twice has the same effect.
 """
 
 import json
@@ -29,7 +29,7 @@ _PLAN = "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a publication is: its topic, and its counts of records, tombstones among them."""
+    """A publication's topic, and its counts of records and of the tombstones among them."""
 
     topic: str
     records: int
@@ -53,23 +53,23 @@ class Publication:
     chunks: Sequence[Chunk]
 
     def unsent(self, spark: SparkSession) -> list[Chunk]:
-        """Return the chunks that are still to be sent, in order."""
+        """Return the chunks that are not sent yet, in order."""
         sent = {int(name) for name in list_names(spark, f"{self.folder}/sent") if name.isdigit()}
         return [chunk for chunk in self.chunks if chunk.number not in sent]
 
     def note_sent(self, spark: SparkSession, chunk: Chunk) -> None:
-        """Note that the broker has all of a chunk."""
+        """Note that the broker has acknowledged a chunk."""
         write_text(spark, f"{self.folder}/sent/{chunk.number:010d}", "")
 
     def forget(self, spark: SparkSession) -> None:
-        """Remove a publication that is over."""
+        """Remove a finished publication."""
         # The plan goes first: half a folder must not look like a publication.
         remove(spark, f"{self.folder}/{_PLAN}")
         remove(spark, self.folder)
 
 
 def unfinished(spark: SparkSession, work: str) -> Publication | None:
-    """Return the publication of a folder that is not over, if there is one."""
+    """Return the unfinished publication in a folder, or None."""
     folder = f"{work}/{_NAME}"
     return _open(spark, folder) if exists(spark, f"{folder}/{_PLAN}") else None
 
@@ -77,12 +77,12 @@ def unfinished(spark: SparkSession, work: str) -> Publication | None:
 def settle(
     spark: SparkSession, work: str, topic: str, records: DataFrame, chunk_records: int
 ) -> Publication:
-    """Write down what is to be sent, in the order of keys.
+    """Write the records to send, in the order of keys.
 
-    ``records`` has binary columns ``key`` and ``value``. Raises PipelineError where there is none.
+    ``records`` has binary columns ``key`` and ``value``. Raises PipelineError without a record.
     """
     folder = f"{work}/{_NAME}"
-    remove(spark, folder)  # of one that was killed before it was whole
+    remove(spark, folder)  # left by a publication that was killed before it was whole
     records.write.mode("overwrite").parquet(f"{folder}/unordered")
     unordered = spark.read.parquet(f"{folder}/unordered")
     counts = unordered.agg(f.count("*"), f.count_if(f.col("value").isNull())).collect()[0]

@@ -1,7 +1,7 @@
-"""Publish a table into a compacted topic: a record a row, keyed, and once more whenever it is run.
+"""Publish a table into a compacted topic: a record with a key for each row.
 
-A run that was stopped or killed goes on where it was when the same command is given again; a run
-after one that ended publishes the table again. `pipeline.publishing` says how.
+The same command continues a run that was stopped or killed; after a run that ended, it publishes
+the table again. `pipeline.publishing` describes the method.
 """
 
 import sys
@@ -30,40 +30,46 @@ from pipeline.stopping import stop_requests
 @topic_options
 @origin_options
 @click.option(
-    "--key", metavar="COLUMN,…", help="The key's columns.  [default: id, where tickets are made]"
+    "--key", metavar="COLUMN,…", help="The key's columns.  [default: id, with --tickets]"
 )
 @click.option(
     "--value", metavar="COLUMN", help="Take this column as the value.  [default: the row as JSON]"
 )
 @click.option("--deleted-where", metavar="SQL", help="Publish these rows as tombstones.")
 @click.option(
-    "--delete-missing", is_flag=True, help="Publish a tombstone for each key that has no row."
+    "--delete-missing",
+    is_flag=True,
+    help="Publish a tombstone for each key of the topic that has no row.",
 )
 @click.option(
-    "--work", required=True, metavar="FOLDER", help="Where to keep what is still to be sent."
+    "--work", required=True, metavar="FOLDER", help="Folder of the records that are not sent yet."
 )
-@click.option("--records-per-second", type=click.IntRange(min=1), help="Send no faster.")
+@click.option(
+    "--records-per-second",
+    type=click.IntRange(min=1),
+    help="The largest number of records to send per second.",
+)
 @click.option(
     "--chunk-records",
     type=click.IntRange(min=1),
     default=CHUNK_RECORDS,
     show_default=True,
-    help="Note progress after so many records; a run that was killed sends up to so many again.",
+    help="Note progress after this many records; after a kill up to this many are sent again.",
 )
-@click.option("--create", is_flag=True, help="Create the topic if it does not exist, compacted.")
+@click.option("--create", is_flag=True, help="Create the topic, compacted, if it does not exist.")
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="Partitions of a topic that is created.",
+    help="The number of partitions of a new topic.",
 )
 @click.option(
     "--topic-config",
     "topic_configs",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Set a config of a topic that is created.",
+    help="Set a config of a new topic.",
 )
 @session_options
 def publish_command(
@@ -82,7 +88,7 @@ def publish_command(
     partitions: int,
     topic_configs: Sequence[str],
 ) -> None:
-    """Publish a table into a compacted topic, or go on with a publication that was stopped."""
+    """Publish a table into a compacted topic, or continue a publication that was stopped."""
     if key is None and isinstance(origin, TableSource):
         raise click.UsageError("name the key's columns with --key")
     if delete_missing and isinstance(origin, TableSource) and origin.where:
@@ -109,17 +115,17 @@ def publish_command(
 
 
 def publish(spark: SparkSession, job: PublishJob) -> None:
-    """Run the job to its end or until it is asked to stop, and tell how far it comes."""
+    """Run the job to its end or until a stop is requested, and print its progress."""
     publication, goes_on = prepare(spark, job)
     plan = publication.plan
     click.echo(
-        f"{'going on with' if goes_on else 'publishing'} {plan.records} records "
+        f"{'continuing with' if goes_on else 'publishing'} {plan.records} records "
         f"({plan.tombstones} tombstones) to topic {plan.topic}"
     )
     with stop_requests() as asked_to_stop:
         ended = send(spark, job, publication, _Teller(), asked_to_stop)
     if not ended:
-        click.echo("stopped: the same command goes on from here")
+        click.echo("stopped: the same command continues from here")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -128,7 +134,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 class _Teller:
-    """Tells of progress once a second at most, and of the end."""
+    """Prints the progress, once a second at most, and at the end."""
 
     def __init__(self) -> None:
         self._next = 0.0

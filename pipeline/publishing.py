@@ -1,6 +1,6 @@
-"""Send a table to a compacted topic: a record a row, keyed.
+"""Send a table to a compacted topic: a record with a key for each row.
 
-A job settles what it will send (see `pipeline.publication`), then sends it chunk by chunk through
+A job fixes the records to send (see `pipeline.publication`), then sends them chunk by chunk with
 Spark's Kafka sink, which gives each key the partition that Kafka's own Java producer would.
 """
 
@@ -20,15 +20,15 @@ from pipeline.source import TopicSource, client_options, committed, read_batch
 
 CHUNK_RECORDS = 100_000
 
-# Fewer requests for the same records; whoever knows better says so with --option.
+# Fewer requests for the same records; --option overrides these settings.
 _PRODUCER_DEFAULTS = {"kafka.linger.ms": "20", "kafka.batch.size": "131072"}
 
 
 @dataclass(frozen=True, slots=True)
 class PublishJob:
-    """What to publish where. ``records_per_second`` bounds the rate; none is as fast as it goes.
+    """A table to publish, and its topic. Without ``records_per_second`` the rate has no bound.
 
-    With ``delete_missing`` keys that the topic has and the table has not are deleted from it.
+    With ``delete_missing``, keys of the topic that are not in the table are deleted from it.
     """
 
     source: TopicSource
@@ -42,7 +42,7 @@ class PublishJob:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How far a publication has come: records sent by this run, in all, of so many."""
+    """The progress of a publication: records sent by this run, sent in all, and planned."""
 
     records: int
     records_in_all: int
@@ -51,9 +51,9 @@ class Sent:
 
 
 def prepare(spark: SparkSession, job: PublishJob) -> tuple[Publication, bool]:
-    """Return the publication that is to go on, or a new one; and whether it goes on.
+    """Return an unfinished publication or else a new one, and whether it is unfinished.
 
-    Raises PipelineError for a table without keys that tell its rows apart.
+    Raises PipelineError for a table without keys that identify its rows.
     """
     begun = unfinished(spark, job.work)
     if begun is not None:
@@ -79,7 +79,7 @@ def send(
     told: Callable[[Sent], None],
     asked_to_stop: threading.Event,
 ) -> bool:
-    """Send what is still to be sent, chunk by chunk; return False when asked to stop before."""
+    """Send the chunks that are not sent yet; return False when a stop is requested before."""
     unsent = publication.unsent(spark)
     before = publication.plan.records - _count(spark, unsent)
     sent, started = 0, time.monotonic()

@@ -1,4 +1,4 @@
-"""Print a topic's records as Spark reads them, or the table that `pipeline.latest` keeps of it.
+"""Print a topic's records as Spark reads them, or a table that `pipeline.latest` keeps.
 
     partition  offset  timestamp                key  value
             0       3  2025-05-01 10:00:00.003  p3   11
@@ -26,7 +26,7 @@ _HEADINGS = ("partition", "offset", "timestamp", "key", "value")
 def read_rows(
     spark: SparkSession, source: TopicSource, table: str | None, limit: int
 ) -> list[Row]:
-    """Read a topic, or a table kept of one if given, in order of topic, partition and offset."""
+    """Read a topic, or a table if given, in order of topic, partition and offset."""
     records: DataFrame = read_table(spark, table) if table else read_batch(spark, source)
     rows: list[Row] = records.orderBy("topic", "partition", "offset").limit(limit).collect()
     return rows
@@ -49,17 +49,21 @@ def format_rows(rows: Iterable[Row]) -> Iterator[str]:
     default="latest",
     show_default=True,
     metavar="OFFSETS",
-    help='Where to end: latest, or JSON such as {"prices": {"0": 42}}.',
+    help='The offsets to end at: latest, or JSON such as {"prices": {"0": 42}}.',
 )
 @click.option("--table", metavar="FOLDER", help="Print this table instead of a topic.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Print no more."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Print at most this many records.",
 )
 @session_options
 def read_command(
     *, source: TopicSource, session: SessionOptions, table: str | None, limit: int
 ) -> None:
-    """Print a topic's records, or a table kept of them."""
+    """Print a topic's records, or the rows of a table."""
     if table and (source.topic or source.subscribe_pattern):
         raise click.UsageError("name either a topic or a table to print, not both")
     with told_in_one_line(source, debug=session.debug):

@@ -1,8 +1,8 @@
-"""Take a reading of a topic: what it holds at a moment, small enough to keep.
+"""Take a reading of a topic: its records at a moment, small enough to keep.
 
     <folder>/
-      records/part-….parquet   a row a record, with a digest in place of what it says
-      reading.json             when it was taken, and of which offsets; written last: it is whole
+      records/part-….parquet   a row for each record, with a digest in place of its value
+      reading.json             its time and its offsets; written last: then the reading is whole
 
 A row is
 
@@ -35,10 +35,10 @@ _RAW = ValueFormat()
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """When a reading was taken, and what of; a reader of what is committed ends at ``ends``.
+    """The time, the topic and the offsets of a reading; ``ends`` are the last stable offsets.
 
-    ``at_ms`` is from before its first record was read. ``min_compaction_lag_ms`` and
-    ``delete_retention_ms`` are the topic's configs of that time.
+    ``at_ms`` is a time before its first record was read. ``min_compaction_lag_ms`` and
+    ``delete_retention_ms`` are the topic's configs at that time.
     """
 
     topic: str
@@ -62,7 +62,7 @@ def digest(value: Column) -> Column:
 
 
 def reduced(records: DataFrame, values: ValueFormat = _RAW) -> DataFrame:
-    """Turn records into rows of a reading; digests are of what values say in a format."""
+    """Turn records into rows of a reading; digests are of the decoded values."""
     arrived = records.withColumns(
         {
             "is_tombstone": f.col("value").isNull(),
@@ -82,7 +82,7 @@ def reduced(records: DataFrame, values: ValueFormat = _RAW) -> DataFrame:
 
 
 def value_bytes(rows: DataFrame) -> Column:
-    """Return what the column ``value`` says as bytes, which it may have been read from."""
+    """Return the column ``value`` as bytes: itself, or as JSON if it was decoded."""
     value = f.col("value")
     if isinstance(rows.schema["value"].dataType, BinaryType):
         return value
@@ -92,9 +92,9 @@ def value_bytes(rows: DataFrame) -> Column:
 def take(
     spark: SparkSession, source: TopicSource, folder: str, values: ValueFormat = _RAW
 ) -> Reading:
-    """Read a topic whole, and keep what was read in a folder.
+    """Read a whole topic, and keep the reading in a folder.
 
-    Raises PipelineError for a topic that is not compacted, or not there.
+    Raises PipelineError for a topic that is not compacted, or does not exist.
     """
     topic = str(source.topic)
     with open_admin(spark, source) as admin:
@@ -117,14 +117,14 @@ def take(
 
 
 def is_there(spark: SparkSession, folder: str) -> bool:
-    """Say whether a folder holds a whole reading."""
+    """Return whether a folder holds a whole reading."""
     return exists(spark, f"{folder}/reading.json")
 
 
 def load(spark: SparkSession, folder: str, topic: str) -> tuple[Reading, DataFrame]:
     """Return a reading and its rows.
 
-    Raises PipelineError for one of another topic.
+    Raises PipelineError for a reading of another topic.
     """
     told = json.loads(read_text(spark, f"{folder}/reading.json"))
     for name in ("starts", "ends"):

@@ -1,6 +1,6 @@
-"""Makes Arrow's arrays of rows that the kernels have noted, a function a column.
+"""Builds Arrow arrays from rows that the kernels have noted, with a function for each column.
 
-The columns' meaning is told in pipeline/segment_columns.py.
+pipeline/segment_columns.py describes the columns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from protocol.records import Bytes, Table
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _US_PER_MS = 1000
-# Arrow's types, as Spark makes them of its own: PySpark 4.2 wants exactly these.
+# Arrow's types for Spark's types, by Spark's own rules: PySpark 4.2 requires exactly these.
 _TYPES = {
     "binary": pa.binary(),
     "string": pa.string(),
@@ -54,7 +54,7 @@ class Rows:
     """Records of one segment, of batches of one magic, as `read_rows` has noted them."""
 
     segment: Segment
-    chunk_position: int  # of what the batches' positions count from, in the file
+    chunk_position: int  # in the file; the batches' positions count from it
     magic: int
     data: Bytes
     batches: Table
@@ -67,7 +67,7 @@ class Rows:
         return numbers
 
     def has_bit(self, bit: int) -> npt.NDArray[np.bool_]:
-        """Tell for each row whether its batch has an attribute."""
+        """Return for each row whether its batch has an attribute."""
         has: npt.NDArray[np.bool_] = self.of_batch(batch_scan.ATTRIBUTES) & bit != 0
         return has
 
@@ -86,7 +86,7 @@ def record_batch(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def damage_batch(damage: Damage, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a record batch of one row that tells of damage."""
+    """Return a record batch of one row that reports damage."""
     known: dict[str, object] = {
         "topic": damage.segment.topic,
         "partition": damage.segment.partition,
@@ -116,7 +116,7 @@ def _gathered(
     offsets = np.empty(len(lengths) + 1, np.int32)
     out = np.empty(int(lengths.sum(where=is_there)), np.uint8)
     fits = columns.gather(data, positions, lengths, offsets, out)
-    assert fits, "what a kernel has noted lies in its buffer"
+    assert fits, "a kernel notes positions within its buffer only"
     validity = None if is_there.all() else _bits(is_there)
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(out)]
     return pa.Array.from_buffers(kind, len(lengths), buffers)

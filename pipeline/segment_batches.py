@@ -1,13 +1,13 @@
-"""Reads the batches of a segment file in chunks, and says where the file is damaged.
+"""Reads the batches of a segment file in chunks, and reports damaged places.
 
 A chunk is some megabytes of the file and a table of the whole batches in it, or a run of entries
-of message format 0 or 1 (protocol/legacy.py), each of which counts as a batch. The CRC of each is
-checked, and that its offsets follow those before it and stay before the next segment's: the CRC
-does not cover them.
+of message format 0 or 1 (protocol/legacy.py), each of which counts as a batch. For each the CRC is
+checked, and that its offsets follow the offsets before it and stay below the next segment's: the
+CRC does not cover them.
 
-What ends a partition's last segment is no damage: a batch that is still being written, or zeros
-where a broker has taken room ahead. Anywhere else, reading goes on at the next intact batch: the
-one where the damaged one says that it ends, else the first that is found by its bytes.
+At the end of a partition's last segment, a batch that is still being written is no damage, nor are
+zeros where a broker has reserved room. Anywhere else, reading continues at the next intact batch:
+at the end that the damaged batch states, else at the first one that is found by its bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from protocol.records import Table, as_bytes
 # Each task holds one chunk. Batches of a producer's default size are some hundred in it.
 CHUNK_BYTES = 8 << 20
 _ROWS = 8192
-# By chance hardly any bytes look like a batch's header: these are for files made on purpose.
+# By chance hardly any bytes look like a batch's header: these limits are for hostile files.
 _WASTED_FREE_BYTES = 256 << 20
 _WASTED_RATIO_MAX = 16
 
@@ -42,14 +42,14 @@ _LENGTH_POSITION, _MAGIC_POSITION = 8, 16
 _LENGTH = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 _CUT_OFF = "a batch is cut off"
-# Twice what an index of the largest segment takes with an entry for each KiB.
+# Twice the size of an index of the largest segment with an entry for each KiB.
 _INDEX_BYTES_MAX = 32 << 20
 _INDEX_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of a segment that are no batch; `offset` is the first that may be missing."""
+    """Bytes of a segment that are not a batch; `offset` is the first that may be missing."""
 
     segment: Segment
     position: int
@@ -75,9 +75,9 @@ class Chunk:
 
 
 def stop(damage: Damage) -> None:
-    """Take damage as the end: raise it as a PipelineError."""
+    """Stop at damage: raise a PipelineError."""
     raise PipelineError(
-        f"{damage} (option onDamage=skip leaves {damage.size_bytes} bytes out and goes on)"
+        f"{damage} (option onDamage=skip leaves {damage.size_bytes} bytes out and continues)"
     )
 
 
@@ -90,9 +90,9 @@ def read_chunks(
 ) -> Iterator[Chunk]:
     """Read the batches of a segment, up to the size that it had when it was found.
 
-    Batches whose offsets are all lower than the start offset may be passed over. `on_damage` is
-    told of each damaged place, and may raise; reading goes on behind it. Raises PipelineError
-    for a file that is gone or has changed.
+    Batches whose offsets are all lower than the start offset may be skipped. `on_damage` is
+    called with each damaged place, and may raise; reading continues behind it. Raises
+    PipelineError for a file that is gone or has changed.
     """
     with told_in_one_line(segment.path), open_regular(segment.path) as file:
         yield from _Walk(file, segment, on_damage, checks_crc).chunks(start_offset)
@@ -113,7 +113,7 @@ class _Walk:
         self._end = segment.size_bytes
         self._offset_min = segment.base_offset
         self._buffer = bytearray(min(CHUNK_BYTES, self._end))
-        # Bytes that a search for intact batches has passed over, and has checked for nothing.
+        # Bytes that a search for intact batches has skipped, and bytes it has checked in vain.
         self._passed_bytes = self._wasted_bytes = 0
         self._table = np.empty((_ROWS, batch_scan.BATCH_COLUMNS), np.int64)
         size = file.seek(0, os.SEEK_END)
@@ -122,7 +122,7 @@ class _Walk:
             raise PipelineError(changed(segment.path, "got another size"))
 
     def chunks(self, start_offset: int) -> Iterator[Chunk]:
-        """Yield the chunks from a batch on before which all offsets are lower."""
+        """Yield the chunks from a batch on; all batches before it have lower offsets."""
         position = self._indexed_position(start_offset)
         wanted = CHUNK_BYTES
         while position < self._end:
@@ -144,7 +144,7 @@ class _Walk:
     def _scan(
         self, position: int, data: memoryview
     ) -> Generator[Chunk, None, tuple[int, str | None]]:
-        """Yield the whole batches in the data; return where they stop, and why if for damage."""
+        """Yield the whole batches in the data; return their end, and the damage there or None."""
         array = as_bytes(data)
         at = 0
         while True:
@@ -172,7 +172,7 @@ class _Walk:
             return at, None if status == WHOLE else batch_scan.PROBLEMS[status]
 
     def _scan_entries(self, data: memoryview, start: int) -> tuple[Table, int, str | None]:
-        """Walk the entries of one magic: return their table, where they stop, and why if so."""
+        """Walk the entries of one magic: return their table, their end, and the damage or None."""
         rows: list[list[int]] = []
         at, cause = start, None
         magic = data[start + _MAGIC_POSITION]
@@ -195,7 +195,7 @@ class _Walk:
         return table, at, cause
 
     def _entry_damage(self, entry: memoryview) -> str | None:
-        """Tell what is wrong with an entry of an old format, None when nothing is."""
+        """Return the damage of an entry of an old format, or None."""
         try:
             header = read_entry(entry)
         except ProtocolError as error:
@@ -207,7 +207,7 @@ class _Walk:
         return None
 
     def _is_tail(self, position: int, cause: str) -> bool:
-        """Return whether what goes from a position to the end is the open end of a partition."""
+        """Return whether the bytes from a position on are the open end of a partition."""
         if self._segment.next_base_offset is not None:
             return False
         if cause is _CUT_OFF:
@@ -220,11 +220,11 @@ class _Walk:
         return True
 
     def _next_intact(self, position: int) -> int:
-        """Return where the next intact batch after a damaged one begins, the end if nowhere.
+        """Return the position of the next intact batch after a damaged one, or the end.
 
-        Where the damaged one says that it ends goes before what lies within it: a record may
-        hold the bytes of a batch. It may be the damaged one itself, when all that is wrong are the
-        offsets of the batch before it.
+        The end that the damaged batch states goes before bytes within the batch: a record may
+        hold the bytes of a batch. The result may be the damaged batch itself, when only the
+        offsets of the batch before it are wrong.
         """
         if self._is_led_by(position):
             return position
@@ -251,18 +251,18 @@ class _Walk:
 
     @property
     def _has_wasted_too_much(self) -> bool:
-        """Whether nothing more is to be checked here.
+        """Return whether the search for batches must stop.
 
-        Bytes may look like the beginning of a batch at every position, and each claim the rest of
-        the file: to check all of them would take the square of its size.
+        Bytes may look like the beginning of a batch at every position, and each such batch may
+        claim the rest of the file: to check all of them would take the square of its size.
         """
         return self._wasted_bytes > _WASTED_FREE_BYTES + _WASTED_RATIO_MAX * self._passed_bytes
 
     def _is_led_by(self, position: int) -> bool:
-        """Return whether batches follow that all have lower offsets than those before had.
+        """Return whether the batches that follow all have lower offsets than those before.
 
-        Then what came before was wrong, and the offsets count from these batches on: the CRC
-        covers no base offset.
+        Then the offsets before were wrong, and offsets count from these batches on: the CRC does
+        not cover the base offset.
         """
         before = self._offset_min
         self._offset_min = self._segment.base_offset
@@ -299,11 +299,11 @@ class _Walk:
         return is_intact
 
     def _indexed_position(self, offset: int) -> int:
-        """Return where a batch begins that no batch with the offset, or a higher one, precedes.
+        """Return the position of a batch; no batch before it has this offset or a higher one.
 
         An entry of an .index is an offset less the base offset, and the position of its batch.
-        One is believed when an intact batch is there, and that one's base offset is no higher:
-        since offsets rise, this holds whatever else may be wrong with the index.
+        An entry is used when an intact batch is there, and the batch's base offset is no higher:
+        since offsets rise, this is right even if the index has other errors.
         """
         if offset <= self._segment.base_offset:
             return 0
@@ -313,7 +313,7 @@ class _Walk:
         except OSError:
             return 0
         entries = np.frombuffer(data[: len(data) // _INDEX_ENTRY.itemsize * 8], _INDEX_ENTRY)
-        # Zeros follow the last entry of an index of Kafka's that may still grow.
+        # Zeros follow the last entry of a Kafka index that may still grow.
         entries = entries[entries["position"] > 0]
         at = int(np.searchsorted(entries["offset"], offset - self._segment.base_offset, "right"))
         if at == 0:
@@ -325,7 +325,7 @@ class _Walk:
         return position if base_offset <= offset else 0
 
     def _read(self, position: int, size: int) -> memoryview:
-        """Read bytes into the buffer, whose last content they replace."""
+        """Read bytes into the buffer; they replace its last content."""
         if size > len(self._buffer):
             self._buffer = bytearray(size)
         data = memoryview(self._buffer)[:size]
@@ -340,13 +340,13 @@ class _Walk:
 
 
 def _is_old(data: memoryview, position: int) -> bool:
-    """Return whether what begins at a position is of message format 0 or 1, by its magic alone."""
+    """Return whether an entry of message format 0 or 1 begins here, by its magic alone."""
     at = position + _MAGIC_POSITION
     return at < len(data) and data[at] < MAGIC
 
 
 def _stated_size(data: memoryview) -> int:
-    """Return the size that a batch states, of which the beginning is there."""
+    """Return the size that a batch states in its first bytes."""
     if len(data) < LOG_OVERHEAD:
         return INT64_END
     length: int = _LENGTH.unpack_from(data, _LENGTH_POSITION)[0]

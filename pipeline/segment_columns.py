@@ -4,7 +4,7 @@
     topic, partition, offset        as Spark's Kafka source has them
     timestamp timestamp             null for a time that Spark cannot hold
     headers                         array<struct<key: string, value: binary>>, null for none
-    timestamp_type int              0: the producer's time, 1: that of the append
+    timestamp_type int              0: the producer's time, 1: the time of the append
     size_bytes int                  of the record in its uncompressed batch
     value_size_bytes int            null for a tombstone; known without reading the value
     batch_offset bigint             the base offset of its batch
@@ -14,13 +14,13 @@
     producer_id bigint, producer_epoch int, sequence int        -1 for none
     transactional, control boolean  control: a marker of Kafka's own, left out unless asked for
     aborted boolean                 null while the transaction has not ended in these files
-    delete_horizon_ms bigint        from when on a tombstone or marker may go; null for none
+    delete_horizon_ms bigint        the time from which a tombstone or marker may go; null for none
     segment string                  the file's path
     segment_offset bigint           the base offset in its name
     position bigint                 where the batch begins in the file
-    damage string                   what is wrong there; null but in rows of onDamage=report
+    damage string                   the damage there; null except in rows of onDamage=report
 
-Key and value are copied only when they are among the columns asked for.
+Key and value are copied only when they are among the requested columns.
 """
 
 from __future__ import annotations

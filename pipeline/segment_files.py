@@ -1,15 +1,15 @@
-"""Finds the segment files of Kafka's layout, and leaves out those that nothing is wanted of.
+"""Finds the segment files of Kafka's layout, and leaves out files without selected records.
 
     data/                            a folder of log.dirs
       orders-0/                      a partition: topic, dash, number
         00000000000000000000.log     a segment; the name is its base offset
         00000000000000000042.log
-      orders-1.b9d6…-delete/         not read, nor what ends in -future and -stray
+      orders-1.b9d6…-delete/         not read, nor are folders that end in -future and -stray
 
-A segment has the offsets from its base offset to before the next one's. Files that end in
+A segment has the offsets from its base offset to before the next segment's. Files that end in
 .cleaned, .swap or .deleted are no segments: the first two are a cleaning's output that is not in
-its place yet, the last is out of use. While there is a .swap, segments that it replaces may be
-gone already, so nothing is read then. Source: UnifiedLog and LogSegment of Kafka 4.3.
+its place yet, the last is out of use. While a .swap exists, segments that it replaces may be gone
+already, so nothing is read then. Source: UnifiedLog and LogSegment of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SEGMENT = re.compile(r"(\d{20})\.log")
 _SWAP = ".swap"
 _OUT_OF_USE = ("-delete", "-future", "-stray")
 
-# A cleaner exchanges files within milliseconds; one that was cut off leaves them as they are.
+# A cleaner exchanges files within milliseconds; after a crash they stay half exchanged.
 _LOOKS = 20
 _BETWEEN_LOOKS_S = 0.1
 
@@ -57,7 +57,7 @@ class Segment:
     @property
     def offsets(self) -> Span:
         """The offsets that its records can have."""
-        # Its indexes keep them as 32 bits, less the base offset.
+        # Its indexes keep offsets as 32 bits, less the base offset.
         end = self.base_offset + 2**31
         return Span(self.base_offset, min(end, self.next_base_offset or end))
 
@@ -65,8 +65,8 @@ class Segment:
 def find_segments(options: SegmentOptions, selection: Selection) -> list[Segment]:
     """Find the segments of the partitions that a selection includes, in order.
 
-    Raises PipelineError for a path that is not there or holds no segments, for a topic or
-    partition that the options ask for and that is not there, and while files are exchanged.
+    Raises PipelineError for a path that does not exist or holds no segments, for a topic or
+    partition of the options that does not exist, and while files are exchanged.
     """
     found = list(dict.fromkeys(one for path in options.paths for one in _partitions(Path(path))))
     _require(found, options)
@@ -82,9 +82,9 @@ def find_segments(options: SegmentOptions, selection: Selection) -> list[Segment
 
 
 def prune(segments: Iterable[Segment], selection: Selection) -> list[Segment]:
-    """Leave out segments that hold no record with a selected offset, or time, as far as known.
+    """Leave out segments that are known to hold no record with a selected offset or time.
 
-    Of times, only the latest one in a sealed segment is known: from the end of its .timeindex.
+    Of times, only the latest one in a sealed segment is known, from the end of its .timeindex.
     """
     return [
         one
@@ -99,7 +99,7 @@ def prune(segments: Iterable[Segment], selection: Selection) -> list[Segment]:
 def list_segments(folder: Path) -> list[Segment]:
     """List the segments of a partition's folder, by their base offsets.
 
-    Raises PipelineError when files are being exchanged in there, or it is gone.
+    Raises PipelineError when files are being exchanged there, or the folder is gone.
     """
     topic, partition = partition_name(folder)
     names = _settled_names(folder)
@@ -115,14 +115,14 @@ def list_segments(folder: Path) -> list[Segment]:
 
 
 def later_segments(segment: Segment) -> Iterator[Segment]:
-    """Yield the segments of the same partition that follow one, as they are now."""
+    """Yield the segments that follow one in the same partition now."""
     for one in list_segments(Path(segment.path).parent):
         if one.base_offset > segment.base_offset:
             yield one
 
 
 def partition_name(folder: Path) -> tuple[str, int]:
-    """Return the topic and the partition that a folder is named for; raises PipelineError."""
+    """Return the topic and the partition in a folder's name; raises PipelineError."""
     found = _PARTITION.fullmatch(folder.absolute().name)
     if found is None:
         raise PipelineError(f"{folder} is not named TOPIC-PARTITION, as in orders-0")
@@ -130,7 +130,7 @@ def partition_name(folder: Path) -> tuple[str, int]:
 
 
 def changed(path: Path | str, how: str) -> str:
-    """Tell that a file is not as it was when the reading was planned, and what to do."""
+    """Return the message that a file has changed since the reading was planned."""
     return (
         f"{path} {how} since the reading was planned: a broker cleans or deletes there; "
         "run it again, or on a copy"
@@ -139,7 +139,7 @@ def changed(path: Path | str, how: str) -> str:
 
 @contextmanager
 def told_in_one_line(path: Path | str) -> Iterator[None]:
-    """Turn what the file system refuses into a PipelineError that names the file."""
+    """Turn an error of the file system into a PipelineError that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -149,31 +149,31 @@ def told_in_one_line(path: Path | str) -> Iterator[None]:
 
 
 def open_regular(path: Path | str) -> FileIO:
-    """Open a regular file to be read; raises OSError for what is none.
+    """Open a regular file for reading; raises OSError for anything else.
 
-    A FIFO would keep its reader waiting, and a device may never end.
+    A FIFO would make its reader wait, and a device may never end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     file = FileIO(descriptor, "r")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         file.close()
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return file
 
 
 def _partitions(path: Path) -> Iterator[tuple[Path, Path | None]]:
-    """Yield the partitions' folders in a path, each with the only file wanted of it, if any."""
+    """Yield the partitions' folders in a path, each with the only file to read in it, if any."""
     if not path.exists():
         raise PipelineError(f"{path} does not exist: change option path")
     if path.is_file():
         if _SEGMENT.fullmatch(path.name) is None:
-            raise PipelineError(f"{path} is no segment: those are named by 20 digits and .log")
+            raise PipelineError(f"{path} is not a segment: its name is not 20 digits and .log")
         yield path.parent, path
         return
     if path.absolute().name.endswith(_OUT_OF_USE):
-        raise PipelineError(f"{path} is out of use: folders that end so are not read")
+        raise PipelineError(f"{path} is out of use: folders with such an ending are not read")
     with told_in_one_line(path):
-        names = sorted(os.listdir(path))  # noqa: PTH208 - names are all that is wanted
+        names = sorted(os.listdir(path))  # noqa: PTH208 - only names are needed
     if any(map(_SEGMENT.fullmatch, names)):
         partition_name(path)
         yield path, None
@@ -187,7 +187,7 @@ def _partitions(path: Path) -> Iterator[tuple[Path, Path | None]]:
 
 
 def _require(found: Sequence[tuple[Path, Path | None]], options: SegmentOptions) -> None:
-    """Raise PipelineError unless every topic and partition that was asked for is there."""
+    """Raise PipelineError unless every topic and partition of the options exists."""
     there = {partition_name(folder) for folder, _ in found}
     where = ", ".join(options.paths)
     topics = options.selection.topics
@@ -206,7 +206,7 @@ def _settled_names(folder: Path) -> list[str]:
     before: list[str] | None = None
     for _ in range(_LOOKS):
         with told_in_one_line(folder):
-            everything = os.listdir(folder)  # noqa: PTH208 - names are all that is wanted
+            everything = os.listdir(folder)  # noqa: PTH208 - only names are needed
         names = sorted(name for name in everything if name.endswith((".log", _SWAP)))
         if names == before:
             if not any(name.endswith(_SWAP) for name in names):
@@ -214,14 +214,14 @@ def _settled_names(folder: Path) -> list[str]:
             time.sleep(_BETWEEN_LOOKS_S)
         before = names
     raise PipelineError(
-        f"{folder} has files that end in .swap: a broker exchanges segments there, or was cut off "
-        "when it did; run it again, or on a copy on which a broker was started and stopped"
+        f"{folder} has files that end in .swap: a broker exchanges segments there, or ended while "
+        "it did; run it again, or on a copy on which a broker was started and stopped"
     )
 
 
 def _ends_before(segment: Segment, timestamp: int) -> bool:
     """Return whether all records of a segment are known to be older than a time (ms)."""
-    # The last segment's index lags behind what is appended.
+    # The last segment's index lags behind the appended records.
     if timestamp <= 0 or segment.next_base_offset is None:
         return False
     latest = _latest_timestamp(segment)
@@ -229,7 +229,7 @@ def _ends_before(segment: Segment, timestamp: int) -> bool:
 
 
 def _latest_timestamp(segment: Segment) -> int | None:
-    """Read the largest timestamp (ms) in a sealed segment, None where its index does not tell.
+    """Read the largest timestamp (ms) in a sealed segment, None where its index lacks it.
 
     An entry of a .timeindex is the largest timestamp so far, 64 bits, and an offset less the
     base offset, 32 bits. The last one is written when the segment is sealed.
@@ -243,7 +243,7 @@ def _latest_timestamp(segment: Segment) -> int | None:
             timestamp, relative_offset = _TIME_ENTRY.unpack(file.read(_TIME_ENTRY.size))
     except (OSError, struct.error):
         return None
-    # An index of Kafka's that was copied before it was sealed ends in zeros.
+    # A Kafka index that was copied before it was sealed ends in zeros.
     if timestamp <= 0 or segment.base_offset + relative_offset not in segment.offsets:
         return None
     return int(timestamp)

@@ -1,8 +1,8 @@
 """Decodes the records of a segment into Arrow record batches, with no loop over the records.
 
-Kernels (protocol/columns.py) note where the parts of each record lie, and Arrow's arrays are made
-of what they note. Batches that nothing is wanted of are not decompressed. Importing this module
-loads or compiles the kernels: it is imported where records are read, not where that is planned.
+Kernels (protocol/columns.py) note the positions of the parts of each record, and Arrow's arrays
+are built from these notes. Batches without selected records are not decompressed. Importing this
+module loads or compiles the kernels: it is imported to read records, not to plan the reading.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ logger = logging.getLogger(__name__)
 ROWS_MAX = 65_536
 BYTES_MAX = 16 << 20
 
-# A batch that unpacks to more is damage: some 800 bytes can be packed so that they take all memory
-# of an executor. A broker takes a hundredth of it by default (max.message.bytes).
+# A batch that unpacks to more is damage: some 800 packed bytes can take all memory of an executor.
+# A broker accepts a hundredth of this by default (max.message.bytes).
 _DECOMPRESSED_MAX_BYTES = 256 << 20
 # Messages of format 0 and 1 are decoded one by one, and take some ten times their bytes.
 _OLD_DECOMPRESSED_MAX_BYTES = 64 << 20
@@ -76,7 +76,7 @@ def read_segment(
 
 
 class _Reader:
-    """Decodes the chunks of one segment, and keeps account of what was damaged."""
+    """Decodes the chunks of one segment, and counts its damage."""
 
     def __init__(
         self, segment: Segment, selection: Selection, schema: pa.Schema, on_damage: str
@@ -90,7 +90,7 @@ class _Reader:
         self._damaged_count = self._damaged_bytes = 0
 
     def meet(self, damage: Damage) -> None:
-        """Raise a PipelineError for damage, or note it, as the option says."""
+        """Raise a PipelineError for damage, or note it, depending on the option onDamage."""
         if self._on_damage == STOP:
             stop(damage)
         self._damaged_count += 1
@@ -105,14 +105,14 @@ class _Reader:
             )  # fmt: skip
 
     def report(self) -> Iterator[pa.RecordBatch]:
-        """Yield a row for each damage not told yet, if that is wanted."""
+        """Yield a row for each damage that is not reported yet, with onDamage=report."""
         for damage in self._unreported:
             if damage.offset in self._selection.offsets:
                 yield damage_batch(damage, self._schema)
         self._unreported.clear()
 
     def summarize(self) -> None:
-        """Log how much was left out, if anything."""
+        """Log the number of places and bytes left out, if any."""
         if self._damaged_count and self._on_damage == SKIP:
             logger.warning(
                 "left out damage path=%s places=%d bytes=%d",
@@ -127,7 +127,7 @@ class _Reader:
             fates = self._outcomes.fates(batches)
             if self._selection.committed_only:
                 batches, fates = batches[fates == STANDS], fates[fates == STANDS]
-        # Consecutive batches that are all compressed, or none of them; old ones are decoded alike.
+        # Consecutive batches that are all compressed, or all not; old ones count as compressed.
         unpacked = (batches[:, ATTRIBUTES] & CODEC_MASK != Codec.NONE) | (chunk.magic != MAGIC)
         edges = [0, *(np.flatnonzero(np.diff(unpacked)) + 1).tolist(), len(batches)]
         for first, after in pairwise(edges if len(batches) else ()):
@@ -140,11 +140,11 @@ class _Reader:
                 yield from self._decode_run(chunk, data, run, run_fates, starts, ends)
 
     def _choose(self, chunk: Chunk) -> npt.NDArray[np.bool_]:
-        """Tell which batches may have records to read, by what their headers say."""
+        """Return which batches may have records to read, by their headers."""
         batches, selection = chunk.batches, self._selection
         chosen: npt.NDArray[np.bool_] = batches[:, COUNT] != 0
         chosen &= batches[:, LAST_OFFSET] >= self._bounds[0]
-        # The head of a compressed message tells its last offset, and may lack a timestamp.
+        # The head of a compressed message has its last offset, and may lack a timestamp.
         if chunk.magic == MAGIC:
             chosen &= batches[:, BASE_OFFSET] <= self._bounds[1]
             chosen &= batches[:, MAX_TIMESTAMP] >= self._bounds[2]
@@ -157,7 +157,7 @@ class _Reader:
     def _decode_unpacked(
         self, chunk: Chunk, batches: Table, fates: npt.NDArray[np.int8]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records of batches that are decompressed or converted first, bit by bit."""
+        """Yield the records of batches that are decompressed or converted first, step by step."""
         rows: list[int] = []
         sections: list[bytes] = []
         size = count = 0
@@ -194,7 +194,7 @@ class _Reader:
         starts: Numbers,
         ends: Numbers,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records of batches whose records lie in the data as they are."""
+        """Yield the records of batches whose records are in the data unchanged."""
         batches = np.ascontiguousarray(batches)
         room = np.cumsum(np.minimum(batches[:, COUNT], (ends - starts) // _RECORD_BYTES_MIN))
         first = 0
@@ -226,15 +226,15 @@ class _Reader:
 
 
 def _bounds(span: Span) -> list[int]:
-    """Return the first and the last number of a span, as 64 bits can hold them."""
+    """Return the first and the last number of a span, limited to 64 bits."""
     return [min(span.start, INT64_END - 1), max(span.end - 1, INT64_MIN)]
 
 
 def _unpack(chunk: Chunk, batch: Numbers) -> tuple[bytes, int]:
     """Return the records of a compressed batch, or of an old entry, as one section; and a count.
 
-    Old records become such as batches of magic 2 hold, whose offsets and times count from the
-    entry's. Raises ProtocolError.
+    Old records become records of magic 2, whose offsets and times count from the entry's. Raises
+    ProtocolError.
     """
     position, end = int(batch[POSITION]), int(batch[POSITION] + batch[SIZE])
     if chunk.magic == MAGIC:

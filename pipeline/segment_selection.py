@@ -1,7 +1,7 @@
-"""What to read of segment files: the data source's options, and the filters that Spark pushes.
+"""The selection of records in segment files: the data source's options, and Spark's filters.
 
-Both end up in a `Selection`, which prunes folders, segments and batches. Pure: nothing here
-looks at a file.
+Both become a `Selection`, which prunes folders, segments and batches. Pure: nothing here reads a
+file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INT64_MIN, INT64_END = -(2**63), 2**63
 
 STOP, SKIP, REPORT = "stop", "skip", "report"
 
-_PATHS = ("path", "paths")  # `paths` is what Spark makes of load() with a list
+_PATHS = ("path", "paths")  # Spark sets `paths` for load() with a list
 _OPTIONS = (
     "topic", "partition", "startingOffset", "endingOffset", "startingTimestamp",
     "endingTimestamp", "isolation", "includeControl", "onDamage", "columns",
@@ -44,10 +44,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records to read. None stands for all topics, and for all partitions.
+    """The records to read. None stands for all topics, and for all partitions.
 
-    `timestamps` are in ms. With `committed_only`, records of aborted transactions are left out,
-    and of those that have not ended.
+    `timestamps` are in ms. With `committed_only`, records of transactions that were aborted or
+    have not ended are left out.
     """
 
     topics: frozenset[str] | None = None
@@ -69,7 +69,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class SegmentOptions:
-    """The data source's options, parsed: where to look, what to read, what to do with damage."""
+    """The data source's options, parsed: paths, selection, the treatment of damage, columns."""
 
     paths: tuple[str, ...]
     selection: Selection
@@ -77,15 +77,15 @@ class SegmentOptions:
     columns: tuple[str, ...] = tuple(COLUMNS)
 
 
-# A filter as PySpark 4.1 and later push it, such as EqualTo or In: told by its class's name, with
-# an `attribute` that is the column's path and, most of them, a `value`.
+# A filter that PySpark 4.1 and later push, such as EqualTo or In: its kind is its class's name,
+# its `attribute` is the column's path, and most filters have a `value`.
 Filter = TypeVar("Filter")
 
 
 def parse_options(options: Mapping[str, str]) -> SegmentOptions:
     """Parse the data source's options, whose names may be in any case.
 
-    Raises PipelineError for one that is unknown, malformed or missing.
+    Raises PipelineError for an option that is unknown, malformed or missing.
     """
     known = {name.lower(): name for name in (*_PATHS, *_OPTIONS)}
     given: dict[str, str] = {}
@@ -108,10 +108,10 @@ def parse_options(options: Mapping[str, str]) -> SegmentOptions:
 
 
 def narrow(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
-    """Narrow a selection by filters, all of which hold; return those that Spark must evaluate.
+    """Narrow a selection by filters, all of which hold; return filters that Spark must evaluate.
 
-    Topic, partition and offset are fully honoured. Timestamps are compared in ms here, so those
-    filters are returned, too.
+    Filters on topic, partition and offset are applied fully. Timestamps are compared in ms here,
+    so filters on them are returned, too.
     """
     left: list[Filter] = []
     for one in filters:
@@ -165,7 +165,7 @@ def _by_timestamp(selection: Selection, kind: str, value: object) -> tuple[Selec
     if not isinstance(value, datetime) or value.tzinfo is None:
         return selection, False
     exact_ms = value.timestamp() * 1000
-    # A float of today's time in ms is exact to some thousandths: a millisecond is room enough.
+    # A float of today's time in ms is exact to some thousandths: a margin of 1 ms is enough.
     first, last = math.floor(exact_ms) - 1, math.ceil(exact_ms) + 1
     if kind in ("EqualTo", "EqualNullSafe"):
         span = Span(first, last + 1)
@@ -187,7 +187,7 @@ _NARROWING: dict[tuple[str, ...], Callable[[Selection, str, object], tuple[Selec
 
 
 def _compared(kind: str, value: object) -> Span | None:
-    """Return the numbers that compare so with a value, None where that is no span."""
+    """Return the numbers that meet a comparison with a value, None if they are not a span."""
     if type(value) is not int:
         return None
     spans = {
@@ -212,7 +212,9 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
         paths += json.loads(given["paths"])
     found = tuple(dict.fromkeys(path for path in paths if path))
     if not found:
-        raise PipelineError("option path is missing: name a folder of log.dirs, or a partition's")
+        raise PipelineError(
+            "option path is missing: name a folder of log.dirs, or the folder of a partition"
+        )
     return found
 
 
@@ -221,7 +223,9 @@ def _names(text: str | None) -> frozenset[str] | None:
         return None
     names = frozenset(part.strip() for part in text.split(",") if part.strip())
     if not names:
-        raise PipelineError("option topic is empty: name topics with commas between, or leave it")
+        raise PipelineError(
+            "option topic is empty: name topics separated by commas, or leave out the option"
+        )
     return names
 
 
@@ -230,7 +234,7 @@ def _partitions(text: str | None) -> frozenset[int] | None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise PipelineError(f"option partition: {text!r} is not numbers with commas between")
+        raise PipelineError(f"option partition: {text!r} is not numbers separated by commas")
     return frozenset(map(int, parts))
 
 
@@ -259,7 +263,7 @@ def _span(given: Mapping[str, str], start: str, end: str) -> Span:
 
 
 def _one_of(given: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
-    """Return an option's value, the first of those that it may have when it is not given."""
+    """Return an option's value, or the first of the possible values when it is not given."""
     value = given.get(name, values[0]).lower()
     if value not in values:
         raise PipelineError(f"option {name}: {given[name]!r} is none of {', '.join(values)}")

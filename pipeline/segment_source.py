@@ -4,9 +4,9 @@
     spark.read.format("odradek-segments").option("path", "/var/lib/kafka").load()
 
 Each segment is one task, which decodes it with the broker's own kernels. The folders must be
-visible under the same path to every machine that Spark runs tasks on, and this package be
-installed there. What may be told by options and by filters is in pipeline/segment_selection.py,
-the columns are in pipeline/segment_columns.py.
+visible under the same path to every machine that Spark runs tasks on, and this package must be
+installed there. pipeline/segment_selection.py has the options and filters,
+pipeline/segment_columns.py the columns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def read_segments(spark: SparkSession, **options: str) -> DataFrame:
-    """Read segment files as a table, one row a record; all but the path may be left out.
+    """Read segment files as a table, one row for each record; only the path is required.
 
     The options are those of `pipeline.segment_selection`. Raises Spark's AnalysisException, with
     the PipelineError in it, when there is nothing to read.
@@ -38,7 +38,7 @@ def read_segments(spark: SparkSession, **options: str) -> DataFrame:
 
 
 class SegmentsDataSource(DataSource):
-    """Segment files as a table, one row a record."""
+    """Segment files as a table, one row for each record."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,13 +46,13 @@ class SegmentsDataSource(DataSource):
         return "odradek-segments"
 
     def schema(self) -> str:
-        """Return the columns asked for; raises PipelineError as soon as nothing can be read."""
+        """Return the requested columns; raises PipelineError early if nothing can be read."""
         options = parse_options(self.options)
         find_segments(options, options.selection)
         return ", ".join(f"{name} {COLUMNS[name]}" for name in options.columns)
 
     def reader(self, schema: StructType) -> SegmentsReader:
-        """Return what plans the reading, and reads; raises PipelineError for unknown columns."""
+        """Return the planner and reader of segments; raises PipelineError for unknown columns."""
         for field in schema:
             expected = COLUMNS.get(field.name)
             if field.dataType.simpleString() != expected:
@@ -65,7 +65,7 @@ class SegmentsDataSource(DataSource):
 
 
 class SegmentsReader(DataSourceReader):
-    """Plans a task for each segment; Spark sends it to the workers, where it reads them."""
+    """Plans a task for each segment; Spark sends this object to the workers, where it reads."""
 
     def __init__(self, options: SegmentOptions, nullable: dict[str, bool]) -> None:
         self._options, self._nullable = options, nullable
@@ -74,7 +74,7 @@ class SegmentsReader(DataSourceReader):
             self.pushFilters = _Pushing(self)
 
     def narrow(self, filters: Iterable[Any]) -> list[Any]:
-        """Read only what passes filters, as far as possible; return those still to evaluate."""
+        """Read only records that pass filters, as far as possible; return the other filters."""
         self._selection, left = narrow(self._selection, filters)
         return left
 
@@ -85,7 +85,7 @@ class SegmentsReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read the records of a segment."""
-        # Spark asks for one task where there is none.
+        # Spark requests one task where there is none.
         if partition is None or partition.value is None:
             return
         from pipeline.segment_arrow import arrow_schema
@@ -105,11 +105,11 @@ _PUSHES_FILTERS = hasattr(DataSourceReader, "pushFilters")
 class _Pushing:
     """The reader's pushFilters, which Spark calls when spark.sql.python.filterPushdown.enabled.
 
-    While that is off, and it is by default, PySpark 4.1 and later refuse a reader whose
-    pushFilters is not the base class's, and would not read at all. This one passes for it.
+    While that setting is off, its default, PySpark 4.1 and later refuse to read with a reader
+    whose pushFilters is not the base class's. This object passes for the base class's method.
     """
 
-    # Static, for it is the function itself that Spark compares, not a method of this object.
+    # Static, because Spark compares the function itself, not a method of this object.
     __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", lambda: None))
 
     def __init__(self, reader: SegmentsReader) -> None:

@@ -1,8 +1,8 @@
-"""Tells what became of the transactions whose batches lie in a segment.
+"""Finds the outcomes of the transactions whose batches are in a segment.
 
-A producer has one transaction at a time in a partition, so a batch belongs to the one that the
-producer's next marker ends: a control batch, in this segment or a later one. The .txnindex files
-are not needed, and a copy without them is read as well. Nothing is read twice where there are no
+A producer has one transaction at a time in a partition, so a batch belongs to the transaction that
+the producer's next marker ends: a control batch, in this segment or a later one. The .txnindex
+files are not needed, and a copy without them can be read. Nothing is read twice where there are no
 transactional batches.
 """
 
@@ -24,17 +24,17 @@ from protocol.records import Table
 
 Fates = npt.NDArray[np.int8]
 
-# For each producer the offsets of its markers, and the fate of what they end.
+# For each producer the offsets of its markers, and the fates of the transactions that they end.
 Markers: TypeAlias = dict[int, list[tuple[int, int]]]
 
-# What became of a batch: STANDS for one that is in no transaction, too.
+# The fate of a batch: STANDS also for a batch in no transaction.
 STANDS, ABORTED, OPEN = range(3)
 
 _FATES = {ControlType.COMMIT: STANDS, ControlType.ABORT: ABORTED}
 
 
 class Outcomes:
-    """The ends of transactions in and behind one segment, looked up when first asked for."""
+    """The ends of transactions in and behind one segment, looked up at the first request."""
 
     def __init__(
         self, segment: Segment, start_offset: int, on_damage: Callable[[Damage], None]
@@ -43,7 +43,7 @@ class Outcomes:
         self._markers: Markers | None = None
 
     def fates(self, batches: Table) -> Fates:
-        """Tell the fate of each batch; a marker's is that of the transaction that it ends."""
+        """Return the fate of each batch; a marker has the fate of the transaction that it ends."""
         fates = np.full(len(batches), STANDS, np.int8)
         transactional = batches[:, ATTRIBUTES] & TRANSACTIONAL_BIT != 0
         if not transactional.any():
@@ -62,7 +62,7 @@ class Outcomes:
         """Read the headers of the segment, and of later ones until all transactions have ended."""
         markers: Markers = {}
         last_offsets: dict[int, int] = {}
-        # What is damaged in the segment itself is told when its records are read.
+        # Damage in the segment itself is reported when its records are read.
         for chunk in self._headers(self._segment, lambda _: None):
             _note_markers(chunk, markers)
             _note_data(chunk, last_offsets)
@@ -93,23 +93,23 @@ class Outcomes:
 
 
 def _note_markers(chunk: Chunk, markers: Markers) -> None:
-    """Add the markers in a chunk to those of their producers."""
+    """Add the markers in a chunk to the markers of their producers."""
     batches = chunk.batches
     kind = batches[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)
-    # A marker whose record was cleaned away ends nothing that is still there.
+    # A marker whose record was cleaned away ends no transaction with remaining records.
     is_marker = (kind == CONTROL_BIT | TRANSACTIONAL_BIT) & (batches[:, COUNT] > 0)
     rows = batches[is_marker][:, [POSITION, BASE_OFFSET, PRODUCER_ID]].tolist()
     for position, offset, producer_id in rows:
         try:
             control = decode_control(decode_records(chunk.data, position)[0])
         except ProtocolError:
-            continue  # readers pass over control records that they do not know
+            continue  # readers skip control records that they do not know
         if control.type in _FATES:
             markers.setdefault(producer_id, []).append((offset, _FATES[control.type]))
 
 
 def _note_data(chunk: Chunk, last_offsets: dict[int, int]) -> None:
-    """Note the base offset of each producer's last transactional batch that is no marker."""
+    """Note the base offset of each producer's last transactional batch, except markers."""
     batches = chunk.batches
     kind = batches[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)
     last_offsets.update(batches[kind == TRANSACTIONAL_BIT][:, [PRODUCER_ID, BASE_OFFSET]].tolist())

@@ -1,13 +1,13 @@
-"""Tell what segment files hold, without a broker: of a backup, or of a disk.
+"""Summarize segment files, of a backup or of a disk, without a broker.
 
     topic   partition  segments  batches  records  tombstones     bytes  first  last  …  codecs
     orders          0         3      412     5021          17  10485760      0  5874  …  lz4, none
 
-Reads every batch and checks its CRC. Bytes are those of the files; of transactions, the records of
-aborted ones count, the markers count as batches only. Damage is told after the table, and makes
+Reads every batch and checks its CRC. Bytes are those of the files. Records of aborted
+transactions count; markers count as batches only. Damage is reported after the table, and makes
 the exit code 1.
 
-`pipeline.segment_source` is the data source that this is made of; it serves any other question.
+This command uses the data source `pipeline.segment_source`, which answers other questions, too.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _NOTHING = "-"
 
 
 def summarize(records: DataFrame) -> DataFrame:
-    """Return a row a partition: what its batches and records come to, and where it is damaged."""
+    """Return a row for each partition: totals of its batches and records, and its damage."""
     is_record = f.col("damage").isNull() & ~f.col("control")
     of_record = {
         name: f.when(is_record, f.col(name)) for name in ("offset", "timestamp", "codec")
     }
-    # A time before 1970 is no time: old messages may have none.
+    # A timestamp before 1970 means none: old messages may lack it.
     time = f.when(of_record["timestamp"] >= f.timestamp_millis(f.lit(0)), f.col("timestamp"))
     batches = records.groupBy("topic", "partition", "segment", "position", "damage").agg(
         f.count_if(is_record).alias("records"),
@@ -73,7 +73,7 @@ def summarize(records: DataFrame) -> DataFrame:
 
 
 def describe(spark: SparkSession, options: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Read segments; return the lines of a table of partitions, and a line a damaged place."""
+    """Read segments; return the lines of a table of partitions, and a line for each damage."""
     parsed = parse_options(options)
     files: dict[tuple[str, int], list[int]] = defaultdict(list)
     for segment in find_segments(parsed, parsed.selection):
@@ -96,7 +96,7 @@ def describe(spark: SparkSession, options: dict[str, str]) -> tuple[list[str], l
 @segment_options
 @session_options
 def segments_command(*, source: dict[str, str], session: SessionOptions) -> None:
-    """Tell what segment files hold: batches, records, bytes, offsets, times, codecs, damage."""
+    """Summarize segment files: batches, records, bytes, offsets, times, codecs, damage."""
     with told_in_one_line(debug=session.debug):
         parsed = parse_options(source)
         find_segments(parsed, parsed.selection)  # before Java starts, which takes some seconds

@@ -1,8 +1,7 @@
-"""Start a Spark session that can read Kafka, or say in one line why not.
+"""Start a Spark session that can read Kafka, or explain in one line why it did not start.
 
-`open_session` picks the packages that go with the installed PySpark, gives Ivy settings and a
-cache of its own (see `pipeline.connector`), and keeps the Java side's chatter out of the terminal
-unless it is asked for.
+`open_session` chooses the packages for the installed PySpark, gives Ivy settings and a cache of
+its own (see `pipeline.connector`), and keeps Java's log out of the terminal without ``--debug``.
 """
 
 import collections
@@ -36,7 +35,7 @@ from pipeline.submitted import (
     submitted_settings,
 )
 
-# As many of the Java side's last lines as are kept to explain a failed start.
+# The number of Java's last lines that are kept to explain a failed start.
 _KEPT_LINES = 500
 
 # Typed here because PySpark leaves its own unannotated.
@@ -49,15 +48,15 @@ _DEFAULTS = {
     "spark.driver.memory": "1g",
     # One Parquet file per shuffle partition and snapshot: Spark's default of 200 suits a cluster.
     "spark.sql.shuffle.partitions": "4",
-    # So many rows of a DataFrame that is kept for a while are put together in memory, of which
-    # Spark takes 10,000 by default: of records of 100 kB that would be the whole heap.
+    # The rows of a persisted DataFrame that Spark puts together in memory. Its default is 10,000:
+    # with records of 100 kB these would take the whole heap.
     "spark.sql.inMemoryColumnarStorage.batchSize": "500",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 
-# A local session talks to nobody, a cluster whose master listens on loopback has all its machines
+# A local session needs no network, a cluster whose master listens on loopback has all its machines
 # here, and a container's host name need not resolve.
 # Delta Lake reads a table's log with 50 tasks by default, which suits a cluster.
 _LOCAL_DEFAULTS = {
@@ -69,10 +68,10 @@ _LOCAL_DEFAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """How to start Spark: where it runs, its settings, where fetched jars are kept.
+    """The settings to start Spark with: its master, its own settings, the folder of fetched jars.
 
-    Without a ``master`` it is the one that spark-submit was told, or else this machine.
-    ``packages`` are those that the job needs past Spark's own.
+    The default ``master`` is spark-submit's, or else this machine. The job needs ``packages`` in
+    addition to Spark's own.
     """
 
     cache: Path
@@ -89,10 +88,10 @@ def session_settings(
     version: str,
     submitted: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return every Spark setting of a session; the user's own win, and an empty one unsets.
+    """Return every Spark setting of a session; the user's own win, and an empty value unsets one.
 
-    ``submitted`` are those that spark-submit was told, for a session in its Java process: they win
-    over all that the user has not told the command itself.
+    ``submitted`` are the settings of spark-submit, for a session in its Java process: they win
+    over all settings except those that the user gave to the command itself.
     """
     given = {**(submitted or {}), **({_MASTER: options.master} if options.master else {})}
     given.update(options.settings)
@@ -113,12 +112,12 @@ def session_settings(
 
 
 def _is_here(master: str) -> bool:
-    """Say whether a master runs everything on this machine."""
+    """Return whether a master runs everything on this machine."""
     return re.match(r"local\b|spark://(localhost|127\.[\d.]+|\[::1\]):", master) is not None
 
 
 def _together(given: str, wanted: str) -> str:
-    """Add to a user's packages those that a job wants, but for other versions of the same."""
+    """Add a job's packages to the user's, except other versions of the user's packages."""
     names = {one.rpartition(":")[0] for one in given.split(",")}
     missing = [one for one in wanted.split(",") if one and one.rpartition(":")[0] not in names]
     return ",".join([given, *missing])
@@ -130,7 +129,7 @@ def jars_folder(cache: Path, version: str) -> Path:
 
 
 def named_jars(jars: str) -> frozenset[str]:
-    """Return the names of the jars that a setting lists, in which Spark lets wildcards be."""
+    """Return the names of the jars that a setting lists, where Spark allows wildcards."""
     names: set[str] = set()
     for entry in filter(None, (one.strip().removeprefix("file://") for one in jars.split(","))):
         path = Path(entry)
@@ -141,11 +140,11 @@ def named_jars(jars: str) -> frozenset[str]:
 
 @contextmanager
 def open_session(options: SessionOptions) -> Iterator[SparkSession]:
-    """Start a Spark session with the packages asked for, and stop it at the end.
+    """Start a Spark session with the requested packages, and stop it at the end.
 
     The first start on a machine fetches their jars; later ones need no network.
-    Raises PipelineError where there is no suitable Java, the jars cannot be had, or Spark refuses
-    a setting.
+    Raises PipelineError where there is no suitable Java, the jars cannot be fetched, or Spark
+    refuses a setting.
     """
     major = require_java(environ)
     home = Path(environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
@@ -178,13 +177,13 @@ def open_session(options: SessionOptions) -> Iterator[SparkSession]:
 
 
 def _silence_traces() -> None:
-    """Have PySpark print no trace of a failed query, which is told in a line."""
+    """Stop PySpark from printing the trace of a failed query, which is reported in one line."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> str:
-    """Tell in one line why Spark did not start, from what its Java side printed."""
+    """Return one line with the reason why Spark did not start, from the output of Java."""
     packages = settings.get("spark.jars.packages", "")
     folder = settings.get("spark.jars.ivy", "Ivy's cache folder")
     if "unresolved dependency" in report or "download failed" in report:
@@ -209,13 +208,13 @@ def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> 
         return f"this Spark does not run on Java {java_major}: install Java 17 or 21"
     said = [line.strip() for line in report.splitlines() if "Exception" in line or "Error" in line]
     if not said:
-        return "Spark did not start, and Java said nothing of why (--debug shows all of it)"
+        return "Spark did not start, and Java gave no reason (--debug shows all of it)"
     reason = re.sub(r"^Exception in thread \S+ |(?:\w+\.)+(?=\w+(?:Exception|Error))", "", said[0])
     return f"Spark did not start: {reason[:300]} (--debug shows all of it)"
 
 
 def _choose_python(master: str) -> None:
-    """Have Spark's Python processes be this Python, which has the packages that they need.
+    """Make Spark's Python processes use this Python, which has the packages that they need.
 
     Spark's default is the first python3 on PATH. The workers of other machines have their own.
     """
@@ -225,7 +224,7 @@ def _choose_python(master: str) -> None:
 
 
 def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:
-    """Start Spark with what Java prints in the log, or on the terminal if there is none."""
+    """Start Spark; Java's output goes to the log, or without one to the terminal."""
     left = SparkContext._gateway
     if left is not None and left.proc is not None and not _serves(left, settings):
         _end(left)
@@ -242,25 +241,25 @@ def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:
 
 
 def _serves(gateway: JavaGateway, settings: Mapping[str, str]) -> bool:
-    """Return whether the Java side that an earlier session left was started with these settings.
+    """Return whether the Java process of an earlier session was started with these settings.
 
-    Packages and memory among others count only when it starts.
+    Packages and memory, among others, take effect only at its start.
     """
     properties = gateway.jvm.System.getProperties()
     return all(properties.getProperty(name) == value for name, value in settings.items())
 
 
 def _end(gateway: JavaGateway) -> None:
-    """End a process's Java side, so that another may start: it has one at most."""
+    """End this process's Java, so that another may start: a process has one at most."""
     gateway.shutdown()
-    gateway.proc.stdin.close()  # Java ends with what it reads from
+    gateway.proc.stdin.close()  # Java ends with its input
     gateway.proc.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
 
 
 class _JavaLog:
-    """The last lines that the Java side printed.
+    """The last lines that Java printed.
 
     A socket pair rather than a file, so that a session that runs for months fills no disk; a
     thread empties it, so that Java never waits for a reader.
@@ -272,7 +271,7 @@ class _JavaLog:
 
     @contextmanager
     def writing_end(self) -> Iterator[socket.socket]:
-        """Lend the end that a child process writes to; its own copy outlives the loan."""
+        """Yield the end that a child process writes to; the child's copy stays open."""
         ours, theirs = socket.socketpair()
         self._reader = threading.Thread(
             target=self._read, args=(ours,), name="spark-java-log", daemon=True
@@ -282,7 +281,7 @@ class _JavaLog:
             yield theirs
 
     def text(self) -> str:
-        """Return the kept lines; after Java has ended, all of its last ones are among them."""
+        """Return the kept lines; after Java has ended, they include its last line."""
         if self._reader is not None:
             self._reader.join(timeout=2)
         return "\n".join(self._lines)

@@ -1,6 +1,6 @@
 """Read a topic through Spark's Kafka source, as a batch or as a stream.
 
-Both give one row a record, with these columns:
+Both return one row for each record, with these columns:
 
     key        binary             null for a record without a key
     value      binary             null for a tombstone
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 
-# Kafka's own default is a minute, which Spark tries three times over before it reports.
+# Kafka's own default is a minute, and Spark tries three times before it reports an error.
 _API_TIMEOUT_MS = 30_000
 
 _CONNECT_TIMEOUT_SECONDS = 5.0
@@ -37,7 +37,7 @@ _CONNECT_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
-    """What to read: exactly one of ``topic`` and ``subscribe_pattern``, and from where.
+    """Topics to read, by exactly one of ``topic`` and ``subscribe_pattern``, and their broker.
 
     Offsets are ``earliest``, ``latest`` or Spark's JSON, as in ``{"prices": {"0": 23, "1": -2}}``,
     where -2 is the earliest offset and -1 the latest. ``ending_offsets`` is for batches only,
@@ -56,12 +56,12 @@ class TopicSource:
 
     @property
     def where(self) -> str:
-        """Name the broker as it reads inside a sentence."""
+        """Return a name of the broker for the middle of a sentence."""
         return f"the broker at {self.bootstrap_servers}"
 
     @property
     def what(self) -> str:
-        """Name the topic as it reads inside a sentence."""
+        """Return a name of the topic for the middle of a sentence."""
         if self.topic is not None:
             return f"topic {self.topic}"
         return f"any topic matching {self.subscribe_pattern}"
@@ -118,10 +118,10 @@ def client_options(source: TopicSource) -> dict[str, str]:
 
 
 def require_broker(bootstrap_servers: str) -> None:
-    """Connect to a broker once, so that a wrong address is told before Java even starts.
+    """Connect to a broker once, so that a wrong address is reported before Java even starts.
 
     ``bootstrap_servers`` is Kafka's list, ``host:port,host:port``; one that accepts is enough.
-    Raises PipelineError with what each address answered.
+    Raises PipelineError with the error of each address.
     """
     answers = []
     for host, port in parse_addresses(bootstrap_servers):
@@ -155,7 +155,7 @@ def parse_addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
 
 def _common_options(source: TopicSource) -> dict[str, str]:
     if (source.topic is None) == (source.subscribe_pattern is None):
-        raise PipelineError("name what to read with one of --topic and --subscribe-pattern")
+        raise PipelineError("name the topics to read with one of --topic and --subscribe-pattern")
     options = client_options(source) | {
         "startingOffsets": source.starting_offsets,
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),

@@ -1,4 +1,4 @@
-"""Stop when asked to, at a moment of the job's own choosing."""
+"""Receive requests to stop, and let the job choose the moment."""
 
 import signal
 import threading
@@ -9,13 +9,13 @@ from types import FrameType
 
 @contextmanager
 def stop_requests() -> Iterator[threading.Event]:
-    """Lend an event that an interrupt (Ctrl-C) or SIGTERM sets, in place of what they do else."""
+    """Yield an event that an interrupt (Ctrl-C) or SIGTERM sets, instead of its default action."""
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
         asked.set()
 
-    # Raising from the handler would break off an exchange with Java half-way.
+    # An exception from the handler would break off an exchange with Java half-way.
     previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield asked

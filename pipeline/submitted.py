@@ -1,7 +1,7 @@
 """Run in the Java process of spark-submit, where it has started this Python.
 
 Spark-submit reads its own options and the site's, fetches packages and starts Java, and only then
-Python. So what it was told counts here, and a package that it was not told of comes too late.
+Python. So its options apply here, and it is too late for packages that it was not given.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,12 +13,12 @@ from pyspark import SparkConf, SparkContext
 from pipeline.connector import Package
 from pipeline.errors import PipelineError
 
-# Spark's own word to the Python that it starts of where its Java listens.
+# The variable in which Spark passes its Java's port to the Python that it starts.
 _PORT = "PYSPARK_GATEWAY_PORT"
 
 
 def is_submitted(environment: Mapping[str, str]) -> bool:
-    """Say whether spark-submit has started this Python."""
+    """Return whether spark-submit has started this Python."""
     return _PORT in environment
 
 
@@ -29,14 +29,14 @@ def join_submitted() -> JavaGateway:
 
 
 def submitted_settings(gateway: JavaGateway) -> dict[str, str]:
-    """Return the Spark settings that spark-submit was told, and what it has made of them."""
+    """Return the Spark settings that spark-submit was given, and those it derived from them."""
     return dict(SparkConf(loadDefaults=True, _jvm=gateway.jvm).getAll())
 
 
 def require_packages(gateway: JavaGateway, packages: Iterable[Package], version: str) -> None:
-    """Refuse a Java process that lacks a package that goes with this version of Spark.
+    """Refuse a Java process that lacks a package for this version of Spark.
 
-    Raises PipelineError with what spark-submit is to be told.
+    Raises PipelineError with the option for spark-submit.
     """
     loader = gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
     missing = []
@@ -47,6 +47,6 @@ def require_packages(gateway: JavaGateway, packages: Iterable[Package], version:
             missing.append(package.coordinates(version))
     if missing:
         raise PipelineError(
-            "spark-submit was not told of packages that this needs: give it "
+            "spark-submit was started without packages that this job needs: give it "
             f"--packages {','.join(missing)} before the name of the script"
         )

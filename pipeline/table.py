@@ -1,18 +1,18 @@
 """Keep a table as a series of whole snapshots, each committed at once.
 
     <table>/
-      snapshot-00000000000000000041-<query id>/    the one before, for readers still on it
+      snapshot-00000000000000000041-<query id>/    the one before, for readers that still use it
       snapshot-00000000000000000042-<query id>/    the table after batch 42
         part-00000-….snappy.parquet
         _SUCCESS                                   written last: the snapshot is committed
 
 A snapshot is named for the batch it includes and for the streaming query that wrote it. Spark
 writes ``_SUCCESS`` into a folder only after every file in it is whole, so a folder without it
-never happened: a job killed half-way leaves one, and the same batch overwrites it on restart. A
+does not count: a job killed half-way leaves one, and the same batch overwrites it on restart. A
 batch whose snapshot is committed is not applied again. Together with Spark's promise to repeat a
 batch with the same offsets until it is committed, each record counts exactly once.
 
-The table's folder goes wherever Hadoop's file systems go: a local path, ``s3a://``, ``hdfs://``.
+The table's folder may be in any file system of Hadoop's: a local path, ``s3a://``, ``hdfs://``.
 Each batch rewrites the whole table, which suits tables of up to some million keys.
 """
 
@@ -62,7 +62,7 @@ class Snapshot:
 
     @property
     def name(self) -> str:
-        """Return the name of its folder inside the table's."""
+        """Return the name of its folder inside the table's folder."""
         return f"snapshot-{self.batch_id:020d}-{self.query_id}"
 
 
@@ -78,7 +78,7 @@ def read_table(spark: SparkSession, table: str) -> DataFrame:
 
 
 def read_snapshot(spark: SparkSession, table: str, snapshot: Snapshot | None) -> DataFrame:
-    """Read one snapshot; none is the empty table."""
+    """Read one snapshot; None is the empty table."""
     if snapshot is None:
         # Not createDataFrame, for which each machine of a cluster would run the same Python.
         nothing = (f.lit(None).cast(column.dataType).alias(column.name) for column in TABLE_SCHEMA)
@@ -87,7 +87,7 @@ def read_snapshot(spark: SparkSession, table: str, snapshot: Snapshot | None) ->
 
 
 def newest_snapshot(spark: SparkSession, table: str) -> Snapshot | None:
-    """Return the committed snapshot with the most batches in it, or none."""
+    """Return the committed snapshot with the most batches in it, or None."""
     for snapshot in sorted(_snapshots(spark, table), reverse=True):
         if exists(spark, f"{table}/{snapshot.name}/{_COMMITTED}"):
             return snapshot
@@ -105,7 +105,7 @@ def write_snapshot(rows: DataFrame, table: str, snapshot: Snapshot) -> None:
 
 
 def remove_snapshots(spark: SparkSession, table: str, before: Snapshot, keep: int) -> None:
-    """Remove snapshots older than one, committed or not, but for the newest ``keep`` of them."""
+    """Remove snapshots older than one, committed or not, except the newest ``keep`` of them."""
     older = sorted(s for s in _snapshots(spark, table) if s.batch_id < before.batch_id)
     for snapshot in older[: max(0, len(older) - keep)]:
         # A half-removed snapshot must not look committed: its marker goes first.
@@ -118,8 +118,8 @@ def require_match(
 ) -> None:
     """Refuse a table and a checkpoint that do not belong together.
 
-    The checkpoint says which records are behind; the table holds what they came to. With either
-    from elsewhere, records would be lost in silence. Raises PipelineError.
+    The checkpoint says which records were read; the table holds their result. If one of them
+    belonged elsewhere, records would be lost silently. Raises PipelineError.
     """
     fresh = "give a new --table and a new --checkpoint to start from the beginning"
     if snapshot is None:

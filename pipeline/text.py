@@ -29,7 +29,7 @@ def show_count(count: int, noun: str) -> str:
 def lay_out(
     rows: Sequence[Sequence[str]], *, left: Collection[str] = ()
 ) -> Iterator[str]:
-    """Lay cells out in lines, the first row as headings: to the right, but for those named."""
+    """Lay cells out in lines, the first row as headings; columns not in ``left`` align right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = zip(rows[0], row, widths, strict=True)

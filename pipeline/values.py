@@ -1,4 +1,4 @@
-"""The command-line options that say what records' values are."""
+"""The command-line options for the format of records' values."""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _FORMAT_OPTIONS = (
         type=click.Choice([one.value for one in Format]),
         default=Format.RAW.value,
         show_default=True,
-        help="What a value's bytes are.",
+        help="The format of a value's bytes.",
     ),
     click.option(
         "--schema",
@@ -29,13 +29,14 @@ _FORMAT_OPTIONS = (
         "--skip-bytes",
         type=click.IntRange(min=0),
         default=0,
-        help="Bytes before each value that are no part of it, such as Confluent's 5.",
+        help="The number of bytes before each value that are not part of it, such as Confluent's "
+        "5.",
     ),
 )
 
 
 def value_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of values, and it their sum as ``values``."""
+    """Add the options of values; the command gets a ValueFormat, ``values``."""
 
     @functools.wraps(command)
     def with_values(
@@ -48,9 +49,9 @@ def value_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         kind = Format(format_)
         if (schema is None) != (kind is Format.RAW):
-            raise click.UsageError("--schema goes with --format json, avro or protobuf")
+            raise click.UsageError("--format json, avro or protobuf needs --schema, raw has none")
         if (message is None) != (kind is not Format.PROTOBUF):
-            raise click.UsageError("--message goes with --format protobuf")
+            raise click.UsageError("--format protobuf needs --message, other formats have none")
         told = _text_or_file(schema or "", binary=kind is Format.PROTOBUF)
         command(values=ValueFormat(kind, told, message or "", skip_bytes), **others)
 

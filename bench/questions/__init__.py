@@ -1,4 +1,4 @@
-"""All questions, in the order in which they are put."""
+"""All questions, in the order in which the benchmark puts them."""
 
 from __future__ import annotations
 

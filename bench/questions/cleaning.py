@@ -1,4 +1,4 @@
-"""How fast is a compacted topic cleaned, and what do clients notice of it?"""
+"""How fast is a compacted topic cleaned, and do clients notice it?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SETTINGS = {"log.cleaner.threads": "1", "log.cleaner.backoff.ms": "1000"}
 
 
 def _ask_cleaner(broker: Broker, scale: float) -> Values:
-    """Have logs of the same bytes cleaned; the figures are those that the cleaner reports."""
+    """Clean logs of the same bytes; the figures are from the cleaner's own report."""
     values = {}
     kept = set()
     for title, codec in _CODECS.items():
@@ -39,12 +39,12 @@ def _ask_cleaner(broker: Broker, scale: float) -> Values:
 
 
 def _compile(broker: Broker) -> None:
-    """Compile the kernels that are not compiled yet: a package's first start does, in peace."""
+    """Compile the kernels, as the first start of an installed package does, before measuring."""
     warm_up()
 
 
 def _ask_latency(broker: Broker, scale: float) -> Values:
-    # Of less there is no time to see round trips while it is cleaned.
+    # A smaller log is cleaned too quickly to measure round trips meanwhile.
     records = max(int(_RECORDS * scale), _RECORDS // 10)
     trips = measure(broker, 1, records, max(int(_KEYS * scale), _KEYS // 10))
     quiet_us, cleaning_us = (quantile_us(one, 0.99) for one in (trips.quiet, trips.cleaning))

@@ -63,7 +63,7 @@ def _ask(broker: Broker, scale: float) -> Values:
 
 
 def _consume_by_many(broker: Broker, topic: str, records: int) -> float:
-    """Have many consumers read the beginning of one log; return the records/s of all together."""
+    """Read the beginning of one log with many consumers; return the records/s of all together."""
     each = records // _MANY
     started_s = time.perf_counter()
     threads = [
@@ -78,7 +78,7 @@ def _consume_by_many(broker: Broker, topic: str, records: int) -> float:
 
 
 def forget(data: Path) -> None:
-    """Have the system drop what it keeps in memory of a broker's segments."""
+    """Make the system drop a broker's segments from its page cache."""
     for path in data.glob("*/*.log"):
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -86,12 +86,12 @@ def forget(data: Path) -> None:
 
 
 def _with_tls(broker: Broker) -> None:
-    """Give a broker a listener that speaks TLS, beside its own."""
+    """Add a TLS listener to a broker."""
     folder = broker.directory
     folder.mkdir(parents=True)
     authority = trustme.CA()
     issued = authority.issue_cert("localhost", "127.0.0.1")
-    # Java reads keys of PKCS#8 alone.
+    # Java reads only keys in PKCS#8.
     key = load_pem_private_key(issued.private_key_pem.bytes(), None)
     written = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     chain = [one.bytes() for one in issued.cert_chain_pems]
@@ -113,7 +113,7 @@ def _with_tls(broker: Broker) -> None:
 
 
 def _over_tls(broker: Broker) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield a client's kind, and what it needs to connect by TLS."""
+    """Yield a client's kind, and its settings for a connection over TLS."""
     port = broker.settings["listeners"].split(f"{_TLS_NAME}://127.0.0.1:")[1].split(",")[0]
     common = {"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "SSL"}
     ca = str(broker.directory / _CA)
@@ -138,7 +138,7 @@ def _ask_tls(broker: Broker, scale: float) -> Values:
 
 CONSUME = Question(
     "consume",
-    "ConsumerPerformance and librdkafka, one partition, cached, where nothing else is said",
+    "ConsumerPerformance and librdkafka, one partition, cached, except where stated",
     [
         Figure("Java, 100 B", _RATE, at_least=1.2),
         Figure("Java, 1 kB", _RATE, at_least=1.2),
@@ -153,14 +153,14 @@ CONSUME = Question(
     _ask,
     note="A Java consumer reads a partition fetch by fetch, each of 1 MB, and does most of the "
     "work: Odradek's loop is idle for 70 % of the time, and a broker that took no time at all "
-    "would be at most 1.4 times as fast. What is left to gain is in reading ahead of a fetch. "
+    "would be at most 1.4 times as fast. Further gains must come from reading ahead of a fetch. "
     "librdkafka reads ahead itself: with records of 100 B both brokers keep its queue full, so "
-    "that it is the client's own speed that is seen.",
+    "the figures show the client's own speed.",
 )
 
 CONSUME_TLS = Question(
     "tls",
-    f"The same over TLS ({ssl.OPENSSL_VERSION.split(' (')[0]} beside Java's own)",
+    f"The same over TLS ({ssl.OPENSSL_VERSION.split(' (')[0]} and Java's own)",
     [
         Figure("Java, 1 kB, TLS", _RATE, at_least=1.0),
         Figure("librdkafka, 1 kB, TLS", _RATE, at_least=1.0),

@@ -39,7 +39,7 @@ def _ask_cpu(broker: Broker, scale: float) -> Values:
 
 
 def _ask_start(broker: Broker, scale: float) -> Values:
-    """Start twice: with a new data directory, and with the one that the first start has left."""
+    """Start twice: with a new data directory, and with the directory that the first start left."""
     first_s = broker.start()
     broker.stop()
     next_s = broker.start()
@@ -60,7 +60,7 @@ def _ask_start(broker: Broker, scale: float) -> Values:
 
 
 def _ask_recovery(broker: Broker, scale: float) -> Values:
-    """Kill a broker that has written one large segment, and start it: all of it is read again."""
+    """Kill a broker with one large segment, and start it: it reads the whole segment again."""
     records = max(int(_RECOVERED_RECORDS * scale), 1_000)
     create_topic(broker, "recovered")
     produce(broker, "recovered", Load(records, _SIZE_BYTES))
@@ -71,7 +71,7 @@ def _ask_recovery(broker: Broker, scale: float) -> Values:
 
 
 def _as_installed(broker: Broker) -> None:
-    """Have the bytecode that an installed package has, whatever the environment says."""
+    """Write the bytecode that an installed package has, in any environment."""
     write_bytecode()
 
 
@@ -82,7 +82,7 @@ RECOVERY = Question(
     _ask_recovery,
     {
         "log.segment.bytes": str(2**31 - 1),
-        # Nothing but the kill decides how much there is to read.
+        # Only the kill decides how much the start has to read.
         "log.flush.offset.checkpoint.interval.ms": "600000",
     },
 )
@@ -101,14 +101,14 @@ CPU = Question(
         for way in ("in", "out", "in and out")
     ],
     _ask_cpu,
-    note="Of what a write of 64 KB costs Odradek, a quarter is the file system's part and the "
-    "other system calls an eighth; Python's is spread over a hundred functions of which none "
-    "takes more than a twentieth.",
+    note="Of the cost of a write of 64 KB in Odradek, a quarter is the file system's part, and an "
+    "eighth that of other system calls; Python's part is spread over a hundred functions, none of "
+    "which takes more than a twentieth.",
 )
 
 START = Question(
     "start",
-    "Start to the first answer, and memory: idle, and while a producer and a consumer go on",
+    "Start to the first answer, and memory: idle, and while a producer and a consumer run",
     [
         Figure("first start", "s", more_is_better=False, at_least=5.0),
         Figure("next start", "s", more_is_better=False, at_least=5.0),

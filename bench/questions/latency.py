@@ -1,4 +1,4 @@
-"""How long do clients wait? Round trips, the way from producer to consumer, both beside a load."""
+"""How long do clients wait? Round trips, the way from producer to consumer, both under load."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 
 
 def _ask_round_trips(broker: Broker, scale: float) -> Values:
-    """Look at the first trips of a broker that has just started, and at those of a warm one."""
+    """Measure the first trips of a broker that has just started, and the trips of a warm one."""
     values = {}
     first, count = max(int(_FIRST_TRIPS * scale), 100), max(int(_TRIPS * scale), 100)
     for acks in ("1", "all"):
         create_topic(broker, f"trips-{acks}")
         trips_s = _round_trips(broker, f"trips-{acks}", acks, first + 2 * count)
         looks = {"warm": trips_s[-count:]}
-        if acks == "1":  # for the others it is not a broker that has just started
+        if acks == "1":  # later the broker has not just started
             looks = {"first": trips_s[:first], **looks}
         for look, some_s in looks.items():
             for name, share in _QUANTILES.items():
@@ -42,9 +42,9 @@ def _ask_round_trips(broker: Broker, scale: float) -> Values:
 
 
 def _round_trips(broker: Broker, topic: str, acks: str, count: int) -> Sequence[float]:
-    """Send one record after the other by librdkafka, each when the last is acknowledged.
+    """Send one record after another with librdkafka, each after the last acknowledgement.
 
-    The one before the first, with which the client connects, is not counted.
+    A record before the first one, with which the client connects, is not counted.
     """
     settings = {"bootstrap.servers": broker.bootstrap, "log_level": 0, "linger.ms": 0}
     producer = Producer({**settings, "acks": acks})
@@ -65,7 +65,7 @@ def _ask_end_to_end(broker: Broker, scale: float) -> Values:
 
 
 def _ways(broker: Broker, topic: str, warm_up: int, count: int) -> Sequence[float]:
-    """Produce at a pace, and have another process consume; return the seconds of each record."""
+    """Produce at a pace while another process consumes; return the seconds of each record."""
     total = warm_up + count
     reading = ["-m", "bench.stamped_reader", broker.bootstrap, topic, str(total)]
     with subprocess.Popen([sys.executable, *reading], stdout=subprocess.PIPE, text=True) as reader:
@@ -94,7 +94,7 @@ def _produce_at_pace(broker: Broker, topic: str, total: int) -> None:
 
 
 def _ask_mixed(broker: Broker, scale: float) -> Values:
-    """Write one log and read another as fast as both go, and look at round trips meanwhile."""
+    """Write one log and read another at full speed, and measure round trips meanwhile."""
     records = max(int(_MIXED_RECORDS * scale), 1_000)
     for topic in ("read", "written", "trips"):
         create_topic(broker, topic)
@@ -120,7 +120,7 @@ def _ask_mixed(broker: Broker, scale: float) -> Values:
 
 ROUND_TRIPS = Question(
     "round-trips",
-    "One record of 100 B after the other, each when the last is acknowledged (librdkafka)",
+    "One record of 100 B after another, each after the last acknowledgement (librdkafka)",
     [
         Figure("acks=1, first, p50", "µs", more_is_better=False, at_least=1.3),
         Figure("acks=1, first, p99", "µs", more_is_better=False, at_least=5.0),
@@ -132,9 +132,9 @@ ROUND_TRIPS = Question(
         ],
     ],
     _ask_round_trips,
-    note="The first 3,000 are those of a broker that has just started. Once both are warm, what "
-    "is left is what the threads of client and broker take to wake each other up. With acks=all "
-    "Odradek waits for the disk.",
+    note="The first 3,000 round trips are those of a broker that has just started. Once both are "
+    "warm, the rest is the time that threads of client and broker need to wake each other up. "
+    "With acks=all Odradek waits for the disk.",
 )
 
 END_TO_END = Question(

@@ -1,4 +1,4 @@
-"""What do many of a kind cost? Connections, partitions, groups, requests that look things up."""
+"""What do large numbers cost? Connections, partitions, groups, lookups."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _ask_connections(broker: Broker, scale: float) -> Values:
     )
     figures = uvloop.run(measure(broker, options))
     return {
-        # Where nothing could be seen, a byte.
+        # A byte if no difference could be measured.
         "memory of an idle one": max(figures.idle_bytes, 1) / 1024,
         "p50 at 3,000/s": figures.quantile_ms(0.5),
         "p99 at 3,000/s": figures.quantile_ms(0.99),
@@ -111,7 +111,7 @@ def _ask_durable(broker: Broker, scale: float) -> Values:
 
 
 def _ask_groups(broker: Broker, scale: float) -> Values:
-    """Have each client found a group of one and leave it, over and over."""
+    """Let each client create a group with one member and leave it, again and again."""
     seconds = max(_SECONDS * scale, 0.5)
 
     async def join_and_leave(client: Client, number: int) -> None:
@@ -141,7 +141,7 @@ def _leave(group_id: str, instance_id: str) -> bytes:
 
 
 def _rate_of(broker: Broker, seconds: float, requests: Sequence[bytes]) -> float:
-    """Have each client send a request of its own again and again; return how many a second."""
+    """Let each client repeat its own request; return the number of answers a second."""
     return uvloop.run(
         _rate(broker, seconds, lambda client, number: client.ask(requests[number]))
     )
@@ -150,7 +150,7 @@ def _rate_of(broker: Broker, seconds: float, requests: Sequence[bytes]) -> float
 async def _rate(
     broker: Broker, seconds: float, work: Callable[[Client, int], Awaitable[None]]
 ) -> float:
-    """Have some clients do something again and again; return how often a second."""
+    """Let some clients repeat some work; return the number of repetitions a second."""
     clients = await connect(broker, _CLIENTS)
     await _repeat(clients, seconds / 3, work)
     count = await _repeat(clients, seconds, work)
@@ -197,20 +197,20 @@ PARTITIONS = Question(
         Figure("start", "s", more_is_better=False),
     ],
     _ask_partitions,
-    note="Most of the time in which partitions are made goes into syncs: they are on the disk "
-    "before the client is told.",
+    note="Most of the time to create partitions goes into syncs: partitions are on the disk "
+    "before the client gets its answer.",
 )
 
 LOOKUPS = Question(
     "lookups",
-    f"{_CLIENTS} connections that ask again and again, of a broker with 100 partitions",
+    f"{_CLIENTS} connections that repeat requests, with a broker of 100 partitions",
     [
         Figure("Metadata of one topic", "1/s"),
         Figure("Metadata of all", "1/s"),
         Figure("ListOffsets", "1/s"),
     ],
     _ask_lookups,
-    note=f"{_SMALL_REQUESTS} The metadata of all partitions are encoded again for each who asks.",
+    note=f"{_SMALL_REQUESTS} The metadata of all partitions are encoded again for each request.",
 )
 
 DURABLE = Question(
@@ -218,8 +218,8 @@ DURABLE = Question(
     f"{_CLIENTS} connections that send records with acks=all, each to a partition of its own",
     [Figure("100 B", "1/s"), Figure("20 kB", "1/s")],
     _ask_durable,
-    note="Odradek answers once the record is on the disk, Kafka once it is in memory: this is "
-    "what that costs. What comes together is synced together, up to four files at a time.",
+    note="Odradek answers once the record is on the disk, Kafka once it is in memory: the figures "
+    "show the cost. Records that arrive together are synced together, up to four files at a time.",
 )
 
 GROUPS = Question(
@@ -228,5 +228,5 @@ GROUPS = Question(
     [Figure("joined and left", "1/s")],
     _ask_groups,
     {"group.initial.rebalance.delay.ms": "0"},
-    note=f"{_SMALL_REQUESTS} Who joins or leaves is answered once that is on the disk.",
+    note=f"{_SMALL_REQUESTS} A join or leave is answered once it is on the disk.",
 )

@@ -1,4 +1,4 @@
-"""How fast do producers write? One axis at a time, beside one Java producer of 100 B records."""
+"""How fast do producers write? One Java producer of 100 B records, varied in one way at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Case:
     at_least: float | None = None
 
 
-# So many records take a second or two each.
+# The number of records takes a second or two in each case.
 _CASES: Mapping[str, _Case] = {
     "100 B": _Case(Load(2_000_000), at_least=1.5),
     "1 kB": _Case(Load(400_000, 1_000), at_least=1.5),
@@ -29,7 +29,7 @@ _CASES: Mapping[str, _Case] = {
     "lz4": _Case(Load(2_000_000, 100, {"compression.type": "lz4"})),
     "zstd": _Case(Load(2_000_000, 100, {"compression.type": "zstd"})),
     "linger.ms=0": _Case(Load(1_000_000, 100, {"linger.ms": "0"})),
-    # With acks=all producers are idempotent, if nothing else is said.
+    # With acks=all producers are idempotent by default.
     "acks=all, not idempotent": _Case(
         Load(1_000_000, 100, {"acks": "all", "enable.idempotence": "false"})
     ),
@@ -65,7 +65,8 @@ def _ask(broker: Broker, scale: float) -> Values:
 
 PRODUCE = Question(
     "produce",
-    "ProducerPerformance, linger.ms=5, batch.size=65536, acks=1, one partition, or as said",
+    "ProducerPerformance, linger.ms=5, batch.size=65536, acks=1, one partition, except where "
+    "stated",
     [Figure(title, _RATE, at_least=case.at_least) for title, case in _CASES.items()]
     + [Figure(title, _RATE) for title in _MANY],
     _ask,

@@ -18,6 +18,7 @@ from broker.apis import load
 from broker.context import RequestContext
 from broker.errors import CloseConnection
 from broker.network.dispatch import Dispatcher
+from broker.services import Services
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tests.broker.live import client, live, on_uvloop, until
@@ -34,26 +35,26 @@ class Bug(Exception):
     """What no handler should raise."""
 
 
-def at_once(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def at_once(_: Services, context: RequestContext, request: Any) -> ListGroupsResponse:
     raise Bug
 
 
-async def later(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+async def later(_: Services, context: RequestContext, request: Any) -> ListGroupsResponse:
     await asyncio.sleep(0)
     raise Bug
 
 
-def unencodable(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def unencodable(_: Services, context: RequestContext, request: Any) -> ListGroupsResponse:
     return ListGroupsResponse(error_code=1 << 20, groups=[])
 
 
 async def unencodable_later(
-    context: RequestContext, request: ListGroupsRequest
+    _: Services, context: RequestContext, request: Any
 ) -> ListGroupsResponse:
-    return unencodable(context, request)
+    return unencodable(_, context, request)
 
 
-def nonsense(context: RequestContext, request: ListGroupsRequest) -> str:
+def nonsense(_: Services, context: RequestContext, request: Any) -> str:
     return "no response at all"
 
 
@@ -106,7 +107,7 @@ def test_a_bug_that_nobody_waits_for_any_more_is_not_lost_or_reported_by_the_loo
 ) -> None:
     begun: list[asyncio.Future[None]] = []
 
-    async def stubborn(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    async def stubborn(_: Services, context: RequestContext, request: Any) -> ListGroupsResponse:
         begun.append(asyncio.get_running_loop().create_future())
         try:
             await begun[0]
@@ -133,7 +134,7 @@ def test_a_handler_may_close_the_connection_with_a_reason(
     served_by: Callable[[Callable[..., Any]], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def close(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    def close(_: Services, context: RequestContext, request: Any) -> ListGroupsResponse:
         raise CloseConnection("it asked for it")
 
     served_by(close)

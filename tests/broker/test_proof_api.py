@@ -413,7 +413,7 @@ async def test_the_commands(tmp_path: Path) -> None:
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr == "odradek: prices has no record of p9 in 1 partition\n"
         result = await cli(broker, "get", "prices", "p5", "--format", "json")
-        assert result.exit_code == 1 and "the value is no JSON" in result.stderr
+        assert result.exit_code == 1 and "the value is not JSON" in result.stderr
         result = await cli(broker, "get", "absent", "p5")
         assert result.exit_code == 1
         assert result.stderr == "odradek: there is no topic absent: there are prices\n"

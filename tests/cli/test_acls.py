@@ -90,7 +90,7 @@ def test_entries_are_created_listed_and_deleted(admin: Commands) -> None:
     assert "Delete 1 entry?" in asked.stderr
     gone = admin.document("acls", "delete", *who, "--yes")["acls"]
     assert sorted(one["operation"] for one in gone) == ["all", "alter", "write"]
-    assert admin.shown("acls", "list", *who) == "There are none.\n"
+    assert admin.shown("acls", "list", *who) == "There are no ACLs.\n"
 
 
 def test_who_lacks_a_right_is_told_which(admin: Commands, ann: Commands, tmp_path: Path) -> None:
@@ -98,21 +98,21 @@ def test_who_lacks_a_right_is_told_which(admin: Commands, ann: Commands, tmp_pat
     admin.shown("topics", "create", topic)
     may = ("acls", "create", "--principal", "User:ann", "--topic", topic, "--operation")
     line = ann.refusal("topics", "describe", topic, *login)
-    assert f"takes the right DESCRIBE on topic {topic} (TOPIC_AUTHORIZATION_FAILED)" in line
+    assert f"needs the right DESCRIBE on topic {topic} (TOPIC_AUTHORIZATION_FAILED)" in line
     admin.shown(*may, "describe")
     line = ann.refusal("produce", topic, *login, "-X", "enable.idempotence=false", text="1\n")
-    assert f"takes the right WRITE on topic {topic} (TOPIC_AUTHORIZATION_FAILED)" in line
+    assert f"needs the right WRITE on topic {topic} (TOPIC_AUTHORIZATION_FAILED)" in line
     line = ann.refusal("consume", topic, *login, "--from", "end")
-    assert f"takes the right READ on topic {topic}" in line
+    assert f"needs the right READ on topic {topic}" in line
     line = ann.refusal("topics", "delete", topic, "--yes", *login)
-    assert f"takes the right DELETE on topic {topic}" in line
+    assert f"needs the right DELETE on topic {topic}" in line
     line = ann.refusal("topics", "create", fresh("other"), *login)
-    assert "takes the right CREATE on topic other" in line
+    assert "needs the right CREATE on topic other" in line
     line = ann.refusal("acls", "list", *login)
-    assert "takes the right DESCRIBE on the cluster (CLUSTER_AUTHORIZATION_FAILED)" in line
+    assert "needs the right DESCRIBE on the cluster (CLUSTER_AUTHORIZATION_FAILED)" in line
     admin.shown(*may, "read")
     line = ann.refusal("consume", topic, "--group", "billing", "--to", "end", *login)
-    assert "takes the right READ on group billing (GROUP_AUTHORIZATION_FAILED)" in line
+    assert "needs the right READ on group billing (GROUP_AUTHORIZATION_FAILED)" in line
 
 
 def test_who_has_the_rights_needs_no_more_than_a_clients_properties(
@@ -135,7 +135,7 @@ def test_who_may_not_read_settings_sees_the_rest(
     admin.shown(*may, "describe")
     listed = ann.run("topics", "list", *login)
     assert re.search(rf"^{topic} +1 +1 +\?$", listed.stdout, re.M)
-    assert "takes the right DESCRIBE_CONFIGS" in listed.stderr
+    assert "needs the right DESCRIBE_CONFIGS" in listed.stderr
     (one,) = [
         one
         for one in ann.document("topics", "list", *login)["topics"]
@@ -144,7 +144,7 @@ def test_who_may_not_read_settings_sees_the_rest(
     assert one["cleanup_policy"] is None
     described = ann.run("topics", "describe", topic, *login)
     assert described.stdout.startswith(f"{topic}  1 partition")
-    assert f"take the right DESCRIBE_CONFIGS on topic {topic}" in described.stderr
+    assert f"need the right DESCRIBE_CONFIGS on topic {topic}" in described.stderr
     admin.shown(*may, "DESCRIBE_CONFIGS")  # as the message has it
     assert re.search(rf"^{topic} +1 +1 +compact$", ann.shown("topics", "list", *login), re.M)
 

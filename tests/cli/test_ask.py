@@ -140,7 +140,7 @@ def test_whoever_has_taken_the_broker_s_port_is_not(
         assert server.shown == [None]
     told = str(refused.value)
     if inode:
-        assert f"the user {STRANGER}" in told and "not shown" in told
+        assert f"as user {STRANGER}," in told and "not sent" in told
     else:
         assert "--token or ODRADEK_TOKEN" in told
 
@@ -205,7 +205,7 @@ def test_a_process_of_another_user_is_not_shown_the_token(token_file: Path) -> N
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert running.stdout is not None
-    with pytest.raises(AskError, match=f"the user {STRANGER}"):
+    with pytest.raises(AskError, match=f"as user {STRANGER},"):
         ask_with_token(f"http://127.0.0.1:{int(running.stdout.readline())}", "/api/topics", {})
     assert running.communicate()[0].strip() == "b''"
 

@@ -66,7 +66,7 @@ async def test_the_way_of_a_cleaning_from_plan_to_history(tmp_path: Path) -> Non
         assert "prices-0  was cleaned in" in run and "records gone: 4 of 6 records" in run
         history = await shown(broker, "history", "prices", "0")
         assert re.search(r"ago +asked for +6 .* 4 ", history)
-        assert "Nothing is to be cleaned in 1 compacted log." in await shown(broker, "plan")
+        assert "There is nothing to clean in 1 compacted log." in await shown(broker, "plan")
         assert "there was nothing to clean" in await shown(broker, "run", "prices")
         assert "clicks is not compacted" in await shown(broker, "plan", "clicks")
 
@@ -200,7 +200,7 @@ def test_the_command_asks_a_broker_that_runs_as_a_process(tmp_path: Path) -> Non
         while (found := run("plan")).returncode and time.monotonic() < deadline:
             time.sleep(0.1)
         assert found.returncode == 0, found.stderr
-        assert found.stdout == "Nothing is to be cleaned in 0 compacted logs.\n"
+        assert found.stdout == "There is nothing to clean in 0 compacted logs.\n"
         refused = run("run", "nowhere")
         assert refused.returncode == 1 and not refused.stdout
         assert refused.stderr.startswith("odradek: there is no topic nowhere")

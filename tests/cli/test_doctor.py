@@ -57,7 +57,7 @@ def test_all_is_well_where_a_broker_can_run(tmp_path: Path) -> None:
     assert {"python", "packages", "kernels", "open", "clock", "settings", "data", "port"} <= (
         subjects
     )
-    assert "is not there yet: a start makes it" in result.output
+    assert "does not exist yet: a start creates it" in result.output
     assert not (tmp_path / "data").exists()
 
 
@@ -81,7 +81,12 @@ def test_data_that_a_start_would_refuse_are_problems(tmp_path: Path) -> None:
     assert [one["state"] for one in findings] == ["problem"] * 4
     for one, words in zip(
         findings,
-        ("is no directory", "cannot be made", "has the data of Apache Kafka", f"{os.getpid()}"),
+        (
+            "is not a directory",
+            "cannot be created",
+            "holds data of Apache Kafka",
+            f"{os.getpid()}",
+        ),
         strict=True,
     ):
         assert words in one["text"]
@@ -129,7 +134,7 @@ def test_a_port_that_is_taken_is_a_problem_with_who_has_it(tmp_path: Path) -> No
 def test_a_broker_that_has_to_run_and_does_not_is_a_problem(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     (broker,) = of(found(1, "--url", url, log_dirs=str(tmp_path)), "broker")
-    assert f"none answers at {url}" in broker["text"]
+    assert f"no broker answers at {url}" in broker["text"]
 
 
 @pytest.mark.slow
@@ -152,9 +157,9 @@ def test_a_broker_that_runs_is_recognised_and_looked_after(tmp_path: Path) -> No
         wait_until(lambda: accepts(broker.http_port), "HTTP is served")
         findings = found(0, **settings)
         texts = [one["text"] for one in findings]
-        assert f"{broker.data} is in use by the broker that runs, 1 partition" in texts
+        assert f"{broker.data} is in use by the running broker, 1 partition" in texts
         assert f"PLAINTEXT at 127.0.0.1:{broker.port} is the running broker's" in texts
-        assert f"the one at {broker.http} is well" in texts
+        assert f"the broker at {broker.http} is healthy" in texts
         assert "1 of 1 thread alive" in texts
     finally:
         broker.stop()

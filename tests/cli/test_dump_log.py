@@ -226,7 +226,7 @@ def contents(path: Path) -> dict[Path, tuple[int, bytes]]:
 def test_what_is_no_such_file_is_refused_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     result = dump_log(tmp_path / "notes.txt")
-    assert result.exit_code == 1 and "no file that dump-log knows" in result.stderr
+    assert result.exit_code == 1 and "not a file that dump-log can read" in result.stderr
     result = dump_log(tmp_path)
     assert result.exit_code == 1 and "has no segments or checkpoints" in result.stderr
 

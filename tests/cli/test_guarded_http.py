@@ -95,6 +95,6 @@ def test_the_doctor_finds_its_broker(trusted: tuple[OdradekProcess, Path]) -> No
     settings = [f"--set={name}={value}" for name, value in pairs.items()]
     run = command("doctor", *settings, SSL_CERT_FILE=str(authority))
     assert run.returncode == 0, run.stdout
-    assert f"the one at {address(broker)} is well" in run.stdout
+    assert f"the broker at {address(broker)} is healthy" in run.stdout
     stranger = command("doctor", *settings)
     assert stranger.returncode == 1 and "SSL_CERT_FILE" in stranger.stdout

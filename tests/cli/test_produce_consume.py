@@ -138,7 +138,7 @@ def test_the_line_that_is_no_record_is_named_and_those_before_it_are_delivered(
     commands: Commands, topic: str
 ) -> None:
     line = commands.refusal("produce", topic, "--key-separator", ":", text="a:1\nb:2\nc\nd:4\n")
-    assert "line 3: " in line and "2 records before it delivered" in line
+    assert "line 3: " in line and "2 records delivered before it" in line
     assert len(_read(commands, topic, "--to", "end")) == 2
 
 
@@ -149,7 +149,7 @@ def test_the_first_record_that_is_refused_is_named(commands: Commands) -> None:
     # One batch would be refused whole.
     one = ("-X", "batch.num.messages=1")
     line = commands.refusal("produce", topic, "--format", "json", *one, text=lines)
-    assert "2 of 3 records" in line and "the first of line 2" in line and "has a key" in line
+    assert "2 of 3 records" in line and "the first in line 2" in line and "needs a key" in line
 
 
 def test_a_transaction_is_all_or_nothing(commands: Commands, topic: str) -> None:

@@ -46,18 +46,18 @@ def test_any_line_is_a_record_or_told(line: bytes) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("{", "no JSON"),
-        ("[1]", "no JSON object"),
+        ("{", "not JSON"),
+        ("[1]", "not a JSON object"),
         ('{"valeu": "1"}', "'valeu' is none of headers, key,"),
-        ('{"value": {"price": 11}}', "value is no text"),
+        ('{"value": {"price": 11}}', "value is not a text"),
         ('{"key": "a", "key_base64": "YQ=="}', "both"),
-        ('{"value_base64": "a"}', "no base64"),
+        ('{"value_base64": "a"}', "not base64"),
         ('{"key": "\\ud800"}', "surrogate"),
         ('{"headers": "a"}', "headers are a list"),
-        ('{"headers": [{"value": "a"}]}', "no key"),
+        ('{"headers": [{"value": "a"}]}', "the key of a header is not a text"),
         ('{"headers": {"a\\u0000b": "c"}}', "NUL"),
-        ('{"partition": -1}', "partition is no number"),
-        ('{"timestamp_ms": true}', "timestamp_ms is no number"),
+        ('{"partition": -1}', "partition is not a number"),
+        ('{"timestamp_ms": true}', "timestamp_ms is not a number"),
     ],
 )
 def test_what_is_wrong_with_an_object_is_told(line: str, told: str) -> None:
@@ -90,7 +90,8 @@ def test_a_template_has_all_that_kcats_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("%q", "%q is none of"), ("%k %", "alone"), (r"%k\q", r"\\q is no escape")]
+    ("text", "told"),
+    [("%q", "%q is none of"), ("%k %", "single %"), (r"%k\q", r"\\q is not an escape")],
 )
 def test_what_is_wrong_with_a_template_is_told(text: str, told: str) -> None:
     with pytest.raises(LineError, match=told):

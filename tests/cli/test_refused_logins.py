@@ -46,10 +46,10 @@ def test_the_right_login(mechanism: str, broker: Secured, keys: Keys, tmp_path: 
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        ("password", ("does not let you in", "Invalid username or password", "sasl.password")),
-        ("authority", ("signed by nobody who is trusted", "ssl.truststore.location")),
+        ("password", ("refuses the login", "Invalid username or password", "sasl.password")),
+        ("authority", ("not signed by a trusted authority", "ssl.truststore.location")),
         ("certificate", ("does not accept your certificate", "expired", "ssl.keystore.location")),
-        ("nothing", ("may ask for TLS or a login", "--client-config")),
+        ("nothing", ("may require TLS or a login", "--client-config")),
     ],
 )
 def test_a_wrong_one_is_told_in_one_line(

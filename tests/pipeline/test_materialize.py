@@ -193,7 +193,7 @@ def test_a_value_that_does_not_fit_the_schema_stops_the_job_with_its_offset(
 
 def test_a_schema_that_is_none_is_told(spark: SparkSession, tmp_path: Path) -> None:
     job = replace(_job(tmp_path), values=ValueFormat(Format.JSON, "id BIGNIT"))
-    with pytest.raises(PipelineError, match="--schema 'id BIGNIT' is no schema of Spark's"):
+    with pytest.raises(PipelineError, match="--schema 'id BIGNIT' is not a Spark schema"):
         _apply(spark, job, [b"{}"])
 
 

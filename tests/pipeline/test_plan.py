@@ -58,7 +58,7 @@ def test_cleaned_offsets_are_read_and_bad_files_told(tmp_path: Path) -> None:
     assert cleaned_offsets(path) == {("a.b-c", 0): 7, ("d", 12): 42}
     for bad in ("", "1\n0\n", "0\n1\nonly two\n", "0\n1\nt x 1\n"):
         path.write_text(bad)
-        with pytest.raises(PipelineError, match="say --from-start"):
+        with pytest.raises(PipelineError, match="use --from-start"):
             cleaned_offsets(path)
 
 

@@ -117,7 +117,7 @@ def test_a_publication_that_was_killed_ends_with_every_key(
     assert first.wait(60) == -signal.SIGKILL
     second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert (second.returncode, second.stderr) == (0, "")
-    assert second.stdout.startswith("going on with 400 records")
+    assert second.stdout.startswith("continuing with 400 records")
     assert "published 400 of 400 records (100.0 %)" in second.stdout
     records = _read(spark, source)
     assert {key[2] for key in latest(records)} == {b"%d" % number for number in range(1, 401)}

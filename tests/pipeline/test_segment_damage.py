@@ -266,7 +266,7 @@ def test_what_is_no_regular_file_is_told_in_a_line() -> None:
         os.mkfifo(folder / f"{0:020d}.timeindex")
         os.mkfifo(folder / f"{0:020d}.index")
         segment = list_segments(folder)[1]
-        with pytest.raises(PipelineError, match="no regular file"):
+        with pytest.raises(PipelineError, match="not a regular file"):
             list(segment_batches.read_chunks(replace(segment, size_bytes=9), segment_batches.stop))
         assert offsets(folder, startingTimestamp="1", startingOffset="1") == [1]
 

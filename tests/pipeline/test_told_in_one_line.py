@@ -64,7 +64,7 @@ def test_a_condition_that_is_no_sql(
 ) -> None:
     keyed = Keyed(["id"], deleted_where="id is is null")
     job = PublishJob(source, Tickets(1), keyed, str(tmp_path / "work"))
-    assert "is not written as Spark's SQL is" in _line(source, lambda: prepare(spark, job))
+    assert "is not valid Spark SQL" in _line(source, lambda: prepare(spark, job))
 
 
 def test_a_record_that_is_too_large_for_the_producer(
@@ -88,7 +88,7 @@ def test_a_record_that_is_too_large_for_the_topic(
     line = _line(
         source, lambda: send(spark, job, publication, lambda sent: None, threading.Event())
     )
-    assert f"larger than topic {topic} takes: raise its max.message.bytes" in line
+    assert f"larger than topic {topic} accepts: raise its max.message.bytes" in line
 
 
 def test_a_topic_that_is_not_there_or_not_compacted(
@@ -105,9 +105,9 @@ def test_a_topic_that_is_not_there_or_not_compacted(
     ("values", "told"),
     [
         (ValueFormat(Format.JSON, "id BIGINT"), "offset 0 of "),
-        (ValueFormat(Format.JSON, "id BIGNIT"), "--schema 'id BIGNIT' is no schema of Spark's"),
-        (ValueFormat(Format.AVRO, '{"type": "rekord"}'), "--schema is no schema of Avro's"),
-        (ValueFormat(Format.AVRO, '{"type": "rec'), "--schema is no schema of Avro's"),
+        (ValueFormat(Format.JSON, "id BIGNIT"), "--schema 'id BIGNIT' is not a Spark schema"),
+        (ValueFormat(Format.AVRO, '{"type": "rekord"}'), "--schema is not an Avro schema"),
+        (ValueFormat(Format.AVRO, '{"type": "rec'), "--schema is not an Avro schema"),
     ],
     ids=["value", "json schema", "avro schema", "avro json"],
 )
