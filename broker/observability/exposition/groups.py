@@ -30,8 +30,8 @@ OFFSET = gauge(
 LAG = gauge(
     "kafka_consumergroup_lag",
     "Offsets between a group's committed offset and the last stable offset. When it grows, the"
-    " group reads too slowly or not at all: check its members, then its log. A compacted topic"
-    " has fewer records than offsets.",
+    " group reads too slowly or not at all: look at its members, then at its log. A compacted"
+    " topic has fewer records than offsets.",
     "consumergroup",
     "topic",
     "partition",
