@@ -17,7 +17,7 @@ Entity = tuple[tuple[str, str | None], ...]
 
 @dataclass(slots=True)
 class PartitionState:
-    """A partition: the brokers and log directories that hold it, and those with all records."""
+    """A partition: its replicas, their log directories, and the replicas with all records."""
 
     replicas: list[int]
     directories: list[bytes]

@@ -3,7 +3,7 @@
 As in Kafka, a request is served when the one before it is answered: when a client sends several
 at once, each one sees the effects of those before it. Only Produce requests overlap: each is
 appended in its turn, and they wait for the disk together. Also, a fetch that waits for records
-gives way: once another request waits behind it, it is answered with the records there are. Spark
+gives way: once another request waits behind it, it is answered with the available records. Spark
 and other users of the Java consumer prefetch, and then ask for offsets, over one connection; in
 Kafka that takes as long as the fetch may wait.
 
@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport.abort()
 
     def refuse(self, reason: str) -> None:
-        """Close the connection for bytes that are no request; logged once, with the peer."""
+        """Close the connection for bytes that are not a request; log it once, with the peer."""
         if not self.is_lost and not self.transport.is_closing():
             logger.warning("closed connection peer=%s reason=%s", self.peer, reason)
             self.abort()

@@ -107,7 +107,7 @@ class Dispatcher:
         return frame[: len(_FETCHING)] != _FETCHING
 
     def refuse(self, connection: Connection, error: ProtocolError) -> None:
-        """Close a connection for bytes that are no request."""
+        """Close a connection for bytes that are not a request."""
         if isinstance(error, HttpRequest):
             error = HttpRequest(f"{error}: {self._broker.where_http_is()}")
         if connection.gate is not None and connection.gate.refuse(error):

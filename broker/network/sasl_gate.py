@@ -76,7 +76,7 @@ class Gate:
         return self._answer(self._login, frame)
 
     def refuse(self, error: ProtocolError) -> bool:
-        """Log bytes that are no frame; return False when the client is logged in already."""
+        """Log bytes that are not a frame; return False when the client has logged in already."""
         if self._login is None:
             return False
         self._note_refusal(str(error), self._login)

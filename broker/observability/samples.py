@@ -95,7 +95,7 @@ class Samples:
         self._last, self._last_s = count(), now_s()
 
     async def take(self) -> None:
-        """Take a sample of the time since the one before."""
+        """Take a sample of the time since the last sample."""
         last, counted = self._last, self._count()
         last_s, now_s = self._last_s, self._now_s()
         if now_s <= last_s:

@@ -1,4 +1,4 @@
-"""Access control entries: each allows or denies a principal at a host an operation on resources.
+"""Access control entries: each allows or denies one operation on resources to a principal.
 
 The codes are those of the protocol, as in Kafka's AclOperation, PatternType and
 AclPermissionType; other numbers become UNKNOWN.

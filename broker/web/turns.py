@@ -24,7 +24,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # The interval of checks whether a client has gone.
 _GONE_CHECK_S = 0.5
 # The longest time that a turn lasts while its answer is sent: the answer to a client that does not
-# read stays in memory until the connection is reset (broker/web/limits.py), but nobody waits.
+# read stays in memory until the connection is reset (broker/web/limits.py), but other requests
+# do not wait for it.
 _SENDING_S = 5.0
 _RETRY = {"Retry-After": "1"}
 

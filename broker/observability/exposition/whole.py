@@ -34,7 +34,7 @@ CONNECTIONS = gauge(
 )
 CONTROLLER = gauge(
     "kafka_controller_kafkacontroller_activecontrollercount",
-    "1: the one node is the controller.",
+    "1: the single node is the controller.",
 )
 PUSHES = counter(
     "odradek_otlp_pushes_total",

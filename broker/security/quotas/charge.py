@@ -73,7 +73,7 @@ class Charge:
         return _Metered(answer, self) if self._quotas.request.limits else answer
 
     def fetch_bytes_max(self) -> int:
-        """Return the most bytes that a fetch may return without a wait that is certain."""
+        """Return the number of bytes above which a fetch certainly has to wait."""
         sensor = self._quotas.fetch.find(self._user, self._client_id, self._quotas.now_ms())
         return INT32_MAX if sensor is None else self._quotas.fetch.at_once(sensor)
 

@@ -45,8 +45,9 @@ def make_context(config: TlsConfig) -> Made:
     keys = read_key_store(config)
     if keys is None:
         raise ConfigError(
-            "there is no certificate to show: set ssl.keystore.location and ssl.keystore.type "
-            "(PEM or PKCS12), or ssl.keystore.key and ssl.keystore.certificate.chain"
+            "TLS needs a certificate, and none is set: set ssl.keystore.location and "
+            "ssl.keystore.type (PEM or PKCS12), or ssl.keystore.key and "
+            "ssl.keystore.certificate.chain"
         )
     trusted = read_trust_store(config)
     asks = config.ssl_client_auth != "none"
